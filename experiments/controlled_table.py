@@ -43,7 +43,7 @@ def name_of(values: dict[str, object]) -> str:
     assert isinstance(method, dict)
     assert isinstance(control, dict)
     if control["enabled"]:
-        return POWER if control.get("power") is not None else CONTROL
+        return POWER if control.get("least_dbm") is not None else CONTROL
     every, extends = values["training.aggregate_every"], method["extends"]
     if extends == "pedpfl":
         return METHODS[4]

@@ -2,7 +2,7 @@
 
 Training does not depend on power, and who takes part in a fixed schedule does not either: so the plans of the run are
 made again, and only their messages are priced anew. What comes down to devices takes as long as before, as with
-`control.power`. At the devices' own power the costs are those that the run wrote down, to the last digits.
+`control.least_dbm`. At the devices' own power the costs are those that the run wrote down, to the last digits.
 """
 
 from __future__ import annotations

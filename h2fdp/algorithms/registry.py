@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from h2fdp.algorithms.own_objective import checked
-from h2fdp.algorithms.own_server import OwnServer
+from h2fdp.algorithms.own import OwnServer, checked
 from h2fdp.algorithms.server_update import ServerUpdate
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
@@ -82,7 +81,7 @@ def objective_of(section: ObjectiveOptions | OwnPart) -> LocalObjective:
 def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> ServerUpdate:
     """The server update that a section describes, at its start."""
     if isinstance(section, OwnPart):
-        return OwnServer(section.make(), section.origin, context.parameters)
+        return cast(ServerUpdate, OwnServer(section.make(), section.origin))
     return section.build(context)
 
 

@@ -80,8 +80,8 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     if run.blueprint.measuring is not None:
         text = "the audit supports control.estimates: released only"
         raise UserError(text, key="control.estimates")
-    if run.config.training.clipping != "clip":
-        raise UserError("canaries are as long as clipped gradients; expected clip", key="training.clipping")
+    if run.config.training.gamma is not None:
+        raise UserError("canaries are as long as clipped gradients; expected a number", key="training.clip_norm")
     if run.blueprint.aggregation.visible == "each":
         raise UserError("canaries are looked for in sums of uploads; expected average", key="method.aggregation")
     if run.blueprint.adaptive is not None:

@@ -9,12 +9,12 @@ import math
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from h2fdp.errors import Problem, UserError
 
@@ -197,24 +197,73 @@ def is_whole(value: Any) -> bool:
     return is_number(value) and hasattr(value, "__index__")
 
 
-def unstorable(value: Any, path: str = "state") -> str:
-    """The first place in a value that a checkpoint cannot hold, with what is there; empty where there is none.
+def storable(value: Any) -> bool:
+    """Whether a checkpoint can hold a value: plain values, arrays and tensors, in dicts, lists and tuples of them.
 
-    >>> unstorable({"rounds": 3, "seen": [1.0, {4}]})
-    "a set at state['seen'][1]"
+    >>> storable({"rounds": 3, "seen": [1.0, (None, "a")]}), storable({"seen": {4}})
+    (True, False)
     """
-    if value is None or isinstance(value, (bool, int, float, str)) or _is_array(value):
-        return ""
-    places: Iterable[tuple[str, Any]]
-    if type(value) is dict and all(isinstance(key, (str, int)) for key in value):
-        places = ((f"{path}[{key!r}]", held) for key, held in value.items())
-    elif type(value) in (list, tuple):
-        places = ((f"{path}[{number}]", held) for number, held in enumerate(value))
-    else:
-        return f"{shown(value)} at {path}"
-    return next(filter(None, (unstorable(held, place) for place, held in places)), "")
+    if type(value) is dict:
+        return all(isinstance(key, (str, int)) for key in value) and all(map(storable, value.values()))
+    if type(value) in (list, tuple):
+        return all(map(storable, value))
+    return value is None or isinstance(value, (bool, int, float, str)) or _is_array(value)
 
 
 def _is_array(value: Any) -> bool:
     """Whether a value is a tensor, an array, or a number of NumPy's."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+Rule = Callable[..., str]  # of an answer and of what the part was given: what was expected; empty where it is right
+
+
+class Checked:
+    """A user's object with its mistakes named: what it raises has its place, what it answers is what a rule says.
+
+    Raises:
+        UserError: on each call and attribute; attributes that the user's object has not are none here either.
+    """
+
+    rules: ClassVar[Mapping[str, Rule]] = {}
+
+    def __init__(self, own: Any, origin: Origin) -> None:
+        self._own, self._origin = own, origin
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not (hasattr(type(self._own), name) or name in vars(self._own)):
+            raise AttributeError(name)
+        value = self._origin.call(name, getattr, self._own, name)
+        return partial(self._ask, name, value) if callable(value) else self._right(name, value)
+
+    def _ask(self, name: str, function: Callable[..., Any], *given: Any) -> Any:
+        return self._right(name, self._origin.call(name, function, *given), *given)
+
+    def _right(self, name: str, answer: Any, *given: Any) -> Any:
+        rule = self.rules.get(name)
+        if rule is not None and (expected := rule(answer, *given)):
+            raise self._origin.wrong(name, expected, answer)
+        return answer
+
+
+def flag_rule(answer: Any, *given: Any) -> str:
+    """True or False, Python's or NumPy's."""
+    return "" if is_true_or_false(answer) else "True or False"
+
+
+def count_rule(answer: Any, *given: Any) -> str:
+    """A whole number of at least 1."""
+    return "" if is_whole(answer) and answer >= 1 else "a whole number of at least 1"
+
+
+def state_rule(answer: Any) -> str:
+    """What a checkpoint can hold."""
+    return "" if isinstance(answer, dict) and storable(answer) else "a dict of plain values, arrays and tensors"
+
+
+def tensor_rule(answer: Any, like: Any, *given: Any) -> str:
+    """A tensor of the shape and type of another one, without a history of gradients."""
+    alike = isinstance(answer, type(like)) and answer.shape == like.shape and answer.dtype == like.dtype
+    if alike and not answer.requires_grad:
+        return ""
+    return f"a tensor of shape {tuple(like.shape)} and type {like.dtype}, detached,"

@@ -6,7 +6,6 @@ Modules of equal names in different folders are kept apart.
 from __future__ import annotations
 
 import copy
-import difflib
 import importlib
 import inspect
 import re
@@ -29,21 +28,8 @@ PATTERN = r"^([^:]*/)?[^:/]+:[A-Za-z_][\w.]*$"
 _EXAMPLE = "expected module:Name, as mymodule:Net"
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A module that came from the folder of a user's file: another folder may have modules of equal names."""
-
-    folder: Path
-    file: Path
-    stamp: tuple[int, int]
-
-    @property
-    def stale(self) -> bool:
-        """The file is another one now."""
-        return not self.file.is_file() or _stamp(self.file) != self.stamp
-
-
-_loaded: dict[str, _Loaded] = {}
+# Of each module from the folder of a user's file: folder, file, when that changed. Others may have equal names.
+_loaded: dict[str, tuple[Path, Path, int]] = {}
 
 
 def resolve(reference: str, folder: Path) -> tuple[str, Any]:
@@ -70,9 +56,7 @@ def resolve(reference: str, folder: Path) -> tuple[str, Any]:
     part: Any = module
     for step in attribute.split("."):
         if not hasattr(part, step):
-            close = difflib.get_close_matches(step, vars(part) if hasattr(part, "__dict__") else (), n=1)
-            hint = f"; did you mean `{close[0]}`?" if close else ""
-            raise ValueError(f"{_shown(module)} has no `{step}`{hint}")
+            raise ValueError(f"{getattr(module, '__file__', None) or module.__name__} has no `{step}`")
         part = getattr(part, step)
     return written, part
 
@@ -86,12 +70,13 @@ def _from_folder(folder: Path, name: str) -> ModuleType:
     """A module of a user's folder; those of equal names from other folders, and old ones, are forgotten."""
     file = _file_of(folder, name)
     assert file is not None, "the folder has it"
-    changed = any(origin.stale for origin in _loaded.values() if origin.folder == folder)
-    for known, origin in list(_loaded.items()):
-        shadowed = origin.folder != folder and _file_of(folder, known.partition(".")[0]) is not None
-        if shadowed or (changed and origin.folder == folder):
-            sys.modules.pop(known, None)
-            del _loaded[known]
+    known = [(module, home) for module, (home, _, _) in _loaded.items()]
+    changed = any(home == folder and _time(source) != time for home, source, time in _loaded.values())
+    for module, home in known:
+        shadowed = home != folder and _file_of(folder, module.partition(".")[0]) is not None
+        if shadowed or (changed and home == folder):
+            sys.modules.pop(module, None)
+            del _loaded[module]
     loaded = sys.modules.get(name)
     if loaded is not None:
         known_file = getattr(loaded, "__file__", None)
@@ -110,12 +95,11 @@ def _from_folder(folder: Path, name: str) -> ModuleType:
         for new in set(sys.modules) - before:
             path = getattr(sys.modules[new], "__file__", None)
             if path and Path(path).resolve().is_relative_to(folder):
-                _loaded[new] = _Loaded(folder, Path(path), _stamp(Path(path)))
+                _loaded[new] = folder, Path(path), _time(Path(path))
 
 
-def _stamp(file: Path) -> tuple[int, int]:
-    status = file.stat()
-    return status.st_mtime_ns, status.st_size
+def _time(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.is_file() else 0
 
 
 def _from_path(name: str, folder: Path) -> ModuleType:
@@ -142,10 +126,6 @@ def _imported(name: str) -> ModuleType:
         raise ValueError(f"the module {name} cannot be imported: {failure(error)}") from error
 
 
-def _shown(module: ModuleType) -> str:
-    return str(getattr(module, "__file__", None) or module.__name__)
-
-
 Section = TypeVar("Section", bound=BaseModel)
 
 
@@ -156,14 +136,12 @@ class OwnKind:
     Attributes:
         what: in words, as "a server update".
         methods: what its objects must have; a kind without methods is a function, which is called as it is.
-        arguments: how many a function is called with; what else it takes are options.
-        flags: keys next to `name` that are true or false and say what is done with the part; no options of it.
+        reserved: keys next to `name` that say what is done with the part; no options of it.
     """
 
     what: str
     methods: tuple[str, ...] = ()
-    arguments: int = 0
-    flags: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
 
     def mistake(self, name: str, part: Any) -> str:
         """What is wrong with a part, in words; empty where nothing is."""
@@ -173,8 +151,7 @@ class OwnKind:
         if missing and (isinstance(part, type) or self._is_object(part)):
             return f"expected {self.what}, found {name}, which has no `{missing[0]}`"
         if inspect.isabstract(part):
-            unwritten = ", ".join(f"`{each}`" for each in sorted(part.__abstractmethods__))
-            return f"expected {self.what}, found {name}, which does not define {unwritten}"
+            return f"expected {self.what}, found {name}, which does not define `{min(part.__abstractmethods__)}`"
         return ""
 
     def _is_object(self, part: Any) -> bool:
@@ -188,8 +165,7 @@ class OwnPart:
     Attributes:
         name: `[folder/]module:Name` as a resolved file says it, or the qualified name of an object from Python.
         part: the object that the name refers to.
-        given: options, passed on as keyword arguments.
-        flags: those of its kind that are set.
+        given: what stands next to the name.
         from_python: it was handed in, so that no file can bring it back.
         where, key: where it was named, and the dotted key.
     """
@@ -201,7 +177,6 @@ class OwnPart:
     from_python: bool = False
     where: str = field(default="", compare=False)
     key: str = field(default="", compare=False)
-    flags: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Origin:
@@ -209,13 +184,14 @@ class OwnPart:
         return Origin(self.name, self.where, self.key)
 
     def options(self) -> dict[str, Any]:
-        """The options."""
-        return dict(self.given)
+        """Keyword arguments of the class or function."""
+        return {key: option for key, option in self.given.items() if key not in self.kind.reserved}
 
     @property
     def function(self) -> Callable[..., Any]:
         """The part as a function that has its options."""
-        function: Callable[..., Any] = partial(self.part, **self.given) if self.given else self.part
+        options = self.options()
+        function: Callable[..., Any] = partial(self.part, **options) if options else self.part
         return function
 
     def make(self) -> Any:
@@ -227,7 +203,7 @@ class OwnPart:
         if self.kind._is_object(self.part):
             return copy.deepcopy(self.part)
         try:
-            made = self.part(**self.given)
+            made = self.part(**self.options())
         except FAILURES as error:
             raise self.origin.failed("", error, "cannot be made") from error
         missing = [method for method in self.kind.methods if not hasattr(made, method)]
@@ -237,7 +213,7 @@ class OwnPart:
 
     def written(self) -> dict[str, Any] | str:
         """As a resolved configuration says it."""
-        return self.name if self.from_python else {"name": self.name, **dict.fromkeys(self.flags, True), **self.given}
+        return self.name if self.from_python else {"name": self.name, **self.given}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -268,12 +244,7 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
         found = OwnPart(_qualified(value), value, kind, from_python=True)
     else:
         name, part = resolve(value["name"], folder)
-        flags = {key: value[key] for key in kind.flags if value.get(key) is not None}
-        for key, stated in flags.items():
-            if not isinstance(stated, bool):
-                raise ValueError(f"expected {key}: true or false, found {typed(stated)}")
-        options = {key: option for key, option in value.items() if key != "name" and key not in kind.flags}
-        found = OwnPart(name, part, kind, options, flags=tuple(key for key, stated in flags.items() if stated))
+        found = OwnPart(name, part, kind, {key: option for key, option in value.items() if key != "name"})
     mistake = kind.mistake(found.name.rpartition("/")[2], found.part) or _wrong_options(found)
     if mistake:
         raise ValueError(mistake)
@@ -309,20 +280,14 @@ def _wrong_options(part: OwnPart) -> str:
     if part.kind._is_object(part.part):
         return ""
     try:
-        parameters = inspect.signature(part.part).parameters
+        signature = inspect.signature(part.part)
     except (TypeError, ValueError):
         return ""
-    taken = [key for key, each in parameters.items() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    taken = taken[part.kind.arguments :]
-    free = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    unknown = [key for key in part.given if key not in taken and not free]
-    name = part.name.rpartition("/")[2]
-    if unknown:
-        return f"`{unknown[0]}` means nothing for {name}; it takes {', '.join(taken) or 'no options'}"
-    if not part.kind.methods:
-        return ""  # a function gets its first arguments when it is called
-    needed = [key for key in taken if parameters[key].default is inspect.Parameter.empty and key not in part.given]
-    return f"{name} needs the option `{needed[0]}`" if needed else ""
+    try:  # a function gets its first arguments when it is called
+        (signature.bind if part.kind.methods else signature.bind_partial)(**part.options())
+    except TypeError as error:
+        return f"the options do not fit {part.name.rpartition('/')[2]}{signature}: {error}"
+    return ""
 
 
 def _qualified(part: Any) -> str:

@@ -17,7 +17,7 @@ from h2fdp.data.source import DataOptions
 from h2fdp.data.synthetic import Synthetic
 from h2fdp.data.tables import Table
 
-RECORDS = OwnKind("a function for records", arguments=1)
+RECORDS = OwnKind("a function for records")
 DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
 _ALL: tuple[type[DataOptions], ...] = (
     Digits, FashionMnist, Mnist, Cifar10, Synthetic, Images, Npz, Table, HuggingFace, Leaf

@@ -7,16 +7,91 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from h2fdp.config import Document, Section, empty_document, parse, read_document
-from h2fdp.config.check import key_meant, quote
+from h2fdp.algorithms import aggregation_of, objective_of
+from h2fdp.config import Document, Section, check, empty_document, parse, read_document
+from h2fdp.config.check import key_meant
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.checking import check_experiment
+from h2fdp.experiment import rules
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
-from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.experiment.training_section import PAIRS, TrainingSection, UntilSection
+from h2fdp.privacy import noise_placement_of
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
+from h2fdp.schedules.registry import chosen, reconciled
 from h2fdp.topology import Topology, from_document, read
+
+
+def check_experiment(document: Document) -> ExperimentFile:
+    """The document as an experiment, with the defaults of its method.
+
+    Raises:
+        UserError: with every problem of the file.
+    """
+    experiment = _with_one_schedule(check(ExperimentFile, document), document)
+    try:
+        axes = _axes(experiment)
+        open_keys = {f"training.{key}" for key in experiment.training.left_open}  # to be chosen so that they fit
+        found = [
+            Problem(text, document.where(key.split(".")), key)
+            for key, text in rules.problems(experiment, axes)
+            if key not in open_keys
+        ]
+    except UserError as error:  # of a user's own part, once it is made
+        raise located(error, document) from error.__cause__
+    if found:
+        raise UserError(found)
+    return _completed(experiment, axes)
+
+
+def conflicts(experiment: ExperimentFile) -> list[tuple[str, str]]:
+    """(key, what is wrong) of a configuration that was changed after it had been checked."""
+    return list(rules.problems(experiment, _axes(experiment)))
+
+
+def _axes(experiment: ExperimentFile) -> rules.Axes:
+    method = experiment.method
+    return rules.Axes(
+        noise_placement_of(method.privacy),
+        objective_of(method.objective),
+        chosen(method.schedule),
+        aggregation_of(method.aggregation),
+        experiment.control.estimates,
+    )
+
+
+def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
+    """With `control.enabled` and the method's schedule in agreement; the schedule is what is read from here on."""
+    try:
+        schedule, control = reconciled(experiment.method.schedule, experiment.control)
+    except UserError as error:
+        raise located(error, document) from None
+    method = experiment.method.model_copy(update={"schedule": schedule})
+    return experiment.model_copy(update={"method": method, "control": control})
+
+
+def _completed(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
+    """With what the method's placement of noise and its schedule make of keys that are not stated."""
+    training, placement, schedule, control = experiment.training, axes.placement, axes.schedule, experiment.control
+    update: dict[str, Any] = {}
+    if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
+        update["clip_norm"] = None
+    if not placement.private and training.sampling == "poisson":
+        update["sampling"] = "fixed"
+    if placement.clips == "record":
+        update["clip_scope"] = "record"
+    update = {key: value for key, value in update.items() if key not in training.model_fields_set}
+    if schedule.fixed_step_size:
+        update["step_decay"] = "none"
+    if control.enabled and control.accuracy is not None:
+        update["until"] = UntilSection(accuracy=control.accuracy)
+    changed: dict[str, Any] = {"training": training.model_copy(update=update)}
+    if experiment.privacy.calibration is None:
+        changed["privacy"] = experiment.privacy.model_copy(update={"calibration": rules.default_calibration(axes)})
+    if placement.private and schedule.measures == "secants":
+        changed["control"] = control.model_copy(update={"estimates": "oracle"})
+    return experiment.model_copy(update=changed)
+
 
 _SECTIONS: dict[str, type[Section]] = {
     "training": TrainingSection,
@@ -67,7 +142,6 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 _TOPOLOGY = "topology"
-_LONGEST_PATH = 1_024  # characters; what every system takes
 COMMAND_LINE = "--set"
 _WORDS = {"data": "name", "model": "name", "method": "extends", "training": "extends"}
 
@@ -144,7 +218,19 @@ def apply_settings(document: Document, settings: Settings) -> list[Setting]:
             value = str(Path(value).resolve())
         _write_out_word(document, key)
         document.set(key, value, where)
+    _unset_partners(document, {key for key, value, _ in settings if value is not None})
     return reaching
+
+
+def _unset_partners(document: Document, stated: set[str]) -> None:
+    """Who states one key of a pair, as `training.sampling_rate`, unsets the other one of the file, `batch_size`."""
+    content = document.root.content
+    training = content["training"].content if isinstance(content, dict) and "training" in content else None
+    for pair in PAIRS:
+        for key, partner in (pair, pair[::-1]):
+            stands = isinstance(training, dict) and partner in training and training[partner].content is not None
+            if f"training.{key}" in stated and f"training.{partner}" not in stated and stands:
+                document.set(f"training.{partner}", None, document.where(("training", key)))
 
 
 def _write_out_word(document: Document, key: str) -> None:
@@ -212,26 +298,13 @@ def changed_topology(document: Document, wanted: str | dict[str, Any], settings:
 
 def _topology_file(document: Document, wanted: str) -> Path:
     path = document.folder / wanted
-    where = document.where((_TOPOLOGY,))
-    if not _exists(path):
-        raise UserError(f"no such file: {_in_full(path)}", where, _TOPOLOGY)
-    if not path.is_file():
-        found = "a directory" if path.is_dir() else "something else"
-        raise UserError(f"expected a file, found {found}: {_in_full(path)}", where, _TOPOLOGY)
-    return path
-
-
-def _in_full(path: Path) -> str:
-    """All of a path that can be one: where a folder on the way is wrong, its beginning does not tell."""
-    text = str(path)
-    return f'"{text}"' if len(text) <= _LONGEST_PATH else quote(text)
-
-
-def _exists(path: Path) -> bool:
     try:
-        return path.exists()
+        is_there = path.is_file()
     except OSError:  # a name longer than the file system takes
-        return False
+        is_there = False
+    if not is_there:
+        raise UserError(f"no such file: {str(path)[:1_024]}", document.where((_TOPOLOGY,)), _TOPOLOGY)
+    return path
 
 
 def document_of(values: dict[str, Any], source: str) -> Document:

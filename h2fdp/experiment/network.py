@@ -79,14 +79,14 @@ def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> Aggreg
 
 def _of_power(experiment: ExperimentFile, topology: Topology) -> Found:
     """A least power that leaves a device no choice."""
-    form = experiment.control.power
-    if form is None:
+    least = experiment.control.least_dbm
+    if least is None:
         return
     for subnet in topology.subnets:
         row = int(np.argmin(subnet.power_dbm))
-        if subnet.power_dbm[row] <= form.least_dbm:
+        if subnet.power_dbm[row] <= least:
             text = f"expected a number below {subnet.power_dbm[row]:g}, the power_dbm of {subnet.device_name(row)}"
-            yield "control.power.least_dbm", f"{text}; found {form.least_dbm:g}"
+            yield "control.least_dbm", f"{text}; found {least:g}"
             return
 
 
@@ -124,9 +124,9 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
     if schedule.controlled and (tolerance.colluding or tolerance.dropouts):
         text = "the controller weighs costs against the noise of one trusted edge server, which tolerances multiply"
         yield _SUMS, f"{text}; expected colluding: 0 and dropouts: 0 with control"
-    if above and experiment.control.enabled and experiment.control.budget is not None:
+    if above and experiment.control.enabled and experiment.control.has_budget:
         text = f"what is exchanged for the secure sums of {above[0]} is in no plan's costs, so that it could exceed the"
-        yield "control.budget", f"{text} budget; expected secure sums at the lowest edge servers alone"
+        yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
     taking = share_of(sizes, experiment.training.participation).tolist()
     for subnet, begin in zip(subnets, taking, strict=True):

@@ -10,7 +10,7 @@ from h2fdp.algorithms import Aggregation, AggregationOptions, ObjectiveOptions, 
 from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.privacy import NoisePlacement, RequestedExperiment
+from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.control_section import Estimates
 from h2fdp.training.local_objective import LocalObjective, pull_of
@@ -57,8 +57,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
-    yield from _of_public(experiment)
-    yield from _of_clipping(experiment, axes)
+    yield from _of_control(experiment, axes)
     yield from _of_moving_norm(experiment, axes)
     yield from _of_adjacency(experiment, axes)
     yield from axes.placement.problems(_requested(experiment, axes))
@@ -160,25 +159,38 @@ def _of_calibration(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "privacy.calibration", text
 
 
-def _of_public(experiment: ExperimentFile) -> Found:
-    share = 0.0 if isinstance(experiment.data, OwnPart) else experiment.data.public
-    if experiment.training.public is not None and share == 0:
-        yield "training.public", "there are no public records to train on; expected a share of them in data.public"
-    if experiment.training.public is None and share > 0:
-        yield "data.public", "nothing is trained on these records; expected steps in training.public, or 0"
-
-
-def _of_clipping(experiment: ExperimentFile, axes: Axes) -> Found:
-    training, key = experiment.training, "training.clipping"
-    if training.clipping == "clip":
+def _of_control(experiment: ExperimentFile, axes: Axes) -> Found:
+    control, training, privacy = experiment.control, experiment.training, experiment.method.privacy
+    if not axes.schedule.controlled:
+        if control.least_dbm is not None:
+            text = "the controller chooses powers, and it is off; expected control.enabled: true, or null"
+            yield "control.least_dbm", text
         return
-    bounded = axes.placement.private and axes.placement.clips != "nothing" and axes.placement.input_norm is None
-    if training.clip_norm is None or not (bounded or "clip_norm" in training.model_fields_set):
-        yield key, "normalized vectors have the length clip_norm; expected a stated clip_norm, or clip"
-    if training.adaptive is not None:
-        yield key, "normalized vectors are nearly as long as any clip norm; expected clip, or a number as clip_norm"
-    if axes.schedule.controlled:
-        yield key, "the controller's estimates are those of clipped gradients; expected clip"
+    if training.gamma is not None:
+        yield _NORM, "the controller's estimates are those of clipped gradients; expected a number"
+    if control.estimates == "oracle" and experiment.privacy.budget:
+        text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
+        yield "privacy.budget", text
+    if control.is_algorithm_1:
+        if "step_decay" in training.model_fields_set and training.step_decay != "sqrt":
+            text = "the controller divides the step size by the square root of the interval; expected sqrt"
+            yield "training.step_decay", f"{text}, found {training.step_decay}"
+        return
+    whole = "in a run that is planned as a whole"
+    if control.estimates != "released":
+        yield "control.estimates", f"{whole} nothing is estimated; expected released, found {control.estimates}"
+    if control.allow_idle or control.solver != "exact":
+        key = "allow_idle" if control.allow_idle else "solver"
+        yield f"control.{key}", f"{whole} there is no problem P; expected the default"
+    if training.participation != 1:
+        text = f"{whole} all devices of an edge server take part; expected 1, found {training.participation:g}"
+        yield "training.participation", text
+    if control.trust == "weighed" and not (isinstance(privacy, HierarchicalDp) and privacy.noise == "steps"):
+        text = "trust is weighed against noise that devices add to their steps; expected method.privacy hierarchical"
+        yield "control.trust", f"{text} with noise: steps, or trust: used"
+    if control.accuracy is not None and training.until is not None and training.until.accuracy != control.accuracy:
+        text = f"expected the same as control.accuracy, {control.accuracy:g}, or only one of the two"
+        yield "training.until", f"{text}; found {training.until.accuracy:g}"
 
 
 def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -14,7 +14,6 @@ from pydantic import (
     PrivateAttr,
     SerializerFunctionWrapHandler,
     Tag,
-    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -28,7 +27,7 @@ from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.training.batches import Sampling, steps_per_epoch
-from h2fdp.training.clipping import ClippingRule, ClipScope
+from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.losses import CrossEntropyOptions, LossSection
 
@@ -47,8 +46,8 @@ Times = Annotated[
 ]
 Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
 
-# Exactly one key of each pair is given; the first one's default holds where neither is.
-_PAIRS = {
+# Exactly one key of each pair is given; the first one's default holds where neither is. See `_unset_partners`, too.
+PAIRS = {
     ("aggregate_every", "aggregations_per_interval"): 5,
     ("batch_size", "sampling_rate"): 32,
     ("local_steps", "local_epochs"): 20,
@@ -60,20 +59,6 @@ Recipe = Literal["auto", "paper"]
 def default_recipe() -> Recipe:
     """What chooses the keys that a file does not state."""
     return "auto"
-
-
-class PublicSection(Section):
-    """Steps of SGD that the cloud takes on public records before the first interval.
-
-    Attributes:
-        steps: how many.
-        batch_size: public records of a batch.
-        step_size: of each step.
-    """
-
-    steps: Count = 200
-    batch_size: Count = 64
-    step_size: Magnitude = 0.1
 
 
 class UntilSection(Section):
@@ -105,9 +90,9 @@ class QuantileSection(Section):
 
 
 ClipNorm = Annotated[
-    Annotated[Magnitude | None, Tag("scalar")] | Annotated[QuantileSection, Tag("mapping")],
+    Annotated[Magnitude | Literal["normalized"] | None, Tag("scalar")] | Annotated[QuantileSection, Tag("mapping")],
     Discriminator(shape),
-    Expect("a number from 1e-9 to 1e9, or {quantile: 0.5}"),
+    Expect("a number from 1e-9 to 1e9, normalized, or {quantile: 0.5}"),
 ]
 
 
@@ -134,16 +119,14 @@ class TrainingSection(Section):
         step_decay: how the step size falls: `sqrt`, by the root of the interval's number; `linear`, in equal parts
             towards 0; `none`.
         clip_norm: the bound on a gradient's norm: a number, or how it follows a quantile,
-            `{quantile: 0.5, initial: 1.0}`; null clips nothing.
+            `{quantile: 0.5, initial: 1.0}`; `normalized` brings all nearly to length 1; null clips nothing.
         clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
-        clipping: `clip` cuts gradients that are longer than `clip_norm`, `normalized` makes all nearly that long.
         loss: of a record's scores; devices minimise its mean.
         momentum: of the local steps; it restarts at zero with each received model.
         sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size; `shuffled`, by epochs.
         participation: share of each subnet's devices that take part in an interval; at least one device does.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
-        public: training of the first model on the records that `data.public` sets aside; null for none.
         until: ends the run after the first interval whose model has this test accuracy; null for none.
         precision: to what the factors of convolutions' products are rounded in local steps: `bfloat16` takes half the
             time on processors that have it; models, sums, clipping and noise keep 32 bits.
@@ -161,14 +144,12 @@ class TrainingSection(Section):
     step_decay: StepDecay = "sqrt"
     clip_norm: ClipNorm = 1.0
     clip_scope: ClipScope = "batch"
-    clipping: ClippingRule = "clip"
     loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
     sampling: Literal[Sampling, "shuffled"] = "poisson"
     participation: Share = 1.0
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
-    public: PublicSection | None = None
     until: UntilSection | None = None
     precision: Precision = "float32"
     _open: frozenset[str] = PrivateAttr(default=frozenset())
@@ -201,7 +182,14 @@ class TrainingSection(Section):
     @property
     def first_clip_norm(self) -> float | None:
         """The clip norm of the first interval, and of all others where it does not move."""
-        return self.clip_norm.initial if isinstance(self.clip_norm, QuantileSection) else self.clip_norm
+        if isinstance(self.clip_norm, QuantileSection):
+            return self.clip_norm.initial
+        return 1.0 if self.clip_norm == "normalized" else self.clip_norm
+
+    @property
+    def gamma(self) -> float | None:
+        """That of normalised vectors, see `Clipping`; None where the clip norm is a number."""
+        return GAMMA if self.clip_norm == "normalized" else None
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
         """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.
@@ -251,7 +239,7 @@ class TrainingSection(Section):
             value = {"extends": default_recipe(), **value}
         found = handler(value)
         if found.extends == "auto":
-            stated = set(value) | {partner for pair in _PAIRS if set(pair) & set(value) for partner in pair}
+            stated = set(value) | {partner for pair in PAIRS if set(pair) & set(value) for partner in pair}
             found._open = frozenset(cls.model_fields) - stated - {"extends"}
         return found
 
@@ -269,16 +257,8 @@ class TrainingSection(Section):
         """If neither key of a pair is given, the first one has its default."""
         if not isinstance(value, dict):
             return value
-        defaults = {first: default for (first, second), default in _PAIRS.items() if not {first, second} & set(value)}
+        defaults = {first: default for (first, second), default in PAIRS.items() if not {first, second} & set(value)}
         return {**value, **defaults}
-
-    @field_validator("aggregations_per_interval", "sampling_rate", "local_epochs", mode="before")
-    @classmethod
-    def _not_both(cls, value: Any, info: ValidationInfo) -> Any:
-        first = next(first for first, second in _PAIRS if second == info.field_name)
-        if value is not None and info.data.get(first) is not None:
-            raise ValueError(f"expected exactly one of {first} and {info.field_name}, found both; set {first} to null")
-        return value
 
     @field_validator("aggregate_every")
     @classmethod
@@ -318,10 +298,12 @@ class TrainingSection(Section):
         return self
 
     @model_validator(mode="after")
-    def _not_neither(self) -> TrainingSection:
-        for first, second in _PAIRS:
-            if getattr(self, first) is None and getattr(self, second) is None:
-                raise ValueError(f"expected exactly one of {first} and {second}, found neither")
+    def _one_of_each_pair(self) -> TrainingSection:
+        for pair in PAIRS:
+            stated = [key for key in pair if getattr(self, key) is not None]
+            if len(stated) != 1:
+                found = "both" if stated else "neither"
+                raise ValueError(f"expected exactly one of {' and '.join(pair)}, found {found}")
         return self
 
 

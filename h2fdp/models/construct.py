@@ -63,7 +63,10 @@ def builder_of(model: ModelSection, shape: tuple[int, ...], classes: int, seed_k
 
 def own_model(part: OwnPart) -> Callable[[], nn.Module]:
     """The function that makes a user's model, with `fix` if it is stated."""
-    return partial(_fixed, part.function) if FIX in part.flags else part.function
+    fix = part.given.get(FIX)
+    if not isinstance(fix, bool | None):
+        raise UserError(f"expected fix: true or false, found {fix}", part.where, part.key)
+    return partial(_fixed, part.function) if fix else part.function
 
 
 def _fixed(function: Callable[[], nn.Module]) -> nn.Module:

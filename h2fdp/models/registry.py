@@ -56,7 +56,7 @@ class ModelOptions(_Startable):  # type: ignore[misc]
         return self.architecture if self.start is None else {**self.architecture, FROM: self.start}
 
 
-CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", flags=(FIX,)))
+CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX,)))
 
 
 @CHOICES.register

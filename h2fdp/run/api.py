@@ -12,10 +12,8 @@ import yaml
 from torch import nn
 
 from h2fdp.config import Document, read_document
-from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, Given, PythonData
 from h2fdp.data.holdings import label_counts
-from h2fdp.data.registry import RECORDS
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import (
     Setting,
@@ -31,18 +29,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
-from h2fdp.run.data_source import (
-    DataSource,
-    DeviceFunction,
-    by_device,
-    configured_data,
-    data_section,
-    given_records,
-    is_given,
-    own_data,
-)
-from h2fdp.run.identity import code_of
-from h2fdp.run.inputs import OwnParts
+from h2fdp.run.inputs import by_device, configured_data, data_section, given_records, is_given, own_records
 from h2fdp.run.loop import start_run
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of
@@ -57,8 +44,6 @@ from h2fdp.wording import counted, facts_html
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_DATA_PLACEHOLDER = "digits"  # in a configuration whose data are a function from Python
 
 
 @dataclass(frozen=True)
@@ -111,8 +96,10 @@ class Experiment:
     ) -> None:
         values = place_settings(settings) | {"method": method}
         function = by_device(data)
+        if function is not None and partition is not None:
+            raise UserError("data by device are spread already; leave it out", "Experiment", "partition")
         given = None if function is not None else given_records(data, test_data)
-        values["data"] = data_section(_DATA_PLACEHOLDER if function is not None else data, given, partition)
+        values["data"] = data_section(data, given, partition) if function is None else own_records(function, test_data)
         if model is not None:
             values["model"] = model
         if topology is None:
@@ -128,28 +115,15 @@ class Experiment:
         if own_topology is not None:
             document.set("topology", yaml.safe_load(yaml_text(own_topology)), "Experiment")
         self.written = Written(document, (), own_topology is not None)
-        if function is not None:
-            if partition is not None:
-                raise UserError("data by device are spread already; leave it out", "Experiment", "partition")
-            self._use_own_data(function, test_data)
         if given is not None:
             self._use_given(given)
 
     written: Written | None = None
-    _data: DataSource | None = None
-    _own = OwnParts()
 
     def _use_given(self, given: PythonData) -> None:
         section = self.config.data
         assert isinstance(section, Given), "the section says that Python has the records"
         self.config = self.config.model_copy(update={"data": section.holding(given.pool)})
-
-    def _use_own_data(self, data: DeviceFunction, test_data: Any) -> None:
-        if not isinstance(test_data, tuple):
-            raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
-        name = _name(data)
-        self._data = own_data(OwnPart(name, data, RECORDS, from_python=True, where="Experiment", key="data"), test_data)
-        self._own = OwnParts({"data": name}, code_of([data]))
 
     @classmethod
     def from_file(cls, path: str | Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
@@ -192,7 +166,7 @@ class Experiment:
                 text = f"this run does not use a {key} of your own; leave the argument out"
                 raise UserError(text, "h2fdp.resume", key)
             if isinstance(stated, str):
-                document.set(key, part if key == "model" else _DATA_PLACEHOLDER, key)
+                document.set(key, part if key == "model" else own_records(by_device(part) or part, test_data), key)
         handed = given_records(data, test_data) if is_given(document.values().get("data")) else None
         changed = [parse_setting(text) for text in settings]
         for key, _, where in changed:
@@ -203,25 +177,18 @@ class Experiment:
         experiment.config, experiment.topology = experiment_from(document, changed)
         if handed is not None:
             experiment._use_given(handed)
-        elif data is not None:
-            experiment._use_own_data(by_device(data) or data, test_data)
         return experiment
 
     @property
     def records(self) -> Callable[[Path | None], DeviceData]:
         """A function of the data folder: the records of all devices, spread as the experiment says."""
-        source = self._data or configured_data(self.config)
+        source = configured_data(self.config)
         return lambda root: source(self.topology, Streams(self.config.seed), root)
-
-    @property
-    def has_data_function(self) -> bool:
-        """Whether the records come from a function of Python's, device by device."""
-        return self._data is not None
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
         try:
-            return prepare(self.config, self.topology, data_root=data_root, data_source=self._data, own=self._own)
+            return prepare(self.config, self.topology, data_root=data_root)
         except UserError as error:
             if self.written is None:
                 raise
@@ -281,11 +248,6 @@ class Experiment:
         with shown(setup.config.training.intervals, progress, on_interval) as watcher:
             return start_run(setup, directory, watcher, overwrite=overwrite)
 
-    @property
-    def own_parts(self) -> dict[str, str]:
-        """Which parts are a user's own Python objects, and their names."""
-        return dict(self._own.names)
-
 
 def default_directory(config: ExperimentFile) -> Path:
     """`runs/<name>-<time>`, with a number where that is taken."""
@@ -294,7 +256,3 @@ def default_directory(config: ExperimentFile) -> Path:
     while candidate.exists():
         candidate, number = stem.with_name(f"{stem.name}-{number}"), number + 1
     return candidate
-
-
-def _name(part: Callable[..., Any]) -> str:
-    return f"{getattr(part, '__module__', '?')}.{getattr(part, '__qualname__', repr(part))}"

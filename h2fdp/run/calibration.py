@@ -201,7 +201,7 @@ def _check_what_decides(setup: RunSetup) -> None:
         return
     why = "the test records belong to devices here, and no account covers what is decided by them"
     if setup.config.training.until is not None:
-        key = "control.target" if setup.config.control.target is not None else "training.until"
+        key = "control.accuracy" if setup.config.control.accuracy is not None else "training.until"
         raise UserError(f"{why}; expected no accuracy to stop at, or test records that no device has", key=key)
     if setup.schedule().scores:
         text = f"{setup.config.method.schedule.name} decides by the loss on the test records; {why}"

@@ -92,7 +92,7 @@ def engine_of_run(
         print(f"note: training with loop, one device after another: {reason}", file=sys.stderr)
     if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
         able = ", ".join(sorted(NORMALISING))
-        text = f"{engine} does not normalise gradients; expected auto, {able}, or clipping: clip"
+        text = f"{engine} does not normalise gradients; expected auto, {able}, or a number as clip_norm"
         if job.clipping.moves:
             text = f"{engine} has one clip norm for the whole run; expected auto, {able}, or a number as clip_norm"
         raise UserError(text, key="runtime.engine")

@@ -95,7 +95,7 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
     for sections in asked:
         config = setup.config.model_copy(update=sections)
         try:
-            other = prepare(config, setup.drawn, data_source=lambda *_: setup.data, own=setup.own)
+            other = prepare(config, setup.drawn, data_source=lambda *_: setup.data)
         except UserError:  # outside what the method is made for
             continue
         scores, energy_j = noise_in_scores(other), planned_work(other).costs["energy_j"]

@@ -59,7 +59,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
     parts = own_parts_of(run.config, run.drawn)
     handed = code_of(part.part for part in parts if part.from_python)  # by a script, which changes where it resumes
     return {
-        "code": hash_of([package_digest(), run.own.code, handed]),
+        "code": hash_of([package_digest(), handed]),
         OWN_CODE: code_of(part.part for part in parts if not part.from_python),
         # Under the noise key, so that without it the records cannot be compared with guessed ones.
         "data": blake2b(run.data.fingerprint().encode(), key=run.noise_key, digest_size=16).hexdigest(),

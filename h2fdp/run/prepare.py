@@ -19,7 +19,7 @@ from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.experiment.training_section import PublicSection, TrainingSection
+from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of
 from h2fdp.models.parameters import load_parameters
@@ -28,10 +28,9 @@ from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
-from h2fdp.run.data_source import DataSource, configured_data
 from h2fdp.run.engine_choice import engine_of_run, fastest_engine
 from h2fdp.run.forecast import planned_accounts, rough_accounts
-from h2fdp.run.inputs import OwnParts, RunInputs
+from h2fdp.run.inputs import DataSource, RunInputs, configured_data
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -44,10 +43,9 @@ from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
-from h2fdp.training.clipping import GAMMA
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import TrainingJob
-from h2fdp.training.losses import Loss, loss_of
+from h2fdp.training.losses import loss_of
 
 
 def prepare(
@@ -56,7 +54,6 @@ def prepare(
     *,
     data_root: str | Path | None = None,
     data_source: DataSource | None = None,
-    own: OwnParts | None = None,
 ) -> RunSetup:
     """Load the data, build the model, work out the noise and calibrate it.
 
@@ -65,7 +62,6 @@ def prepare(
     Args:
         topology: as drawn for the experiment's seed.
         data_source: a user's own data, instead of those that the configuration names.
-        own: how these are recorded.
 
     Raises:
         UserError: local aggregations of tiers that the network does not have; data that cannot be read; a model that
@@ -79,8 +75,7 @@ def prepare(
         relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
         loaded = partial(_same_data, data)
         ways = (relying, relying_on_nobody)
-        return better([partial(prepare, each, topology, data_source=loaded, own=own) for each in ways])
-    own = own or OwnParts()
+        return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
     config, shape = recipe.with_model(config, data), None
     if isinstance(config.model, PublicFeatures):
         shape, data = data.shape, with_features(data, config.model.size)
@@ -94,12 +89,12 @@ def prepare(
 
     def noisy(complete: ExperimentFile) -> RunSetup:
         runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
-        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data, own)
+        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
         return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
 
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
     complete, lines = recipe.completed(config, data, module, noisy, len(topology.subnets))
-    inputs = _inputs(complete, topology, data, own)
+    inputs = _inputs(complete, topology, data)
     inputs = replace(inputs, image_shape=shape, standardizing=standardizing, chosen=lines)
     setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
     try_own_parts(setup)
@@ -120,14 +115,12 @@ def with_settings(
     if not (config.runtime.engine == "auto" and setup.blueprint.engine == "compiled"):  # other settings may not compile
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
-    inputs = _inputs(config, setup.drawn, setup.data, setup.own, setup)
+    inputs = _inputs(config, setup.drawn, setup.data, setup)
     inputs = replace(inputs, image_shape=setup.image_shape, standardizing=setup.standardizing)
     return RunSetup.of(inputs, calibrate(inputs, foreseen))
 
 
-def _inputs(
-    config: ExperimentFile, topology: Topology, data: DeviceData, own: OwnParts, begun: RunInputs | None = None
-) -> RunInputs:
+def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun: RunInputs | None = None) -> RunInputs:
     """All but the noise, of data that lie in the unit ball where the placement asks for it.
 
     Args:
@@ -144,10 +137,8 @@ def _inputs(
     if begun is None and not isinstance(config.model, OwnPart) and config.model.start is not None:
         warm_start = load_parameters(initial, Path(config.model.start))
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
-    if begun is None and training.public is not None:
-        vector = trained_on_public(
-            vector, initial, data, training.public, loss_of(training.loss, data.classes), streams
-        )
+    if begun is None and data.public is not None:
+        vector = trained_on_public(vector, initial, data, config, streams)
     rates = training.sampling_rates(data.sizes)
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
@@ -179,7 +170,7 @@ def _inputs(
         probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.first_clip_norm,
         loss=loss,
-        gamma=GAMMA if placement.clips == "update" and training.clipping == "normalized" else None,
+        gamma=training.gamma if placement.clips == "update" else None,
         adaptive=training.adaptive,
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
@@ -200,7 +191,6 @@ def _inputs(
         ),
         faults=faults,
         world=streams,
-        own=own,
         warm_start=warm_start,
     )
 
@@ -212,8 +202,7 @@ def _same_data(data: DeviceData, network: Topology, streams: Streams, root: Path
 def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:
     scope = training.clip_scope
     mean_too = scope == "record" and placement.accumulates
-    gamma = GAMMA if training.clipping == "normalized" else None
-    return Clipping(norm, scope, mean_too, gamma, training.adaptive is not None)
+    return Clipping(norm, scope, mean_too, training.gamma, training.adaptive is not None)
 
 
 def _measuring(config: ExperimentFile) -> EstimateSettings | None:
@@ -259,17 +248,17 @@ def better(ways: Sequence[Callable[[], RunSetup]]) -> RunSetup:
         try:
             found.append(way())
         except UserError as error:
-            if {each.key for each in error.problems} != {"control.budget"}:
+            if {each.key for each in error.problems} - {"control.joules", "control.seconds"}:
                 raise
             problem = error
     if not found:
         assert problem is not None, "there is a way at least"
         raise problem
     plans = [_plan(each) for each in found]
-    target = found[0].config.control.target
-    if target is None:
+    control = found[0].config.control
+    if control.has_budget:
         return found[int(np.argmin([plan.noise for plan in plans]))]
-    best = cheapest(plans, target.joules, target.seconds, target.noise)
+    best = cheapest(plans, *control.cost_weights, control.noise)
     return next(setup for setup, plan in zip(found, plans, strict=True) if plan is best)
 
 
@@ -279,10 +268,13 @@ def _plan(setup: RunSetup) -> TurnsPlan:
     return schedule.plan
 
 
+_PUBLIC_STEPS, _PUBLIC_BATCH = 200, 64  # for more, train elsewhere and state `model.from`
+
+
 def trained_on_public(
-    model: Tensor, module: nn.Module, data: DeviceData, section: PublicSection, loss: Loss, streams: Streams
+    model: Tensor, module: nn.Module, data: DeviceData, config: ExperimentFile, streams: Streams
 ) -> Tensor:
-    """(M,) the model after plain steps of SGD on the public records, in batches drawn without replacement.
+    """(M,) the model after 200 plain steps of SGD on 64 public records each, drawn without replacement.
 
     Nothing of it depends on the noise key or on a device: the same seed gives the same model.
 
@@ -292,11 +284,12 @@ def trained_on_public(
     """
     assert data.public is not None, "there are records to train on"
     records = device_records(data, data.public)
-    batch = min(section.batch_size, len(data.public))
+    batch = min(_PUBLIC_BATCH, len(data.public))
     rates = np.array([batch / len(data.public)])
     sampler = BatchSampler(streams.public, "cloud", "fixed", records.sizes, rates, row_length("fixed", float(batch)))
-    engine, row = build_engine("loop", module, None, Plain(), loss=loss), np.array([0])
+    loss, row = loss_of(config.training.loss, data.classes), np.array([0])
+    engine = build_engine("loop", module, None, Plain(), loss=loss)
     with run_arithmetic():
-        batches = sampler.draw(0, range(section.steps), row, "public batch")
-        trained = engine.train(model[None], records, row, batches, section.step_size)
+        batches = sampler.draw(0, range(_PUBLIC_STEPS), row, "public batch")
+        trained = engine.train(model[None], records, row, batches, config.training.step_size)
     return model - trained.updates[0]

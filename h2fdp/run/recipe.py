@@ -33,7 +33,7 @@ from h2fdp.data import DeviceData
 from h2fdp.data.leaf import Leaf
 from h2fdp.data.public_features import BIAS, PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.checking import conflicts
+from h2fdp.experiment.file import conflicts
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models import registry
 from h2fdp.privacy import noise_placement_of

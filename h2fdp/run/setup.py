@@ -209,28 +209,23 @@ class RunSetup(RunInputs, Noise):
     @property
     def notes(self) -> tuple[str, ...]:
         """What must be said with every epsilon of this run."""
-        by_seed = self.noise is not None and not self.has_noise_key
-        sums = self.noise is not None and any(facts.sees_sums for facts in self.blueprint.facts)
-        conditions = {noise_key.BY_SEED: by_seed, SUMS_ALONE: sums}
-        if self.noise is not None and self.data.test_owners is not None:
-            conditions[DEVICES_TEST] = True
-        if self.noise is not None and self.adapts:
-            conditions[FILTERED] = True
-        if self.noise is not None and self.data.public is not None:
-            conditions[PUBLIC_RECORDS] = True
-        if self.noise is not None and self.warm_start is not None:
-            conditions[WARM_STARTED] = True
-        if self.noise is not None and self.image_shape is not None:
-            conditions[public_features.note(self.image_shape)] = True
-        if self.noise is not None and self.standardizing is not None:
-            conditions[standardized.NOTE] = True
-        if self.noise is not None and self.config.training.until is not None:
-            conditions[UNTIL] = True
-        if self.noise is not None and self.blueprint.adaptive is not None:
-            conditions[MOVES] = True
-        if self.noise is not None and (note := ADJACENCY_NOTES.get(self.config.privacy.adjacency)):
-            conditions[note] = True
-        return (*self.placement.notes, *(note for note, holds in conditions.items() if holds))
+        if self.noise is None:
+            return self.placement.notes
+        features = None if self.image_shape is None else public_features.note(self.image_shape)
+        conditions = {
+            noise_key.BY_SEED: not self.has_noise_key,
+            SUMS_ALONE: any(facts.sees_sums for facts in self.blueprint.facts),
+            DEVICES_TEST: self.data.test_owners is not None,
+            FILTERED: self.adapts,
+            PUBLIC_RECORDS: self.data.public is not None,
+            WARM_STARTED: self.warm_start is not None,
+            features: features is not None,
+            standardized.NOTE: self.standardizing is not None,
+            UNTIL: self.config.training.until is not None,
+            MOVES: self.blueprint.adaptive is not None,
+            ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
+        }
+        return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
 
     def _planner(self, observes: bool) -> Planner:
         """Plans intervals; `observes` where a schedule learns from what devices measure, if anything."""
@@ -263,24 +258,27 @@ class RunSetup(RunInputs, Noise):
         in which all devices that may take part do: what the mechanism really adds, before it is calibrated to an
         account. Noise of aggregators above edge servers is divided equally.
         """
-        noise = self.noise if self.uncalibrated is None else self.uncalibrated
-        planner = replace(self.without_faults(), noise=noise)._planner(observes=False)
-        plan = planner.plan(0, 0, Decision(tau, 1.0, self.context.participation))
+        planner, plan = self._whole_interval(tau)
         parts = [
             weight**2 * planner.noises.variances(plan, name).sum()
             for name, weight in zip(plan.subnets, plan.weights.tolist(), strict=True)
         ]
-        whole, _ = noise_and_gradients(plan, planner.facts, noise)
+        whole, _ = noise_and_gradients(plan, planner.facts, planner.noise)
         return np.asarray(np.array(parts) + max(0.0, whole - sum(parts)) / len(parts))
 
     def releases_made(self, tau: int) -> int:
         """The most releases about one device that an observer has of an interval of tau steps, if all take part."""
-        noise = self.noise if self.uncalibrated is None else self.uncalibrated
-        planner = replace(self.without_faults(), noise=noise)._planner(observes=False)
+        planner, plan = self._whole_interval(tau)
         accounts = self.empty_accounts()
-        accounts.add(planner.releases(planner.plan(0, 0, Decision(tau, 1.0, self.context.participation))))
+        accounts.add(planner.releases(plan))
         found = (each.composition for observer in self.observers for each in accounts.classes(observer))
         return max((sum(each.values()) for each in found), default=0)
+
+    def _whole_interval(self, tau: int) -> tuple[Planner, IntervalPlan]:
+        """An interval of tau steps of size 1 in which all devices that may take part do, before calibration."""
+        noise = self.noise if self.uncalibrated is None else self.uncalibrated
+        planner = replace(self.without_faults(), noise=noise)._planner(observes=False)
+        return planner, planner.plan(0, 0, Decision(tau, 1.0, self.context.participation))
 
     @property
     def context(self) -> ScheduleContext:

@@ -223,7 +223,6 @@ def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
         noise_key.store(directory, setup.noise_key)
     values = setup.config.model_dump(mode="json", exclude={"tune"})
     values |= {"topology": directory.topology.name, "sweep": {}}
-    values |= setup.own.names
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
     write_text(directory.topology, yaml_text(setup.drawn))
     write_sums(directory.topology)

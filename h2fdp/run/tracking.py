@@ -1,6 +1,6 @@
 """Where a run's metrics go besides its own files while it runs: a notebook or terminal, TensorBoard, MLflow.
 
-A further place is a `Sink`, and the function that makes it in `SINKS`.
+A further place is a `Sink`, and a line in `sinks_of`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ def _notebook_handle() -> Callable[[str], None] | None:
 _log = logging.getLogger(__name__)
 _EVENTS = "tensorboard"
 _MLFLOW_RUN = "mlflow-run"
-_PLACES = ("interval",)  # columns that say where a row is, and measure nothing
 
 
 class Sink(Recorder):
@@ -207,26 +206,12 @@ def scalars(row: Row, accountant: str) -> dict[str, float]:
     >>> scalars(row, "pld")
     {'accuracy': 0.5, 'epsilon_edge_pld': 2.5}
     """
-    kept = {key: value for key, value in row.items() if key not in _PLACES and value is not None}
-    return {_tag(key, accountant): float(value) for key, value in kept.items() if math.isfinite(value)}
-
-
-def _tag(column: str, accountant: str) -> str:
-    accounted = column.startswith("epsilon_") and column != "epsilon_claimed"
-    return f"{column}_{accountant}" if accounted else column
-
-
-def _tensorboard(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
-    wanted = config.tracking.tensorboard
-    wanted = find_spec("tensorboard") is not None if wanted is None else wanted
-    return _TensorBoard(directory, rows, accountant_of(config)) if wanted else None
-
-
-def _mlflow(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> Sink | None:
-    return None if config.tracking.mlflow is None else _MLflow(directory, config.tracking.mlflow, config)
-
-
-SINKS = (_tensorboard, _mlflow)
+    found = {}
+    for key, value in row.items():
+        if key != "interval" and value is not None and math.isfinite(value):
+            by = key.startswith("epsilon_") and key != "epsilon_claimed"
+            found[f"{key}_{accountant}" if by else key] = float(value)
+    return found
 
 
 def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> list[Sink]:
@@ -238,7 +223,13 @@ def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row
     Raises:
         UserError: one of them cannot be reached.
     """
-    return [sink for make in SINKS if (sink := make(config, directory, rows)) is not None]
+    sinks: list[Sink] = []
+    events, server = config.tracking.tensorboard, config.tracking.mlflow
+    if find_spec("tensorboard") is not None if events is None else events:
+        sinks.append(_TensorBoard(directory, rows, accountant_of(config)))
+    if server is not None:
+        sinks.append(_MLflow(directory, server, config))
+    return sinks
 
 
 def _parameters(config: ExperimentFile) -> dict[str, str | float | bool | None]:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
-from h2fdp.algorithms.own_objective import OwnObjective
-from h2fdp.algorithms.own_server import OwnServer
+from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import Records

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Flag, Magnitude, NonNegative, Positive, Share
+from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share
 from h2fdp.radio import PowerRule
 
 TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
@@ -16,80 +16,27 @@ Estimates = Literal["released", "private", "oracle"]
 Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
 
 
-class BudgetForm(Section):
-    """What a run may spend; what is not stated is unlimited.
-
-    Attributes:
-        joules: energy of the whole run.
-        seconds: delay of the whole run, added up over devices as problem P does.
-        epsilon: the same as `privacy.epsilon`, the target of the account.
-    """
-
-    joules: Positive | None = None
-    seconds: Positive | None = None
-    epsilon: Magnitude | None = None
-
-    @model_validator(mode="after")
-    def _of_something(self) -> BudgetForm:
-        if self.joules is None and self.seconds is None:
-            raise ValueError("expected joules, seconds, or both")
-        return self
-
-
-class TargetForm(Section):
-    """A test accuracy, and what is to be least until it is reached: joules, seconds, or joules + seconds weighed so.
-
-    Attributes:
-        accuracy: the run ends with the first interval whose model has it on the test data.
-        joules: weight of energy.
-        seconds: weight of delay.
-        noise: the most that there may be in the model, as a share of the way that it goes; null weighs cost against
-            noise.
-    """
-
-    accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
-    joules: NonNegative = 1.0
-    seconds: NonNegative = 0.0
-    noise: Magnitude | None = None
-
-    @model_validator(mode="after")
-    def _of_something(self) -> TargetForm:
-        if not self.joules and not self.seconds:
-            raise ValueError("expected a weight above 0 for joules, seconds, or both")
-        return self
-
-
-class PowerForm(Section):
-    """How devices choose their transmit power; the most is each one's own, `power_dbm` of the topology file.
-
-    Attributes:
-        least_dbm: the least power, in decibels above a milliwatt; below that of every device.
-    """
-
-    least_dbm: Annotated[float, Field(ge=-300, le=300), Expect("a number from -300 to 300")]
-
-
-_SHORT = ("joules", "seconds", "accuracy")
-
-
 class ControlSection(Section):
-    """Adaptive control, Algorithm 1; all but `enabled` means nothing while it is off, when `power` is refused.
+    """Adaptive control: Algorithm 1, by the alphas; or a run that is planned as a whole, with edge servers in turns.
 
-    `control: {joules: 3}` is short for a budget, `control: {accuracy: 0.8}` for a target: {enabled: true, budget:
-    {joules: 3}}. With either of them the whole run is planned beforehand, with edge servers in turns.
+    Stating `joules`, `seconds` or `accuracy` turns it on, and plans the whole run. Otherwise all but `enabled` means
+    nothing while it is off, when `least_dbm` is refused.
 
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
-        joules: short for a budget of energy, see above.
-        seconds: short for a budget of delay.
-        accuracy: short for a target.
-        budget: instead of the alphas: least noise for what may be spent.
-        target: instead of the alphas: least cost until an accuracy is reached.
-        turns: with a budget or a target, the share of the edge servers in each interval, in turns; null takes 0.2.
-        trust: with a budget or a target, whether trusted edge servers are `used`, so that they add one noise to the
-            sum of their devices, or it is `weighed` whether devices rather add noise to their own steps and send less.
-        power: let each device choose its transmit power in each interval, by its channel and by what a joule and a
-            second weigh; null sends with that of the topology file.
+        joules: a budget, the energy of the whole run: least noise for what may be spent.
+        seconds: a budget, the delay of the whole run, added up over devices as problem P does.
+        accuracy: instead of a budget, a test accuracy that ends the run: least cost until then, `alpha1` joules +
+            `alpha2` seconds. Unless it is stated alpha2 is 0 here.
+        noise: with `accuracy`, the most noise that there may be in the model, as a share of the way that it goes; null
+            weighs cost against noise.
+        turns: of a run that is planned as a whole, the share of the edge servers in each interval, in turns; null takes
+            0.2.
+        trust: of a run that is planned as a whole, whether trusted edge servers are `used`, so that they add one noise
+            to the sum of their devices, or it is `weighed` whether devices rather add noise to their own steps and send
+            less.
+        least_dbm: let each device choose its transmit power in each interval, from this to its own, by its channel and
+            by what a joule and a second weigh; null sends with that of the topology file.
         alpha1: weight of energy in problem P.
         alpha2: weight of delay in problem P.
         alpha3: weight of the privacy gap in problem P.
@@ -107,6 +54,7 @@ class ControlSection(Section):
     joules: Positive | None = None
     seconds: Positive | None = None
     accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")] | None = None
+    noise: Magnitude | None = None
     alpha1: Weight = 1.0
     alpha2: Weight = 1.0
     alpha3: Weight = 1.0
@@ -117,54 +65,41 @@ class ControlSection(Section):
     allow_idle: Flag = False
     channel: Literal["known", "expected"] = "known"
     estimates: Estimates = "released"
-    budget: BudgetForm | None = None
-    target: TargetForm | None = None
     turns: Share | None = None
     trust: Literal["used", "weighed"] = "used"
-    power: PowerForm | None = None
+    least_dbm: Annotated[float, Field(ge=-300, le=300), Expect("a number from -300 to 300")] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _write_out(cls, value: Any) -> Any:
-        """What the short keys stand for, and the turns of what is planned as a whole; a written-out file has all."""
-        if not isinstance(value, dict):
+    def _planned_as_a_whole(cls, value: Any) -> Any:
+        """What follows from a budget or an accuracy; a written-out file has all of it."""
+        if not isinstance(value, dict) or all(value.get(key) is None for key in ("joules", "seconds", "accuracy")):
             return value
-        amounts = {key: value.get(key) for key in _SHORT}
-        short = {key: amount for key, amount in amounts.items() if isinstance(amount, int | float) and amount > 0}
-        if not short:
-            planned = value.get("turns") is None and (value.get("budget") or value.get("target")) is not None
-            return {**value, "turns": TURNS} if planned else value
-        budget = {key: amount for key, amount in short.items() if key != "accuracy"}
-        meant = {"budget": budget, "target": {"accuracy": short["accuracy"]} if "accuracy" in short else {}}
-        for key, schema in (("budget", BudgetForm), ("target", TargetForm)):
-            stated = value.get(key)
-            if stated is not None and not (
-                meant[key] and schema.model_validate(stated) == schema.model_validate(meant[key])
-            ):
-                raise ValueError(f"expected {', '.join(short)} or {key}, found both")
-        others = {key: each for key, each in value.items() if each is not None and key not in meant}
-        return {"enabled": True, "turns": TURNS, **{key: each for key, each in meant.items() if each}, **others}
+        seconds = {} if value.get("accuracy") is None else {"alpha2": 0.0}
+        turns = TURNS if value.get("turns") is None else value["turns"]
+        return {"enabled": True, **seconds, **value, "turns": turns}
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether joules, seconds or both of the whole run are limited."""
+        return self.joules is not None or self.seconds is not None
 
     @property
     def is_algorithm_1(self) -> bool:
-        """Whether the operator states the weights, not a budget or a target: then the step size is Theorem 4.3's."""
-        return self.budget is None and self.target is None
+        """Whether the operator states the weights, not a budget or an accuracy: the step size is Theorem 4.3's."""
+        return not self.has_budget and self.accuracy is None
 
     @property
     def cost_weights(self) -> tuple[float, float]:
-        """What a joule and a second weigh beside each other, as the form states it: 1 over a budget, 0 where it has
-        none; the weights of a target; alpha1 and alpha2."""
-        if self.target is not None:
-            return self.target.joules, self.target.seconds
-        if self.budget is None:
+        """What a joule and a second weigh beside each other: 1 over a budget, 0 where it has none; else the alphas."""
+        if not self.has_budget:
             return self.alpha1, self.alpha2
-        joules, seconds = self.budget.joules, self.budget.seconds
-        return 0.0 if joules is None else 1 / joules, 0.0 if seconds is None else 1 / seconds
+        return 0.0 if self.joules is None else 1 / self.joules, 0.0 if self.seconds is None else 1 / self.seconds
 
     @property
     def power_rule(self) -> PowerRule | None:
         """How devices choose their power; None where each sends with its own."""
-        return None if self.power is None else PowerRule(self.power.least_dbm, *self.cost_weights)
+        return None if self.least_dbm is None else PowerRule(self.least_dbm, *self.cost_weights)
 
     @model_validator(mode="after")
     def _idle_needs_exact(self) -> ControlSection:
@@ -174,20 +109,22 @@ class ControlSection(Section):
 
     @model_validator(mode="after")
     def _one_form(self) -> ControlSection:
-        fields = type(self).model_fields
-        weights = [key for key in ("alpha1", "alpha2", "alpha3", "phi") if getattr(self, key) != fields[key].default]
-        if self.budget is not None and self.target is not None:
-            raise ValueError("expected budget or target, found both")
+        if self.has_budget and self.accuracy is not None:
+            raise ValueError("expected a budget (joules, seconds) or an accuracy, found both")
+        if self.noise is not None and self.accuracy is None:
+            raise ValueError("noise needs an accuracy")
         if self.is_algorithm_1:
-            if self.turns is not None:
-                raise ValueError("turns need a budget or a target")
-            if self.trust == "weighed":
-                raise ValueError("trust: weighed needs a budget or a target")
+            if self.turns is not None or self.trust == "weighed":
+                raise ValueError("turns and trust: weighed need joules, seconds or an accuracy")
             return self
-        if weights:
-            raise ValueError(f"budget and target find the weights; expected no {', '.join(weights)}")
+        found = ("alpha1", "alpha2", "alpha3", "phi") if self.has_budget else ("alpha3", "phi")
+        fields = type(self).model_fields
+        if weights := [key for key in found if getattr(self, key) != fields[key].default]:
+            raise ValueError(f"a run that is planned as a whole finds these weights; expected no {', '.join(weights)}")
+        if not any(self.cost_weights):
+            raise ValueError("expected a weight above 0 as alpha1, alpha2, or both")
         if self.channel != "known":
-            raise ValueError("budget and target need channel: known, found expected")
+            raise ValueError("a run that is planned as a whole needs channel: known, found expected")
         if self.slots is not None:
             raise ValueError("turns choose the slots; expected no slots")
         return self

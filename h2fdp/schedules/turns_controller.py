@@ -90,7 +90,7 @@ def device_costs(network: ControlledNetwork, costs: MessageCosts, step_joules: f
 
 
 class TurnsController(Schedule):
-    """The schedule `h2fdp` with `control.budget` or `control.target`."""
+    """The schedule `h2fdp` with a budget (`control.joules`, `.seconds`) or `control.accuracy`."""
 
     @property
     def observes(self) -> bool:
@@ -177,17 +177,20 @@ class TurnsController(Schedule):
             raise UserError(f"{text}tau_max, or a larger share of turns", key="control.turns")
 
         def best(of: list[TurnsPlan]) -> TurnsPlan | None:
-            if section.budget is None and section.tau_max == 1:  # the run ends where the accuracy is reached
+            if not section.has_budget and section.tau_max == 1:  # the run ends where the accuracy is reached
                 return max(of, key=lambda each: each.intervals, default=None)
-            if section.budget is None:
-                return cheapest(of, *self._weights, None if section.target is None else section.target.noise)
+            if not section.has_budget:
+                return cheapest(of, *self._weights, section.noise)
             return within_budget(of, *self._limits)
 
         found = best(plans)
         if found is None:
             least = min(plans, key=lambda each: each.joules)
             text = f"the cheapest plan is expected to cost {least.joules:.4g} J and {least.seconds:.4g} s of delay"
-            raise UserError(f"{text}; expected a larger budget", key="control.budget")
+            raise UserError(
+                f"{text}; expected a larger budget",
+                key="control.seconds" if section.joules is None else "control.joules",
+            )
         return found, best([each for each in plans if each.intervals != found.intervals]), plans
 
     @property
@@ -198,8 +201,7 @@ class TurnsController(Schedule):
     @property
     def _limits(self) -> tuple[float, float]:
         """Joules and seconds of the budget; infinite where there is none."""
-        budget = self._section.budget
-        joules, seconds = (None, None) if budget is None else (budget.joules, budget.seconds)
+        joules, seconds = self._section.joules, self._section.seconds
         return math.inf if joules is None else joules, math.inf if seconds is None else seconds
 
     def _budget_left(self) -> tuple[float, float]:
@@ -259,7 +261,7 @@ class TurnsController(Schedule):
     def _expected(self, tau: int, intervals: int) -> tuple[float, float]:
         """Joules and seconds of a plan: at mean costs, if edge servers were taken without regard to channels; under a
         budget, which ends a run, what turns by channel really cost."""
-        if self._section.budget is not None:
+        if self._section.has_budget:
             joule, second = self._turn_costs(tau)
             return intervals * joule, intervals * second
         joules, seconds = self._of_subnets(self._context.costs.expected(), tau)
@@ -311,7 +313,7 @@ class TurnsController(Schedule):
             "weighed": {"joules": joules, "seconds": seconds, "noise": plan.noise},
             "runner_up": None if other is None else self.told(other),
             "multipliers": {"joule": joule, "second": second},
-            "left": {"joules": left[0], "seconds": left[1]} if section.budget is not None else None,
+            "left": {"joules": left[0], "seconds": left[1]} if section.has_budget else None,
             "devices": "turns",
             "trust": "used" if self._context.one_noise.any() else "not used",
             "turns": dict(zip(names, self._taken.tolist(), strict=True)),

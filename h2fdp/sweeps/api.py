@@ -56,7 +56,7 @@ def study_of_experiment(
         text = "this network is given as it was drawn; expected topology=FILE in the experiment, whose keys can vary"
         raise UserError(text, WHERE, inside[0])
     document = written.document.copy()
-    if isinstance(experiment.config.data, Given) or experiment.has_data_function:
+    if isinstance(experiment.config.data, Given) or getattr(experiment.config.data, "from_python", False):
         document.set("data", _in_a_file(experiment, folder), WHERE)
     return study_of(document, [*written.settings, grid_setting(grid)], shared)
 

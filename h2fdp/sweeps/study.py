@@ -30,8 +30,8 @@ from h2fdp.experiment.file import (
 )
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records.summary import hash_of
-from h2fdp.run.data_source import configured_data
 from h2fdp.run.identity import code_of, counted
+from h2fdp.run.inputs import configured_data
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.setup import RunSetup

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 ClipScope = Literal["batch", "record"]
-ClippingRule = Literal["clip", "normalized"]
 GAMMA = 0.01  # of normalised vectors, as in their source
 
 

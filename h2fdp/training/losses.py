@@ -150,7 +150,7 @@ class LossOptions(Options):
         """The loss with these options."""
 
 
-LOSSES: Choices[LossOptions] = Choices(OwnKind("a loss", arguments=2))
+LOSSES: Choices[LossOptions] = Choices(OwnKind("a loss"))
 
 
 @LOSSES.register

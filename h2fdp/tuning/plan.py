@@ -14,8 +14,7 @@ import yaml
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
-from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.experiment.tune_section import TuneSection
+from h2fdp.experiment.sections import ExperimentFile, TuneSection
 from h2fdp.records.summary import hash_of
 from h2fdp.run.identity import package_digest
 from h2fdp.streams import Streams

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.experiment.tune_section import TuneSection
+from h2fdp.experiment.sections import ExperimentFile, TuneSection
 from h2fdp.privacy import noise_placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_best

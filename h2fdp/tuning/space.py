@@ -12,7 +12,7 @@ import numpy as np
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
-from h2fdp.experiment.tune_section import Span, TuneSection
+from h2fdp.experiment.sections import Span, TuneSection
 from h2fdp.sweeps.grid import canonical, values_of_axis
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from h2fdp.experiment.tune_section import TuneSection
+from h2fdp.experiment.sections import TuneSection
 from h2fdp.tuning.space import Drawn
 
 State = Literal["done", "pruned", "over a limit", "failed"]

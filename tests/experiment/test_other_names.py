@@ -11,6 +11,7 @@ IN_CHOICES = {  # keys of a choice among several, which no path of the schema le
     "method.privacy.noise_multiplier",
     "method.server.server_step",
     "method.objective.mu",
+    "data.public",
     "data.partition",
     "data.partition.dirichlet",
     "data.partition.labels_per_device",

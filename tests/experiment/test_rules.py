@@ -60,6 +60,25 @@ def test_what_training_cannot_mean(training, words):
     assert words in refusal(method="hfl", training=training)
 
 
+@pytest.mark.parametrize(
+    ("setting", "training"),
+    [
+        ("sampling_rate=0.1", {"sampling_rate": 0.1, "batch_size": None}),
+        ("aggregations_per_interval=2", {"aggregations_per_interval": 2, "aggregate_every": None}),
+        ("local_steps=3", {"local_steps": 3, "local_epochs": None}),
+        ("seed=2", {"batch_size": 8, "aggregate_every": 5, "local_steps": 10}),
+    ],
+)
+def test_who_states_one_key_of_a_pair_unsets_the_other_one_of_the_file(tmp_path, setting, training):
+    stated = "{intervals: 1, batch_size: 8, aggregate_every: 5, local_steps: 10}"
+    (tmp_path / "x.yaml").write_text(
+        f"topology: {{edges: [{{name: a, devices: {{count: 2}}}}]}}\ndata: digits\ntraining: {stated}\n"
+    )
+    setting = setting if setting.startswith("seed") else f"training.{setting}"
+    made = Experiment.from_file(tmp_path / "x.yaml", [setting]).config.training
+    assert {key: getattr(made, key) for key in training} == training
+
+
 def test_epochs_bring_their_own_defaults():
     training = Experiment(method="fedavg", training={"local_epochs": 2}).config.training
     assert (training.sampling, training.aggregations_per_interval, training.local_steps) == ("shuffled", 0, None)

@@ -71,11 +71,11 @@ def test_options_that_mean_nothing(told, option, words):
 def test_a_budget_is_refused_where_its_plan_would_not_know_all_messages(tmp_path):
     network = f"topology: {{{UPPER}}}\n"
     rest = FILE.partition("data:")[1] + FILE.partition("data:")[2].replace("colluding: 1, dropouts: 1", "dropouts: 0")
-    budget = rest.replace("control: {}", "control: {enabled: true, budget: {joules: 1}}")
+    budget = rest.replace("control: {}", "control: {enabled: true, joules: 1}")
     (tmp_path / "e.yaml").write_text(network + budget)
-    with pytest.raises(UserError, match=r"e\.yaml:7: control\.budget: what is exchanged for the secure sums of top"):
+    with pytest.raises(UserError, match=r"e\.yaml:7: control: what is exchanged for the secure sums of top"):
         read_experiment(tmp_path / "e.yaml")
-    (tmp_path / "e.yaml").write_text(network + budget.replace("budget: {joules: 1}", "target: {accuracy: 0.9}"))
+    (tmp_path / "e.yaml").write_text(network + budget.replace("joules: 1", "accuracy: 0.9"))
     read_experiment(tmp_path / "e.yaml")
 
 

@@ -39,7 +39,10 @@ def test_a_number_stays_a_number_in_the_resolved_configuration(tmp_path):
         ({"aggregate_every": 0}, "aggregate_every: expected a whole number of at least 1, found 0"),
         ({"aggregations_per_interval": [4, 3]}, "each a divisor of the one before, or 0, found [4, 3]"),
         ({"aggregations_per_interval": [0, 2]}, "each a divisor of the one before, or 0, found [0, 2]"),
-        ({"aggregate_every": [2], "aggregations_per_interval": [1]}, "set aggregate_every to null"),
+        (
+            {"aggregate_every": [2], "aggregations_per_interval": [1]},
+            "exactly one of aggregate_every and",
+        ),
     ],
 )
 def test_what_means_nothing_is_refused_with_its_key(tmp_path, training, message):

@@ -220,7 +220,7 @@ def test_decisions_are_those_of_a_trained_run(tmp_path):
 
 
 def test_decisions_that_depend_on_what_was_spent_are_refused(tmp_path):
-    folder(tmp_path, three=("control: {tau_max: 8}", "control: {tau_max: 8, budget: {joules: 1000}}"))
+    folder(tmp_path, three=("control: {tau_max: 8}", "control: {tau_max: 8, joules: 1000}"))
     experiment = Experiment.from_file(tmp_path / "three.yaml", ["method=h2fdp-adaptive"])
     prepared = experiment.prepare(None)
     assert isinstance(prepared, RunSetup)

@@ -57,9 +57,8 @@ training = some_of(
     participation=st.sampled_from([0.5, 1.0]),
     momentum=st.sampled_from([0.0, 0.5]),
     weights=st.sampled_from(["uniform", "by-size"]),
-    clipping=st.sampled_from(["clipped", "normalized"]),
+    clip_norm=st.sampled_from([0.5, 1.0, "normalized", None]),
     clip_scope=st.sampled_from(["batch", "record"]),
-    clip_norm=st.sampled_from([None, 1.0]),
     step_decay=st.sampled_from(["none", "linear", "sqrt"]),
     sampling=st.sampled_from(["poisson", "fixed"]),
 )
@@ -79,7 +78,7 @@ faults = some_of(
 )
 
 
-TURNS = {"enabled": True, "turns": 0.5, "tau_max": 2, "budget": {"joules": 0.2}}
+TURNS = {"enabled": True, "turns": 0.5, "tau_max": 2, "joules": 0.2}
 
 
 @st.composite

@@ -113,4 +113,4 @@ def test_what_fix_does_not_mend_is_refused_as_before(tmp_path):
 
 def test_fix_is_true_or_false(tmp_path):
     with pytest.raises(UserError, match=r"x\.yaml:3: model: expected fix: true or false, found"):
-        normed(tmp_path, '{name: "normed:Net", fix: maybe}')
+        normed(tmp_path, '{name: "normed:Net", fix: maybe}').prepare()

@@ -66,7 +66,7 @@ SUMS = {"edges": [{"name": name, "trust": "secure-sum", "devices": {"count": 3}}
         ({"topology": THREE_TIERS, "aggregate_every": [1, 2], "faults": FAULTS}, "exact"),
         ({"method": "hfl"}, "exact"),
         ({"method": "pedpfl"}, "exact"),
-        ({"method": "h2fdp-adaptive", "control": {"tau_max": 4, "turns": 0.5, "budget": {"joules": 0.5}}}, "forecast"),
+        ({"method": "h2fdp-adaptive", "control": {"tau_max": 4, "turns": 0.5, "joules": 0.5}}, "forecast"),
     ],
 )
 def test_the_joules_and_seconds_that_are_planned_are_those_that_the_run_ends_with(settings, kind, tmp_path):
@@ -89,7 +89,7 @@ def test_costs_are_at_most_those_planned_where_the_run_may_end_early(ends, tmp_p
 
 
 def test_a_budget_of_joules_bounds_what_a_controller_spends_(tmp_path):
-    made = experiment(method="h2fdp-adaptive", control={"tau_max": 4, "turns": 0.5, "budget": {"joules": 0.5}})
+    made = experiment(method="h2fdp-adaptive", control={"tau_max": 4, "turns": 0.5, "joules": 0.5})
     told = estimate(made.prepare())
     assert told["network"]["energy_j"] <= 0.5
     assert made.run(tmp_path / "run").summary["energy_j"] <= 0.5

@@ -15,10 +15,8 @@ DIGITS = {"name": "digits", "public": 0.1}
 
 
 def experiment(**settings):
-    shared = {"data": DIGITS, "method": "hfl-dp", "epsilon": 20.0, "intervals": 2, "local_steps": 1}
-    public = {"steps": 40, "batch_size": 32, "step_size": 0.5}
-    values = {**shared, "public": public, **settings}
-    return Experiment(topology=Topology.regular(edges=2, devices=2, trust=0.5, seed=1), **values)
+    shared = {"data": DIGITS, "method": "hfl-dp", "epsilon": 20.0, "intervals": 2, "local_steps": 1, "step_size": 0.5}
+    return Experiment(topology=Topology.regular(edges=2, devices=2, trust=0.5, seed=1), **{**shared, **settings})
 
 
 def records_of(data):
@@ -44,12 +42,14 @@ def test_without_a_public_share_the_data_are_what_they_were():
     assert one.fingerprint() != load(Digits(validation=0.2, public=0.1), 4, Streams(1)).fingerprint()
 
 
-def test_the_first_model_is_that_of_sgd_on_the_public_records_alone():
+def test_the_first_model_is_that_of_sgd_on_the_public_records_alone(monkeypatch):
     """Three steps with batches of all of them, as in plain numpy."""
-    setup = experiment(public={"steps": 3, "batch_size": 1000, "step_size": 0.5}).prepare()
+    monkeypatch.setattr("h2fdp.run.prepare._PUBLIC_STEPS", 3)
+    monkeypatch.setattr("h2fdp.run.prepare._PUBLIC_BATCH", 1000)
+    setup = experiment().prepare()
     public, scaling = setup.data.public, setup.data.scaling
     x = (public.x * np.array(scaling.scale) + np.array(scaling.shift)).reshape(len(public), -1)
-    weights = experiment(data="digits", public=None).prepare().initial.numpy().reshape(10, 64).astype(float)
+    weights = experiment(data="digits").prepare().initial.numpy().reshape(10, 64).astype(float)
     for _ in range(3):
         scores = x @ weights.T
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_first_model_and_another_one_another():
 
 
 def test_a_run_starts_from_it_and_says_so_beside_every_account(tmp_path):
-    warm, cold = experiment(), experiment(data="digits", public=None)
+    warm, cold = experiment(), experiment(data="digits")
     run, setup = warm.run(tmp_path / "run"), warm.prepare()
     assert run.summary["public_records"] == len(setup.data.public) > 100
     assert setup.data.sizes.sum() + len(setup.data.public) == cold.prepare().data.sizes.sum()
@@ -79,11 +79,10 @@ def test_a_run_starts_from_it_and_says_so_beside_every_account(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"data": "digits"}, "training.public: there are no public records"),
-        ({"public": None}, "data.public: nothing is trained on these records"),
+        ({"training": {"public": {"steps": 3}}}, "training.public: unknown key; did you mean `data.public`"),
         ({"data": {"name": "digits", "public": 1.0}}, "data.public: expected a number of at least 0 and below 1"),
     ],
 )
-def test_public_records_and_training_on_them_belong_together(settings, words):
+def test_what_is_no_share_of_public_records_is_refused(settings, words):
     with pytest.raises(UserError, match=words):
         experiment(**settings)

@@ -1,4 +1,4 @@
-"""`control.power`: devices that choose their transmit power, in planned and in whole runs."""
+"""`control.least_dbm`: devices that choose their transmit power, in planned and in whole runs."""
 
 import json
 from dataclasses import replace
@@ -13,11 +13,11 @@ from h2fdp.run.preview import first_decision
 from tests.noise_keys import keys_are, known
 from tests.run.test_wishes import experiment, planned
 
-LOW = {"power": {"least_dbm": 0.0}}
+LOW = {"least_dbm": 0.0}
 FORMS = {
-    "budget": {"budget": {"joules": 0.04, "seconds": 0.8}},
-    "target": {"target": {"accuracy": 0.9, "joules": 1.0, "seconds": 0.2}},
-    "turns": {"turns": 0.5, "tau_max": 8, "target": {"accuracy": 0.9, "joules": 1.0, "seconds": 0.2}},
+    "budget": {"joules": 0.04, "seconds": 0.8},
+    "target": {"accuracy": 0.9, "alpha2": 0.2},
+    "turns": {"turns": 0.5, "tau_max": 8, "accuracy": 0.9, "alpha2": 0.2},
     "alphas": {"alpha1": 1.0, "alpha2": 0.2},
 }
 SETTINGS = {"alphas": {"aggregate_every": 4, "step_decay": "sqrt"}}
@@ -79,7 +79,7 @@ def test_algorithm_1_weighs_what_an_interval_of_all_devices_costs():
 
 @pytest.mark.parametrize("budget", [{"joules": 0.02}, {"seconds": 0.3}, {"joules": 0.012, "seconds": 0.5}])
 def test_a_budget_is_never_exceeded(budget):
-    costs = [cost for _, cost in planned(experiment({"budget": budget, **LOW}).prepare())]
+    costs = [cost for _, cost in planned(experiment({**budget, **LOW}).prepare())]
     spent = {"joules": sum(each["energy_j"] for each in costs), "seconds": sum(each["delay_s"] for each in costs)}
     assert len(costs) > 1
     assert all(spent[key] <= most for key, most in budget.items())
@@ -87,7 +87,7 @@ def test_a_budget_is_never_exceeded(budget):
 
 def test_the_same_plan_trains_the_same_model_at_a_lower_cost(tmp_path):
     """tau and turns have one value each, so that both runs do the same."""
-    fixed = {"tau_max": 2, "turns": 1.0, "target": FORMS["target"]["target"]}
+    fixed = {"tau_max": 2, "turns": 1.0, **FORMS["target"]}
     settings = {"topology": Topology.regular(edges=3, devices=3, trust=0, seed=4), "intervals": 4, "local_steps": 2}
     settings |= {"aggregate_every": 4}
     with keys_are(known):
@@ -147,7 +147,7 @@ def test_the_first_decision_tells_the_powers_of_the_first_interval(form):
 def test_nothing_changes_where_nobody_chooses():
     """Costs, decisions and the seconds of both ways, to the bit."""
     setup = made("turns", {}).prepare()
-    stated = made("turns", {"power": None}).prepare()
+    stated = made("turns", {"least_dbm": None}).prepare()
     for (ours, cost), (theirs, other) in zip(planned(setup), planned(stated), strict=True):
         assert cost == other
         assert ours.decision.reasons == theirs.decision.reasons
@@ -176,12 +176,9 @@ control:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("power: {}", "control.power.least_dbm"),
-        ("power: {least_dbm: 24}", "control.power.least_dbm: expected a number below 24, the power_dbm of"),
-        ("power: {least_dbm: 400}", "control.power.least_dbm: expected a number from -300 to 300, found 400"),
-        ("power: {least_dbm: low}", "control.power.least_dbm: expected a number from -300 to 300"),
-        ("power: {lowest: 3}", "control.power"),
-        ("power: 3", "control.power"),
+        ("least_dbm: 24", "control.least_dbm: expected a number below 24, the power_dbm of"),
+        ("least_dbm: 400", "control.least_dbm: expected a number from -300 to 300, found 400"),
+        ("power: {least_dbm: 3}", "control.power: unknown key; did you mean `control.least_dbm`"),
     ],
 )
 def test_what_is_no_range_of_powers_is_refused_with_file_line_and_key(tmp_path, line, words):
@@ -193,13 +190,13 @@ def test_what_is_no_range_of_powers_is_refused_with_file_line_and_key(tmp_path, 
 
 
 def test_powers_are_refused_where_control_is_off(tmp_path):
-    (tmp_path / "x.yaml").write_text(FILE.replace("true", "false") % "power: {least_dbm: 3}")
-    with pytest.raises(UserError, match=r"x\.yaml:6: control\.power: .*expected control\.enabled: true"):
+    (tmp_path / "x.yaml").write_text(FILE.replace("true", "false") % "least_dbm: 3")
+    with pytest.raises(UserError, match=r"x\.yaml:6: control\.least_dbm: .*expected control\.enabled: true"):
         Experiment.from_file(tmp_path / "x.yaml")
-    with pytest.raises(UserError, match=r"control\.power"):
+    with pytest.raises(UserError, match=r"control\.least_dbm"):
         experiment({"enabled": False, **LOW})
 
 
 def test_a_least_power_above_that_of_a_device_is_refused_in_python():
-    with pytest.raises(UserError, match=r"control\.power\.least_dbm: expected a number below 24"):
-        experiment({**FORMS["target"], "power": {"least_dbm": 24.5}}).prepare()
+    with pytest.raises(UserError, match=r"control\.least_dbm: expected a number below 24"):
+        experiment({**FORMS["target"], "least_dbm": 24.5}).prepare()

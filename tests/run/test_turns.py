@@ -18,7 +18,7 @@ from tests.run.test_wishes import experiment as wished
 from tests.run.test_wishes import planned
 
 EVEN = Topology.regular(edges=4, devices=3, trust=0, seed=4)
-TARGET = {"target": {"accuracy": 0.9}}
+TARGET = {"accuracy": 0.9}
 
 
 def experiment(control, **settings):
@@ -81,10 +81,10 @@ def test_the_account_is_used_and_not_exceeded():
 
 
 def test_a_budget_is_not_exceeded_and_one_that_pays_for_no_plan_is_refused():
-    costs = [cost for _, cost in planned(experiment({"budget": {"joules": 0.05}}).prepare())]
+    costs = [cost for _, cost in planned(experiment({"joules": 0.05}).prepare())]
     assert 0.5 * 0.05 < sum(each["energy_j"] for each in costs) <= 0.05
-    with pytest.raises(UserError, match=r"control\.budget: the cheapest plan"):
-        experiment({"budget": {"joules": 1e-6}}).prepare()
+    with pytest.raises(UserError, match=r"control\.joules: the cheapest plan"):
+        experiment({"joules": 1e-6}).prepare()
 
 
 def test_trust_is_left_where_it_costs_more_than_its_noise_is_worth():
@@ -97,7 +97,7 @@ def test_trust_is_left_where_it_costs_more_than_its_noise_is_worth():
     assert theirs.joules < ours.joules
     assert theirs.noise > 1.5 * ours.noise, "three devices share one noise"
     assert (setup is alone) == (theirs.joules * theirs.noise**2 < ours.joules * ours.noise**2)
-    dear = experiment({"budget": {"joules": 10}, "trust": "weighed", "tau_max": 8}, **NETWORKS["trusted"]).prepare()
+    dear = experiment({"joules": 10, "trust": "weighed", "tau_max": 8}, **NETWORKS["trusted"]).prepare()
     assert dear.config.method.privacy.name == "hierarchical", "least noise, as money does not matter"
 
 
@@ -129,8 +129,8 @@ def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
 def test_a_budget_pays_for_the_whole_plan_where_regions_share_wires(more):
     """At mean costs, with wires counted in equal parts, these plans end an interval early."""
     network = {"topology": Topology.deep(tiers=(2, 4, 3), trust=0.0), "intervals": 8}
-    least = min(plan.joules for plan in experiment({"budget": {"joules": 1e6}}, **network).prepare().schedule().weighed)
-    setup = experiment({"budget": {"joules": more * least}}, **network).prepare()
+    least = min(plan.joules for plan in experiment({"joules": 1e6}, **network).prepare().schedule().weighed)
+    setup = experiment({"joules": more * least}, **network).prepare()
     plan = setup.schedule().plan
     spent = sum(setup.interval_costs(begun)["energy_j"] for begun, _ in planned(setup))
     assert len(list(planned(setup))) == plan.intervals
@@ -161,9 +161,9 @@ def test_the_first_decision_is_that_of_the_run():
 @pytest.mark.parametrize(
     ("control", "settings", "words"),
     [
-        ({}, {}, "turns need a budget or a target"),
+        ({}, {}, "turns and trust: weighed need joules"),
         ({**TARGET, "slots": 9}, {}, "expected no slots"),
-        ({"turns": None, "trust": "weighed"}, {}, "trust: weighed needs a budget or a target"),
+        ({"turns": None, "trust": "weighed"}, {}, "turns and trust: weighed need joules"),
         ({**TARGET}, {"participation": 0.5}, "training.participation"),
         ({**TARGET, "trust": "weighed"}, {"method": "h2fdp"}, "control.trust"),
     ],

@@ -1,4 +1,4 @@
-"""`control.budget` and `control.target`, in planned and in whole runs."""
+"""`control.joules`, `.seconds` and `.accuracy`, in planned and in whole runs."""
 
 import json
 from dataclasses import replace
@@ -57,7 +57,7 @@ def planned(setup):
 
 @pytest.mark.parametrize("budget", [{"joules": 0.025}, {"seconds": 0.1}, {"joules": 0.03, "seconds": 0.1}])
 def test_a_budget_is_used_and_never_exceeded(budget):
-    setup = experiment({"budget": budget, "tau_max": 12}).prepare()
+    setup = experiment({**budget, "tau_max": 12}).prepare()
     costs = [cost for _, cost in planned(setup)]
     spent = {"joules": sum(each["energy_j"] for each in costs), "seconds": sum(each["delay_s"] for each in costs)}
     shares = [spent[key] / most for key, most in budget.items()]
@@ -65,7 +65,7 @@ def test_a_budget_is_used_and_never_exceeded(budget):
     assert max(shares) > 0.7
 
 
-@pytest.mark.parametrize("control", [{"budget": {"joules": 0.04}}, {"target": {"accuracy": 0.9}}])
+@pytest.mark.parametrize("control", [{"joules": 0.04}, {"accuracy": 0.9}])
 def test_the_run_decides_what_its_noise_was_calibrated_to(control):
     """To the bit."""
     setup = experiment(control, topology=network(), aggregate_every=4).prepare()
@@ -76,7 +76,7 @@ def test_the_run_decides_what_its_noise_was_calibrated_to(control):
 
 
 def test_a_run_keeps_budget_and_epsilon_says_why_and_goes_on_to_the_same_bits(tmp_path):
-    wanted = {"tau_max": 12, "budget": {"joules": 0.04, "epsilon": 1.5}}
+    wanted = {"tau_max": 12, "joules": 0.04}
 
     def stop(row):
         if row["interval"] == 2:
@@ -97,7 +97,7 @@ def test_a_run_keeps_budget_and_epsilon_says_why_and_goes_on_to_the_same_bits(tm
 
 
 def test_a_target_ends_the_run_when_it_is_reached(tmp_path):
-    made = experiment({"target": {"accuracy": 0.12}}, step_size=1.0, epsilon=50.0)
+    made = experiment({"accuracy": 0.12}, step_size=1.0, epsilon=50.0)
     assert made.config.training.until.accuracy == 0.12
     done = made.run(tmp_path / "run")
     assert done.metrics["accuracy"].iloc[-1] >= 0.12
@@ -105,22 +105,31 @@ def test_a_target_ends_the_run_when_it_is_reached(tmp_path):
 
 
 def test_a_fifth_of_the_edge_servers_has_turns_unless_another_share_is_stated():
-    forms = {"joules": 0.3}, {"budget": {"joules": 0.3}}, {"budget": {"joules": 0.3}, "turns": None}
-    assert [experiment(form).config.control.turns for form in (*forms, {**forms[1], "turns": 0.5})] == [0.2] * 3 + [0.5]
+    forms = {}, {"turns": None}, {"turns": 0.5}
+    assert [experiment({"joules": 0.3, **form}).config.control.turns for form in forms] == [0.2, 0.2, 0.5]
+
+
+def test_a_budget_or_an_accuracy_turns_control_on_and_delay_weighs_nothing_unless_stated():
+    made = experiment({"accuracy": 0.9, "enabled": True}).config.control
+    assert (made.cost_weights, made.enabled) == ((1.0, 0.0), True)
+    assert experiment({"accuracy": 0.9, "alpha2": 0.2}).config.control.cost_weights == (1.0, 0.2)
+    written = type(made).model_validate(made.model_dump(mode="json"))
+    assert written == made
 
 
 @pytest.mark.parametrize(
     ("control", "settings", "words"),
     [
-        ({"budget": {}}, {}, "expected joules, seconds, or both"),
         ({"joules": -1}, {}, "control.joules: expected a finite number above 0, found -1"),
-        ({"budget": {"joules": 1}, "target": {"accuracy": 0.5}}, {}, "budget or target, found both"),
-        ({"budget": {"joules": 1}, "alpha1": 2}, {}, "find the weights; expected no alpha1"),
-        ({"target": {"accuracy": 0.5}, "channel": "expected"}, {}, "need channel: known"),
-        ({"target": {"accuracy": 0.5}, "estimates": "private"}, {}, "control.estimates"),
-        ({"target": {"accuracy": 0.5}, "allow_idle": True}, {}, "control.allow_idle"),
-        ({"budget": {"joules": 1, "epsilon": 1}}, {}, "control.budget.epsilon"),
-        ({"target": {"accuracy": 0.5}}, {"until": {"accuracy": 0.6}}, "training.until"),
+        ({"joules": 1, "accuracy": 0.5}, {}, "(joules, seconds) or an accuracy, found both"),
+        ({"joules": 1, "alpha1": 2}, {}, "finds these weights; expected no alpha1"),
+        ({"accuracy": 0.5, "alpha1": 0}, {}, "expected a weight above 0"),
+        ({"accuracy": 0.5, "channel": "expected"}, {}, "needs channel: known"),
+        ({"accuracy": 0.5, "estimates": "private"}, {}, "control.estimates"),
+        ({"accuracy": 0.5, "allow_idle": True}, {}, "control.allow_idle"),
+        ({"accuracy": 0.5}, {"until": {"accuracy": 0.6}}, "training.until"),
+        ({"budget": {"joules": 1}}, {}, "did you mean `control.joules`"),
+        ({"target": {"accuracy": 0.5}}, {}, "did you mean `control.accuracy`"),
         ({}, {"calibration": "paper", "aggregate_every": 4}, "expected privacy.calibration accounted"),
         ({}, {}, "the controller that is told its weights supports one number"),
     ],
@@ -129,4 +138,3 @@ def test_what_cannot_be_wished_for_is_refused_with_its_key(control, settings, wo
     with pytest.raises(UserError) as refused:
         experiment(control, **settings)
     assert words in str(refused.value)
-    assert len(refused.value.problems) == 1

@@ -163,7 +163,7 @@ def test_one_record_moves_the_sum_of_clipped_gradients_by_no_more_than_its_bound
 
 
 def own_part(function):
-    return OwnPart(f"loss:{function.__name__}", function, OwnKind("a loss", arguments=2))
+    return OwnPart(f"loss:{function.__name__}", function, OwnKind("a loss"))
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])

@@ -8,7 +8,7 @@ from h2fdp.tuning.plan import read_plan
 from tests.tuning.searches import BASE, search
 
 PRIVATE = BASE.replace("method: hfl", "method: h2fdp")
-PUBLIC = '"data.public, training.public": [[0.1, {steps: 1}]]'
+PUBLIC = "data.public: [0.1]"
 STEP = "training.step_size: {low: 0.1, high: 10}"
 
 
@@ -25,7 +25,7 @@ STEP = "training.step_size: {low: 0.1, high: 10}"
         ("training.step_size: {low: 1, high: 1}", "", "low and high are both 1; state the value"),
         ("training.batch_size: [8, 4, 8]", "", "8: tune.ranges.training.batch_size: the value 8 comes twice"),
         ("training.batch_size: [8, 8.0]", "", "8: tune.ranges.training.batch_size: the value 8.0 comes twice"),
-        ('"training.clipping, training.clip_norm": [[clip, 1], [clip, 1]]', "", "the value [clip, 1] comes twice"),
+        ('"training.clip_scope, training.clip_norm": [[batch, 1], [batch, 1]]', "", "the value [batch, 1] comes twice"),
         ("training.step_size: []", "", "expected a range {low, high, log} or a list of choices, found an empty list"),
         ("training.step_size: {low: -1, high: 1}", "", "8: training.step_size: expected a number from 1e-9 to 1e9"),
         (
@@ -110,8 +110,8 @@ def test_what_is_searched_cannot_be_set_as_well(tmp_path):
 
 
 def test_values_that_exclude_each_other_are_no_mistake_unless_they_never_fit(tmp_path):
-    ranges = "training.clipping: [clip, normalized]\n    training.clip_norm: [null{}]"
-    plan = read_plan(search(tmp_path, ranges.format(", 1.0"), "privacy: ignore"), (), SharedInputs())
-    assert plan.space.keys == ("training.clipping", "training.clip_norm")
-    with pytest.raises(UserError, match=r"search.yaml:8: training.clipping: normalized .* have the length"):
+    ranges = "method.objective: [plain, scaffold]\n    method.server: [average{}]"
+    plan = read_plan(search(tmp_path, ranges.format(", scaffold"), "privacy: ignore"), (), SharedInputs())
+    assert plan.space.keys == ("method.objective", "method.server")
+    with pytest.raises(UserError, match=r"search.yaml:9: method.server: scaffold keeps its state"):
         read_plan(search(tmp_path, ranges.format(""), "privacy: ignore"), (), SharedInputs())

@@ -247,13 +247,14 @@ def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
 @pytest.mark.run
 def test_stand_ins_and_choices_that_exclude_each_other(tmp_path):
     options = "trials: 5\n  privacy: public\n  stand_in: {name: synthetic, features: 64, classes: 10}"
-    path = search(tmp_path, "training.clipping: [clip, normalized]\n    training.clip_norm: [null, 1.0]", options)
+    path = search(tmp_path, "method.objective: [plain, scaffold]\n    method.server: [average, scaffold]", options)
     arguments = ["tune", str(path), "--inline", "--quiet", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, [*arguments, "--json"], env={"COLUMNS": "80"})
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
     assert found["finished"]
-    assert found["trials"] == {"done": 4, "failed": 1}
+    assert sum(found["trials"].values()) == 5
+    assert found["trials"]["done"] > 0 < found["trials"]["failed"]
     assert "trials used stand-in data (synthetic) alone" in found["price"][0]
     configuration = yaml.safe_load(next((tmp_path / "out" / "runs").rglob("config.yaml")).read_text())
     assert configuration["data"]["name"] == "synthetic"

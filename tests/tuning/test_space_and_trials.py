@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp import Experiment
-from h2fdp.experiment.tune_section import TuneSection
+from h2fdp.experiment.sections import TuneSection
 from h2fdp.privacy.accounting.selection import TrialNumbers, budget_of_best
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.sweeps.study import SharedInputs
