@@ -26,7 +26,7 @@ from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Share, Whole, shape
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
-from h2fdp.schedules.step_decay import StepDecay
+from h2fdp.schedules.aggregation_times import StepDecay
 from h2fdp.training.batches import Sampling
 from h2fdp.training.clipping import ClippingRule, ClipScope
 from h2fdp.training.epochs import steps_per_epoch

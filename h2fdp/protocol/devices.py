@@ -11,8 +11,16 @@ from torch import Tensor
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.stages import coded
 from h2fdp.protocol.messages import Order
-from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
-from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
+from h2fdp.schedules.device_estimates import (
+    DeviceMeasurements,
+    GradientProbe,
+    LossProbe,
+    MeasuringOrder,
+    SecantMeasurements,
+    SecantOrder,
+    measure_devices,
+    measure_secants,
+)
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 from h2fdp.training.work import StepTerms, TrainingResult

@@ -16,8 +16,15 @@ from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, in
 from h2fdp.protocol.client_state import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
 from h2fdp.protocol.nodes import NodeGroup
-from h2fdp.schedules.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
-from h2fdp.schedules.loss_probes import SecantMeasurements, SecantOrder
+from h2fdp.schedules.device_estimates import (
+    EDGE_NUMBERS,
+    GradientProbe,
+    MeasuringOrder,
+    SecantMeasurements,
+    SecantOrder,
+    SubnetMeasurements,
+    relayed,
+)
 from h2fdp.streams import Streams
 from h2fdp.training.local_objective import LocalObjective
 from h2fdp.training.work import TrainingResult

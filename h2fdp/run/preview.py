@@ -20,9 +20,8 @@ from h2fdp.run.setup import RunSetup, range_of
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
-from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
+from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms, solve
 from h2fdp.schedules.registry import chosen
-from h2fdp.schedules.solvers import solve
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.wording import counted, facts_html, table_html, word
 
