@@ -17,7 +17,7 @@ import numpy as np
 from experiments.drift import DriftConstants, Numbers, loss_bound, secants
 from h2fdp.schedules import DeviceSecants
 from h2fdp.schedules.device_estimates import SHORTEST_SECANT
-from h2fdp.schedules.ranges import require, require_between, require_count
+from h2fdp.schedules.privacy_gap import require, require_between, require_count
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from experiments.ali_bounds import (
 from experiments.drift import DriftConstants, drift_constants, stated_drift
 from h2fdp.errors import UserError
 from h2fdp.schedules import Decision, DeviceSecants, Horizon, IntervalObservation, OwnSchedule, ScheduleContext
-from h2fdp.schedules.ranges import require
+from h2fdp.schedules.privacy_gap import require
 from h2fdp.schedules.traits import Measured
 
 LONGEST = 100  # tau is never above it

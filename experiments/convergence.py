@@ -11,8 +11,14 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.schedules.privacy_gap import PrivacyTerms, gap_scale, largest_first_step_size
-from h2fdp.schedules.ranges import require, require_between, require_count
+from h2fdp.schedules.privacy_gap import (
+    PrivacyTerms,
+    gap_scale,
+    largest_first_step_size,
+    require,
+    require_between,
+    require_count,
+)
 
 BoundForm = Literal["printed", "corrected"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.schedules import DeviceSecants
 from h2fdp.schedules.device_estimates import SHORTEST_SECANT
-from h2fdp.schedules.ranges import require, require_between
+from h2fdp.schedules.privacy_gap import require, require_between
 
 Numbers = np.ndarray | float
 _LEAST_SMOOTHNESS = 1e-5  # of a device that moved at all

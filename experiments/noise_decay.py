@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from h2fdp.schedules import Decision, FixedSchedule, OwnSchedule
-from h2fdp.schedules.ranges import require, require_count
+from h2fdp.schedules.privacy_gap import require, require_count
 
 
 class NoiseDecay(OwnSchedule):

@@ -32,7 +32,7 @@ from experiments.reproduction.conduct import commit_of
 from experiments.sections import between_markers
 from h2fdp import Experiment
 from h2fdp.schedules import Decision, OwnSchedule
-from h2fdp.schedules.step_decay import decayed
+from h2fdp.schedules.aggregation_times import decayed
 
 HERE = Path(__file__).parent
 FILE, RUNS, PAGE = HERE / "controlled.yaml", HERE / "progress-signal.csv", HERE / "controlled.md"

@@ -18,7 +18,7 @@ from experiments.drift import DriftConstants, affordable_local_steps, drift_cons
 from experiments.resource_prices import ResourceAccount, ResourceBudget, radio_prices
 from h2fdp.errors import UserError
 from h2fdp.schedules import Decision, Horizon, IntervalObservation, OwnSchedule, ScheduleContext
-from h2fdp.schedules.ranges import require, require_count
+from h2fdp.schedules.privacy_gap import require, require_count
 from h2fdp.schedules.traits import Measured
 
 

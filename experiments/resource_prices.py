@@ -11,7 +11,7 @@ from typing import Any
 from experiments.drift import BudgetPrices
 from h2fdp.radio import SumMessages, interval_cost
 from h2fdp.schedules import ScheduleContext, draw_participants
-from h2fdp.schedules.ranges import require
+from h2fdp.schedules.privacy_gap import require
 
 Prices = Callable[[int], tuple[float, float]]
 

@@ -12,7 +12,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import SecureSum, UploadClipping, noise_placement_of
 from h2fdp.schedules import AggregationTimes
-from h2fdp.schedules.client_sampling import share_of
+from h2fdp.schedules.aggregation_times import share_of
 from h2fdp.schedules.registry import chosen
 from h2fdp.topology import TRUSTS, Topology
 

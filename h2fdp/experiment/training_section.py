@@ -25,7 +25,7 @@ from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Share, Whole, shape
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
-from h2fdp.schedules.step_decay import StepDecay
+from h2fdp.schedules.aggregation_times import StepDecay
 from h2fdp.training.batches import Sampling, steps_per_epoch
 from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.gradients.rule import Precision

@@ -25,8 +25,8 @@ from h2fdp.protocol.planned_releases import average_alone, noise_and_gradients, 
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
-from h2fdp.schedules.feedback import DeviceSecants, IntervalObservation
-from h2fdp.schedules.loss_probes import SecantMeasurements
+from h2fdp.schedules.device_estimates import SecantMeasurements
+from h2fdp.schedules.schedule import DeviceSecants, IntervalObservation
 
 Meter = Callable[[IntervalPlan], Mapping[str, float]]
 NoiseChoice = Callable[[IntervalPlan, Sequence[Release]], float]

@@ -15,8 +15,16 @@ from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.protocol.messages import Arrivals, DeviceWork, Order, Plan, Upload, present_shares
-from h2fdp.schedules.device_estimates import DeviceMeasurements, GradientProbe, MeasuringOrder, measure_devices
-from h2fdp.schedules.loss_probes import LossProbe, SecantMeasurements, SecantOrder, measure_secants
+from h2fdp.schedules.device_estimates import (
+    DeviceMeasurements,
+    GradientProbe,
+    LossProbe,
+    MeasuringOrder,
+    SecantMeasurements,
+    SecantOrder,
+    measure_devices,
+    measure_secants,
+)
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
 from h2fdp.training.descent import StepTerms, TrainingResult

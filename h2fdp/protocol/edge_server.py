@@ -18,8 +18,15 @@ from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
-from h2fdp.schedules.device_estimates import EDGE_NUMBERS, GradientProbe, MeasuringOrder, SubnetMeasurements, relayed
-from h2fdp.schedules.loss_probes import SecantMeasurements, SecantOrder
+from h2fdp.schedules.device_estimates import (
+    EDGE_NUMBERS,
+    GradientProbe,
+    MeasuringOrder,
+    SecantMeasurements,
+    SecantOrder,
+    SubnetMeasurements,
+    relayed,
+)
 from h2fdp.streams import Streams
 from h2fdp.training.descent import TrainingResult
 from h2fdp.training.local_objective import LocalObjective

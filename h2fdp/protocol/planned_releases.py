@@ -18,7 +18,7 @@ from h2fdp.protocol.messages import Arrivals, Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import UpperVector, UpperVectors
 from h2fdp.schedules.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
-from h2fdp.schedules.feedback import IntervalObservation, Measurements
+from h2fdp.schedules.schedule import IntervalObservation, Measurements
 
 
 def numbers_released(trust_model: TrustModel) -> int:

@@ -20,7 +20,7 @@ from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.inputs import Noise, RunInputs
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import Horizon
-from h2fdp.schedules.step_decay import decayed
+from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.training.descent import gain
 from h2fdp.training.local_objective import pull_of
 

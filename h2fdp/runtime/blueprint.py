@@ -19,8 +19,7 @@ from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, TrustModel
 from h2fdp.privacy.mechanisms.stages import CutToLongest
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
-from h2fdp.schedules.device_estimates import GradientProbe
-from h2fdp.schedules.loss_probes import LossProbe
+from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
 from h2fdp.streams import Streams
 from h2fdp.topology import TRUSTS, Topology, Trust
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores

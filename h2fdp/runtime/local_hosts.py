@@ -18,7 +18,7 @@ from h2fdp.protocol import NodeGroup, Upload
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.runtime.section import RuntimeSection
-from h2fdp.schedules.loss_probes import SecantMeasurements
+from h2fdp.schedules.device_estimates import SecantMeasurements
 
 _CPU = torch.device("cpu")
 # Devices in a block: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in

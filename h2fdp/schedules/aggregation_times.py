@@ -1,10 +1,64 @@
-"""When aggregators below the cloud aggregate inside an interval: the slots T^L_{k,c} (H2FDP, Sec. 3.1), by tier."""
+"""The rhythm of a run: when aggregators below the cloud aggregate inside an interval (the slots T^L_{k,c}, H2FDP,
+Sec. 3.1, by tier), which devices take part, and how the step size falls.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from h2fdp.streams import Streams
+
+
+def draw_participants(streams: Streams, edge: str, interval: int, size: int, count: int) -> np.ndarray:
+    """(count,) ascending rows of the devices that take part, of `size` in the subnet.
+
+    >>> draw_participants(Streams(1), "library", interval=0, size=3, count=3)
+    array([0, 1, 2])
+    """
+    if count >= size:
+        return np.arange(size)
+    return np.sort(streams.open(edge, "participation", interval).choice(size, count, replace=False))
+
+
+def share_of(sizes: np.ndarray, share: float) -> np.ndarray:
+    """(N,) this share of each subnet's devices s_c (N,), rounded, at least one.
+
+    >>> share_of(np.array([10, 5, 1]), share=0.3)
+    array([3, 2, 1])
+    """
+    return np.clip(np.rint(share * sizes), 1, sizes).astype(np.int64)
+
+
+StepDecay = Literal["sqrt", "linear", "none"]
+
+
+def decayed(step_size: float, decay: StepDecay, interval: int, intervals: int) -> float:
+    """eta_k: `sqrt` divides by sqrt(k + 1), `linear` falls in equal parts towards 0, which the interval K_g would have.
+
+    The sensitivity of a release, and the noise on it, are proportional to the step size, so that a decay changes no
+    account: every release keeps its noise multiplier.
+
+    Args:
+        step_size: eta of the first interval.
+        interval: k, counted from 0.
+        intervals: K_g, those that are planned, also where the run ends before.
+
+    >>> [round(decayed(0.6, "linear", k, 3), 3) for k in range(3)]
+    [0.6, 0.4, 0.2]
+    >>> [decayed(0.6, "sqrt", k, 4) for k in (0, 3)]
+    [0.6, 0.3]
+    """
+    assert 0 <= interval < intervals, "intervals are those of the plan"
+    if decay == "linear":
+        return step_size * (intervals - interval) / intervals
+    return step_size / math.sqrt(interval + 1) if decay == "sqrt" else step_size
+
 
 Tiers = int | Sequence[int]  # a number for the lowest edge servers alone, or one for each height from them up
 

@@ -9,11 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.radio import ExchangeSizes, NetworkCosts
-from h2fdp.schedules.aggregation_times import AggregationTimes
-from h2fdp.schedules.client_sampling import share_of
+from h2fdp.schedules.aggregation_times import AggregationTimes, StepDecay, share_of
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.privacy_gap import PrivacyTerms
-from h2fdp.schedules.step_decay import StepDecay
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 

@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.schedules.client_sampling import share_of
+from h2fdp.schedules.aggregation_times import StepDecay, decayed, share_of
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.step_decay import StepDecay, decayed
 from h2fdp.schedules.traits import ScheduleOptions
 
 

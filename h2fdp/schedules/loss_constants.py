@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from h2fdp.schedules.device_estimates import SHORTEST_SECANT, gradient_dispersion
-from h2fdp.schedules.feedback import IntervalObservation, Measurements
-from h2fdp.schedules.ranges import require
+from h2fdp.schedules.privacy_gap import require
+from h2fdp.schedules.schedule import IntervalObservation, Measurements
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from h2fdp.schedules.aggregation_times import StepDecay, decayed
 from h2fdp.schedules.problem import Counts, Floats
-from h2fdp.schedules.step_decay import StepDecay, decayed
 
 _NEAR = 1.2  # times the least noise: what the decay of step sizes costs where there are many intervals
 

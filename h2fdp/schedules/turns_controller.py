@@ -18,11 +18,10 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.radio import MessageCosts, SumMessages, interval_cost
 from h2fdp.radio.wires import beyond_edge, path_seconds
+from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.context import ScheduleContext
-from h2fdp.schedules.feedback import IntervalObservation
 from h2fdp.schedules.problem import ControlledNetwork, Counts, Floats, upper_wire_joules
-from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.step_decay import decayed
+from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
 from h2fdp.schedules.turns import TurnsPlan, TurnsSetting, badness, cheapest, next_turn, within_budget
 
 _SAMPLES = 240  # turns whose cost is simulated for each length of intervals, or a round where that is more

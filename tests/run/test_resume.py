@@ -28,7 +28,7 @@ from h2fdp.run import identity, recorders
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
-from h2fdp.schedules.feedback import IntervalObservation
+from h2fdp.schedules.schedule import IntervalObservation
 from h2fdp.streams import Streams
 from tests.noise_keys import keys_are, known
 from tests.run.killed import POINTS, experiment

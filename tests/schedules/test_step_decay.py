@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.schedules import FixedSchedule
-from h2fdp.schedules.step_decay import decayed
+from h2fdp.schedules.aggregation_times import decayed
 
 
 @given(st.floats(1e-6, 1e6), st.integers(1, 200))

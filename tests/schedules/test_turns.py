@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.schedules.step_decay import decayed
+from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.turns import TurnsSetting, cheapest, most_turns, next_turn, way, within_budget
 
 
