@@ -31,15 +31,13 @@ from h2fdp.reports.study_numbers import means_with_intervals
 FILE = Path(__file__).parent / "ali-gap.yaml"
 PAGE = Path(__file__).with_name("comparisons.md")
 SECTION = "python -m experiments.ali_gap --page"
-KEY = (
-    "name, model, data.partition, method.privacy.normalize, data.device_test_share, data.normalize, training.step_size"
-)
+KEY = "name, model, data.partition, method.privacy.normalize, data.test, data.normalize, training.step_size"
 ALL = "{dirichlet: 1.0}, 64, 0.25, symmetric, 0.5"  # of the program's differences, but for the model
 DEFAULTS = ("training.sampling_rate=0.05", "method.privacy.noise_multiplier=2.0")
 SWEEPS = {
     "all": (),
     "first-version-model": (
-        f"sweep.{KEY}=[[first-version-model, fedavg-cnn, {{shards: 400, per_device: 40}}, 75, 0, standard, 0.5]]",
+        f"sweep.{KEY}=[[first-version-model, fedavg-cnn, {{shards: 400, per_device: 40}}, 75, null, standard, 0.5]]",
     ),
     "defaults": (*DEFAULTS, f"sweep.{KEY}=[[small-defaults, ali-cnn-28, {ALL}]]"),
     "program-defaults": (*DEFAULTS, f"sweep.{KEY}=[[program-defaults, fedavg-cnn, {ALL}]]"),
@@ -53,7 +51,7 @@ SCHEDULES = {
 SWEEPS["program-1.75"] = (
     "privacy.epsilon=1.75",
     "model=fedavg-cnn",
-    "data={name: fashion-mnist, partition: {dirichlet: 1.0}, normalize: symmetric, device_test_share: 0.25}",
+    "data={name: fashion-mnist, partition: {dirichlet: 1.0}, normalize: symmetric, test: 0.25}",
     "method.privacy.normalize=64",
     'sweep={seed: [1, 2, 3, 4, 5], "name, method.schedule, training.local_steps": ['
     + ", ".join(f"[{name}, {schedule}, {tau}]" for name, (schedule, tau) in SCHEDULES.items())

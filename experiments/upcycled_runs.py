@@ -49,10 +49,8 @@ SYNTHETIC = {
     "1_1": _synthetic(0.005, 0.9),
 }
 LEAF = {  # the user's own files in LEAF's format, a user of the files for each device; no step sizes are published
-    "femnist": DataSet(0.01, 0.5, 150, 50, {"name": "mlp", "hidden": 196}, {"name": "leaf", "task": "femnist"}),
-    "sent140": DataSet(
-        0.1, 0.5, 80, 52, {"name": "lstm", "embedding": 300, "hidden": 256}, {"name": "leaf", "task": "sent140"}
-    ),
+    "femnist": DataSet(0.01, 0.5, 150, 50, {"name": "mlp", "hidden": 196}, {"name": "leaf"}),
+    "sent140": DataSet(0.1, 0.5, 80, 52, {"name": "lstm", "embedding": 300, "hidden": 256}, {"name": "leaf"}),
 }
 DATA_SETS = SYNTHETIC | LEAF
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -179,3 +179,83 @@ def _add(digest: Any, array: NDArray[Any]) -> None:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     digest.update(f"{little.dtype.name}{little.shape}".encode())
     digest.update(little.reshape(-1).view(np.uint8).data)
+
+
+_DEVICES_AT_ONCE = 1_000
+
+
+def label_counts(data: DeviceData) -> NDArray[np.int64]:
+    """(devices, classes) how many records of each label each device holds.
+
+    >>> from h2fdp.data import load
+    >>> from h2fdp.data.images import Digits
+    >>> from h2fdp.streams import Streams
+    >>> counts = label_counts(load(Digits(), devices=10, streams=Streams(1)))
+    >>> counts.shape, (counts > 0).sum(axis=1).tolist()
+    ((10, 10), [3, 3, 3, 3, 3, 3, 3, 3, 3, 3])
+    """
+    devices, classes = len(data.sizes), data.classes
+    counts = np.zeros((devices, classes), dtype=np.int64)
+    for first in range(0, devices, _DEVICES_AT_ONCE):
+        held = min(_DEVICES_AT_ONCE, devices - first)
+        records, offsets = data.subnet(first, held)
+        owner = np.repeat(np.arange(held), np.diff(offsets))
+        found = np.bincount(owner * classes + records.y, minlength=held * classes)
+        counts[first : first + held] = found.reshape(held, classes)
+    return counts
+
+
+STANDARDIZED = (
+    "model logistic: inputs are standardised by the test records, which count as public; no account covers these"
+)
+_FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
+
+
+@dataclass(frozen=True, eq=False)
+class Standardizing:
+    """x -> (x - mean) / deviation, cut to -5 .. 5; inputs that do not differ become 0.
+
+    Columns of large means or unlike deviations make gradient descent slow, and clipping cuts off what is small.
+
+    Attributes:
+        mean, deviation: of each value, the shape of one record.
+    """
+
+    mean: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, data: DeviceData) -> Standardizing | None:
+        """By the test records' inputs; None where these belong to devices, or records are drawn.
+
+        >>> Standardizing(np.array([2.0]), np.array([0.5]))(np.array([[1.0], [9.0]])).tolist()
+        [[-2.0], [5.0]]
+        """
+        if data.test_owners is not None or not isinstance(data, FederatedData) or len(data.test) < 2:
+            return None
+        seen = data.test.x.astype(np.float64)
+        return cls(seen.mean(axis=0).astype(np.float32), seen.std(axis=0).astype(np.float32))
+
+    def written(self) -> dict[str, list[float]]:
+        """Both, value after value, for a file."""
+        return {"mean": self.mean.ravel().tolist(), "deviation": self.deviation.ravel().tolist()}
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Inputs (n, *shape), alike."""
+        divisor = np.where(self.deviation > 0, self.deviation, np.inf)
+        found: NDArray[np.float32] = np.clip((x - self.mean) / divisor, -_FARTHEST, _FARTHEST).astype(np.float32)
+        return found
+
+    def applied(self, data: DeviceData) -> DeviceData:
+        """The same devices and records, with standardised inputs."""
+        assert isinstance(data, FederatedData), "drawn records stay as they are"
+
+        def of(records: Records | None) -> Records | None:
+            return None if records is None else Records(self(records.x.astype(np.float32)), records.y)
+
+        train, test = of(data.train), of(data.test)
+        assert train is not None, "devices hold records"
+        assert test is not None, "there are test records"
+        return replace(
+            data, train=train, test=test, validation=of(data.validation), public=of(data.public), scaling=Scaling()
+        )

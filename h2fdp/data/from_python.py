@@ -1,7 +1,4 @@
-"""Records handed over in Python: arrays, a torch `Dataset`, a Hugging Face `Dataset`, a pandas frame.
-
-None of these libraries is imported: an object counts as what it can do. Any partition spreads the records.
-"""
+"""Records handed over in Python: arrays, a torch `Dataset`, a Hugging Face `Dataset`, a pandas frame."""
 
 from __future__ import annotations
 
@@ -13,41 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
 
-from h2fdp.config.fields import Text
-from h2fdp.data.columns import arrays_of, splits_of
-from h2fdp.data.partition import PartitionSection
-from h2fdp.data.records import Scaling, as_records, class_count
-from h2fdp.data.source import DataOptions, DataRequest, Pool, split_off
+from h2fdp.data.columns import Columns
+from h2fdp.data.records import Scaling, as_records
+from h2fdp.data.source import DataOptions, DataRequest, Owned, Pool, pool_of, splits_of
 from h2fdp.errors import UserError
 
 GIVEN = "given"
 
 
 class Given(DataOptions):
-    """Records that Python handed over; a configuration only says what they were.
-
-    Attributes:
-        source: the type of the object that held them.
-        partition: null: by owner where owners are known, else `iid`.
-    """
+    """Records that Python handed over; a configuration only says that it did."""
 
     description: ClassVar[str] = "records handed over in Python"
     on_disk: ClassVar[bool] = False
-    nulls: ClassVar[bool] = False
     listed: ClassVar[bool] = False
 
     name: Literal["given"] = "given"
-    source: Text | None = None
-    partition: PartitionSection | None = None
     _pool: Pool | None = PrivateAttr(None)
-
-    @property
-    def spread(self) -> PartitionSection:
-        """As stated, else by owner or at random."""
-        if self.partition is not None:
-            return self.partition
-        owned = self._pool is not None and self._pool.owners is not None
-        return PartitionSection(natural=True) if owned else PartitionSection(iid=True)
 
     def holding(self, pool: Pool) -> Given:
         """The same options with records."""
@@ -59,12 +38,7 @@ class Given(DataOptions):
         """The records themselves."""
         return id(self._pool)
 
-    def load(self, request: DataRequest) -> Pool:
-        """The records, without owners where a partition spreads them; see `load_given`."""
-        pool = self.load_given()
-        return pool if self.spread.natural else replace(pool, owners=None, test_owners=None, owner_names=())
-
-    def load_given(self) -> Pool:
+    def load(self, request: DataRequest | None = None) -> Pool:
         """The records as they were handed over.
 
         Raises:
@@ -119,52 +93,30 @@ def from_python(
     """
     training, split, validation = splits_of(source)
     test = split if test is None else test
-    named = by if isinstance(by, str) else None
-    x, y, owners = arrays_of(training, label, inputs, named, classes, ranges or {}, "the training data")
     if test is None:
         text = "expected test data: test_data=(inputs, labels), or a share of these records as test_data=0.2"
         raise UserError(text, key="data")
+    if isinstance(test, (int, str)):
+        raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
+    named = by if isinstance(by, str) else None
+    names = None if isinstance(classes, int) else classes
+    columns = Columns(label, inputs, named, names, ranges or {})
+    train = _records(columns, training, "the training data")
     if by is not None and named is None:
-        owners = np.asarray(by)
-        if owners.shape != (len(y),):
-            raise UserError(f"by: expected a value for each of the {len(y)} records, found {owners.shape}", key="data")
-    train = as_records(x, y, "the training data")
-    if isinstance(test, float):
-        kept, rest = split_off(len(train), test)
-        held = train.part(rest)
-        test_names = None if owners is None else owners[rest]
-        train, owners = train.part(kept), None if owners is None else owners[kept]
-    else:
-        if isinstance(test, (int, str)):
-            raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
-        x, y, test_names = arrays_of(test, label, inputs, named, classes, ranges or {}, "the test data")
-        held = as_records(x, y, "the test data")
+        owners, count = np.asarray(by), len(train[0])
+        if owners.shape != (count,):
+            raise UserError(f"by: expected a value for each of the {count} records, found {owners.shape}", key="data")
+        train = train[0], owners
+    if not isinstance(test, float):
+        test = _records(columns.beside(training, test), test, "the test data")
     valid = None
     if validation is not None:
-        x, y, _ = arrays_of(validation, label, inputs, None, classes, ranges or {}, "the validation data")
-        valid = as_records(x, y, "the validation data")
-    count = classes if isinstance(classes, int) or classes is None else len(classes)
-    stored = scaling or Scaling(255.0 if train.x.dtype == np.uint8 else 1.0)
-    numbers, test_numbers = numbered(owners, test_names)
-    names = () if classes is None or isinstance(classes, int) else tuple(map(str, classes))
-    called = () if owners is None else tuple(map(str, np.unique(owners)))
-    number = class_count(train, held, count, "data", valid)
-    pool = Pool(train, held, number, stored, numbers, test_numbers, valid, names, called)
-    return PythonData(pool, {"source": _called(source), **options})
+        beside = replace(columns.beside(training, validation), by=None)
+        valid = _records(beside, validation, "the validation data")[0]
+    stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
+    return PythonData(pool_of(train, test, valid, classes, stored, "data"), options)
 
 
-def numbered(
-    owners: NDArray[Any] | None, test_owners: NDArray[Any] | None
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Owners by any name as numbers, in the order of the names; test owners only where all hold training records."""
-    if owners is None:
-        return None, None
-    names, numbers = np.unique(owners, return_inverse=True)
-    if test_owners is None or not np.isin(test_owners, names).all():
-        return numbers.astype(np.int64), None
-    return numbers.astype(np.int64), np.searchsorted(names, test_owners).astype(np.int64)
-
-
-def _called(source: Any) -> str:
-    kind = type(source)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+def _records(columns: Columns, source: Any, what: str) -> Owned:
+    x, y, owners = columns.arrays(source, what)
+    return as_records(x, y, what), owners

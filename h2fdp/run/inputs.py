@@ -9,7 +9,7 @@ from typing import Self
 from torch import Tensor
 
 from h2fdp.data import DeviceData
-from h2fdp.data.standardized import Standardizing
+from h2fdp.data.federated import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.statement import verdict_of

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from h2fdp.algorithms import objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import DeviceData, within_unit_ball
+from h2fdp.data import DeviceData, Standardizing, within_unit_ball
 from h2fdp.data.public_features import with_features
-from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon

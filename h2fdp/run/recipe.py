@@ -76,7 +76,7 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
         most = registry.MODELS["public-features"].model_validate({}).options()["size"]
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = registry.MODELS["public-features"].model_validate({"size": features.size})
-    elif isinstance(config.data, Leaf) and config.data.task == "sent140":
+    elif isinstance(config.data, Leaf):
         model = registry.MODELS["lstm"].model_validate({"vocabulary": config.data.vocabulary})
     else:
         model = registry.MODELS["logistic"].model_validate({"standardize": True})

@@ -47,7 +47,7 @@ def test_symmetric_normalisation_goes_from_minus_one_to_one():
 
 
 def test_devices_test_on_their_own_share_of_all_records():
-    data, plain = digits(device_test_share=0.25), digits()
+    data, plain = digits(test=0.25), digits()
     held = data.sizes + np.bincount(data.test_owners, minlength=20)
     assert held.sum() == len(plain.train) + len(plain.test)
     np.testing.assert_array_equal(np.bincount(data.test_owners, minlength=20), held // 4)
@@ -60,7 +60,7 @@ def test_devices_test_on_their_own_share_of_all_records():
 
 
 def test_neither_validation_nor_public_records_are_tested_on_by_devices():
-    data = digits(device_test_share=0.25, validation=0.2, public=0.1)
+    data = digits(test=0.25, validation=0.2, public=0.1)
     assert data.validation is not None
     assert data.public is not None
     assert data.test_owners.min() >= 0

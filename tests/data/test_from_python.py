@@ -137,8 +137,11 @@ class Loose:
         ({"source": (X, Y), "test": 1.5}, "expected a share that leaves records on both sides, found 1.5 of 40"),
         ({"source": (X, Y), "test": TEST, "label": "y"}, "has no named columns, so label='y' means nothing"),
         ({"source": (X, Y), "test": TEST, "by": WHO[:3]}, "by: expected a value for each of the 40 records"),
-        ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean label?"),
-        ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column has the labels? Say it as label="),
+        (
+            {"source": FRAME, "test": FRAME, "label": "lable"},
+            "there is no column lable; expected one of a, b, c",
+        ),
+        ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column is meant? Say it as label="),
         ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
         ({"source": FRAME.assign(a="x"), "test": 0.2}, "the column a has no numbers; make it categorical"),
         (

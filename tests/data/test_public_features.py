@@ -13,7 +13,7 @@ from scipy.signal import fftconvolve
 from sklearn.datasets import load_sample_images
 
 from h2fdp.data import load, public_features, public_images
-from h2fdp.data.digits import Digits
+from h2fdp.data.images import Digits
 from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, pixel_bounds, with_features
 from h2fdp.data.public_images import dead_leaves
 from h2fdp.data.records import Records, Scaling

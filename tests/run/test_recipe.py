@@ -172,7 +172,7 @@ def test_no_private_record_has_a_part_in_the_choice(model):
 
 
 def test_inputs_of_devices_are_not_measured_on():
-    data = {"name": "digits", "device_test_share": 0.2}
+    data = {"name": "digits", "test": 0.2}
     experiment = asked(data=data, model="softmax")
     source = configured_data(experiment.config)
 
@@ -356,7 +356,7 @@ def test_one_training_record_moves_no_other_input():
 
 def test_features_of_devices_test_records_are_probed_at_their_own_scale():
     public = asked().prepare().config.training
-    owned = asked(data={"name": "digits", "device_test_share": 0.25}).prepare().config.training
+    owned = asked(data={"name": "digits", "test": 0.25}).prepare().config.training
     assert owned.clip_norm == pytest.approx(public.clip_norm, rel=0.1)
     assert owned.step_size == pytest.approx(public.step_size, rel=0.4)  # with three quarters of the records
 
