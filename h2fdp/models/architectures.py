@@ -33,7 +33,7 @@ def logistic(
     """Multinomial logistic regression: softmax regression with a bias (Upcycled-FL's model of synthetic data).
 
     Args:
-        standardize: its inputs are, before they come here (`data.standardized`).
+        standardize: its inputs are, before they come here (`data.federated`).
         double_softmax: its outputs are probabilities, which the cross-entropy takes for scores once more: that is how
             the program of Upcycled-FL's authors trains.
     """
