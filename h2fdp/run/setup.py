@@ -10,7 +10,8 @@ import numpy as np
 
 from h2fdp.algorithms import ServerContext, aggregation_of, server_of
 from h2fdp.algorithms.upcycled import upcycled
-from h2fdp.data import public_features, standardized
+from h2fdp.data import public_features
+from h2fdp.data.federated import STANDARDIZED
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
@@ -222,7 +223,7 @@ class RunSetup(RunInputs, Noise):
         if self.noise is not None and self.image_shape is not None:
             conditions[public_features.note(self.image_shape)] = True
         if self.noise is not None and self.standardizing is not None:
-            conditions[standardized.NOTE] = True
+            conditions[STANDARDIZED] = True
         if self.noise is not None and self.config.training.until is not None:
             conditions[UNTIL] = True
         if self.noise is not None and self.blueprint.adaptive is not None:
