@@ -139,7 +139,7 @@ class Loose:
         ({"source": (X, Y), "test": TEST, "by": WHO[:3]}, "by: expected a value for each of the 40 records"),
         (
             {"source": FRAME, "test": FRAME, "label": "lable"},
-            "there is no column lable; expected one of a, b, c",
+            "there is no column lable; did you mean label?",
         ),
         ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column is meant? Say it as label="),
         ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
