@@ -20,8 +20,7 @@ from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.training_section import PublicSection, TrainingSection
 from h2fdp.models import ParameterLayout
-from h2fdp.models.construct import builder_of
-from h2fdp.models.parameters import load_parameters
+from h2fdp.models.construct import builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.privacy import Accounts, NoisePlacement, noise_placement_of
 from h2fdp.privacy.noise_placement_options import LocalOptions

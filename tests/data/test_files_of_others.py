@@ -132,7 +132,7 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
     found = loaded(section)
     assert (found.shape, found.classes, len(found.test), int(found.sizes.sum())) == ((3,), 2, 2, 10)
     assert {tuple(row) for row in found.device(0).x.tolist()} <= {(1.0, 0.0, 1.0), (0.5, 1.0, 0.0)}  # iowa
-    with pytest.raises(UserError, match="there is no column incme; expected one of age"):
+    with pytest.raises(UserError, match="there is no column incme; did you mean income"):
         loaded(section | {"label": "incme"})
     with pytest.raises(UserError, match="the column sex has no numbers"):
         loaded(section | {"categories": {}})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from h2fdp.privacy.adaptive_clipping import AdaptiveClipping
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
@@ -40,7 +40,6 @@ class RequestedExperiment:
     keeps_sensitivity: bool
     step_size: float
     model: str
-    model_options: Mapping[str, Any]
     local_aggregations: bool
     clip_norm: float | None
     clip_scope: str | None
