@@ -10,10 +10,10 @@ from h2fdp.data.federate import (
     within_unit_ball,
 )
 from h2fdp.data.federated import DeviceData, FederatedData, Standardizing, label_counts
-from h2fdp.data.from_python import GIVEN, Given, PythonData, from_python
+from h2fdp.data.from_python import PythonData, from_python
 from h2fdp.data.partition import PartitionSection
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.source import DataOptions, DataRequest, Pool
+from h2fdp.data.source import GIVEN, DataOptions, DataRequest, Given, Pool
 from h2fdp.data.synthetic import LARGEST_HELD
 
 __all__ = [

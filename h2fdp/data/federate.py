@@ -16,13 +16,12 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.files import HuggingFace, Npz, Table
-from h2fdp.data.from_python import Given
 from h2fdp.data.image_folder import Images
 from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
 from h2fdp.data.leaf import Leaf
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
 from h2fdp.data.records import Records, Scaling, as_records, class_count
-from h2fdp.data.source import DataOptions, DataRequest, Pool
+from h2fdp.data.source import DataOptions, DataRequest, Given, Pool
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
@@ -228,7 +227,6 @@ def within_unit_ball(data: DeviceData, bound: float) -> DeviceData:
     Raises:
         UserError: a record that is longer.
     """
-    assert isinstance(data, (FederatedData, DrawnData))
     longest = _longest(data)
     if longest > bound * (1 + _ROUNDING):
         # How long it is is private: a bound that follows it would be no public one.

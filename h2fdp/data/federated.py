@@ -5,85 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.records import Records, Scaling
-
-
-class DeviceData(Protocol):
-    """Records of I devices and what a run needs to know of them, held (`FederatedData`) or drawn (`DrawnData`)."""
-
-    @property
-    def name(self) -> str:
-        """The data set's name."""
-        ...
-
-    @property
-    def test(self) -> Records:
-        """Public records to measure accuracy on."""
-        ...
-
-    @property
-    def validation(self) -> Records | None:
-        """Records held out of the training data."""
-        ...
-
-    @property
-    def public(self) -> Records | None:
-        """Training records that are no device's and count as public."""
-        ...
-
-    @property
-    def test_owners(self) -> NDArray[np.int64] | None:
-        """The device of each test record, or None where they are nobody's."""
-        ...
-
-    @property
-    def classes(self) -> int:
-        """Number of labels."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one record."""
-        ...
-
-    @property
-    def scaling(self) -> Scaling:
-        """The public constants between stored and model inputs."""
-        ...
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """(I,) number of records D_i of each device."""
-        ...
-
-    @property
-    def values(self) -> int:
-        """Input values over all devices."""
-        ...
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """What the labels are called, in order; empty where they are numbers alone."""
-        ...
-
-    @property
-    def holders(self) -> tuple[str, ...]:
-        """Whose records each device has, by name; empty where these are nobody's."""
-        ...
-
-    def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
-        """The records of devices first .. first + count - 1, and (count + 1,) where each device's begin in them."""
-        ...
-
-    def fingerprint(self) -> str:
-        """Equal fingerprints, equal inputs to a run."""
-        ...
+from h2fdp.data.synthetic import DrawnData
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +88,9 @@ class FederatedData:
             _add(digest, self.test_owners)
         digest.update(repr((self.classes, self.scaling)).encode())
         return digest.hexdigest()
+
+
+DeviceData = FederatedData | DrawnData  # records of I devices, held or drawn
 
 
 # Runs of one process may share these records, which are most of what there is to read.

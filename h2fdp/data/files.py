@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
-from h2fdp.data.columns import first_row, stated_column
-from h2fdp.data.from_python import from_python
+from h2fdp.data.from_python import first_row, from_python, stated_column
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import (
@@ -147,7 +146,14 @@ class Columned(Described):
     def _pool(self, parts: dict[str, Any], classes: Any, ranges: dict[str, list[float]]) -> Pool:
         test = TEST_SHARE if splits_of(parts)[1] is None else None
         return from_python(
-            parts, test, label=self.label, inputs=self.inputs, by=self.by, classes=classes, ranges=ranges
+            parts,
+            test,
+            label=self.label,
+            inputs=self.inputs,
+            by=self.by,
+            classes=classes,
+            ranges=ranges,
+            place=self.path,
         ).pool
 
 
@@ -186,7 +192,9 @@ class Table(Columned):
         except FileNotFoundError:
             raise UserError(f"there is no file {file}", key=_KEY) from None
         except (OSError, ValueError) as error:
-            raise UserError(f"cannot be read as a table: {error}"[:300], str(file), _KEY) from None
+            raise UserError(f"cannot be read as a table: {str(error).strip()}"[:300], str(file), _KEY) from None
+        if frame.empty:
+            raise UserError("expected a line of column names and a line for each record, found none", str(file), _KEY)
         there = list(map(str, frame.columns))
         for column, values in self.categories.items():
             stated_column(column, there, f"the table {file.name}: categories")
@@ -233,55 +241,22 @@ class HuggingFace(Columned):
         Raises:
             UserError: no such folder, columns that are not there, values that are no numbers or images.
         """
-        splits = read_folder(Path(self.path).expanduser())
-        return self._pool(dict(splits), self.classes or splits["train"].classes_of(self.label), {})
+        folder = Path(self.path).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"no such folder: {folder}", key=_KEY)
+        try:
+            splits = dict(_splits(folder))
+            stated = _stated_classes(splits["train"], self.label) if "train" in splits else None
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            raise UserError(f"{folder}: cannot be read: {error}"[:300], key=_KEY) from None
+        if "train" not in splits:
+            text = "expected a data set that save_to_disk wrote, or Parquet files whose names begin with train and test"
+            raise UserError(f"{text}, in {folder}", key=_KEY)
+        return self._pool(splits, self.classes or stated, {})
 
 
-class ArrowColumns:
-    """A split's columns, as a `datasets.Dataset` has them.
-
-    Args:
-        features: what the schema says about columns, by name.
-    """
-
-    def __init__(self, table: pa.Table, features: dict[str, Any]) -> None:
-        self._table = table
-        self.features = features
-        self.column_names = list(table.column_names)
-
-    def __len__(self) -> int:
-        return int(self._table.num_rows)
-
-    def __getitem__(self, name: str) -> list[Any]:
-        values: list[Any] = self._table.column(name).to_pylist()
-        return values
-
-    def classes_of(self, label: str | None) -> int | None:
-        """The number of classes that the schema states for the column of labels; null where it states none."""
-        stated = [name for name, kind in self.features.items() if isinstance(kind, dict) and kind.get("names")]
-        name = label if label is not None else next(iter(stated), None)
-        return len(self.features[name]["names"]) if name in stated else None
-
-
-def read_folder(folder: Path) -> dict[str, ArrowColumns]:
-    """The splits of a folder; one that has none is `train`.
-
-    Raises:
-        UserError: no such folder, nothing in it that can be read, no training split.
-    """
-    if not folder.is_dir():
-        raise UserError(f"no such folder: {folder}", key=_KEY)
-    try:
-        found = dict(_splits(folder))
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise UserError(f"{folder}: cannot be read: {error}"[:300], key=_KEY) from None
-    if "train" not in found:
-        text = "expected a data set that save_to_disk wrote, or Parquet files whose names begin with train and test"
-        raise UserError(f"{text}, in {folder}", key=_KEY)
-    return found
-
-
-def _splits(folder: Path) -> Iterator[tuple[str, ArrowColumns]]:
+def _splits(folder: Path) -> Iterator[tuple[str, pa.Table]]:
+    """The splits of a folder; one that has none is `train`."""
     splits = folder / "dataset_dict.json"
     if splits.is_file():
         for name in json.loads(splits.read_text())["splits"]:
@@ -293,20 +268,23 @@ def _splits(folder: Path) -> Iterator[tuple[str, ArrowColumns]]:
     parquet = sorted(folder.rglob("*.parquet"))
     for name in ("train", "test", *VALIDATION):
         if files := [file for file in parquet if file.name.startswith(name)]:
-            yield name, _columns(pa.concat_tables([pq.read_table(file) for file in files]))
+            yield name, pa.concat_tables([pq.read_table(file) for file in files])
 
 
-def _arrow(folder: Path) -> ArrowColumns:
+def _arrow(folder: Path) -> pa.Table:
     """What `state.json` names: files of Arrow's streaming format."""
     files = [each["filename"] for each in json.loads((folder / "state.json").read_text())["_data_files"]]
     tables = []
     for name in files:
         with pa.memory_map(str(folder / Path(name).name)) as source, pa.ipc.open_stream(source) as stream:
             tables.append(stream.read_all())
-    return _columns(pa.concat_tables(tables))
+    return pa.concat_tables(tables)
 
 
-def _columns(table: pa.Table) -> ArrowColumns:
+def _stated_classes(table: pa.Table, label: str | None) -> int | None:
+    """The number of classes that the schema states for the column of labels; None where it states none."""
     stated = (table.schema.metadata or {}).get(b"huggingface")
     features = json.loads(stated)["info"]["features"] if stated else {}
-    return ArrowColumns(table, features)
+    named = [name for name, kind in features.items() if isinstance(kind, dict) and kind.get("names")]
+    name = label if label is not None else next(iter(named), None)
+    return len(features[name]["names"]) if name in named else None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from h2fdp.config.fields import Expect, FilePath, Options
 from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
@@ -262,3 +262,38 @@ def splits_of(source: Any) -> tuple[Any, Any, Any]:
         return source, None, None
     validation = next((source[name] for name in VALIDATION if name in source), None)
     return (source["train"], source["test"], validation) if "test" in source else (source["train"], validation, None)
+
+
+GIVEN = "given"
+
+
+class Given(DataOptions):
+    """Records that Python handed over; a configuration only says that it did."""
+
+    description: ClassVar[str] = "records handed over in Python"
+    on_disk: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+
+    name: Literal["given"] = "given"
+    _pool: Pool | None = PrivateAttr(None)
+
+    def holding(self, pool: Pool) -> Given:
+        """The same options with records."""
+        found = self.model_copy()
+        found._pool = pool
+        return found
+
+    def depends_on(self, request: DataRequest) -> Hashable:
+        """The records themselves."""
+        return id(self._pool)
+
+    def load(self, request: DataRequest | None = None) -> Pool:
+        """The records as they were handed over.
+
+        Raises:
+            UserError: a file names them; only Python has them.
+        """
+        if self._pool is None:
+            text = "records of this kind are handed over in Python: Experiment(data=(x, y), test_data=(x, y))"
+            raise UserError(text, key="data")
+        return self._pool

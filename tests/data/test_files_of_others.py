@@ -195,8 +195,8 @@ def test_columns_of_a_test_table_may_stand_in_another_order_and_need_no_owner(tm
     [
         ({"data.csv": "x,label\n1,0\n"}, "expected a table, or a folder with train.csv"),
         ({"train.csv": "x,label\n1,0\n", "train.parquet": ""}, "expected train.csv or train.parquet, found both"),
-        ({"train.csv": "x,label\n1,0\n", "test.csv": "x\n1\n"}, "the test data: there is no column label"),
-        ({"train.csv": "x,label\n1,0\n", "test.csv": "z,label\n1,0\n"}, "the test data: there is no column x"),
+        ({"train.csv": "x,label\n1,0\n", "test.csv": "x\n1\n"}, ": there is no column label"),
+        ({"train.csv": "x,label\n1,0\n", "test.csv": "z,label\n1,0\n"}, ": there is no column x"),
         (
             {"train.csv": ",x,label\n0,1,0\n"},
             "column 1 has no heading, as row numbers that pandas wrote",
@@ -204,7 +204,7 @@ def test_columns_of_a_test_table_may_stand_in_another_order_and_need_no_owner(tm
         ({"train.csv": ",x,label\n0,1,0\n"}, "leave it out (index=False), or say inputs: [x]"),
         (
             {"train.csv": "x,label\n1,0\n,1\n"},
-            "the training data: the column x has no value (or NaN) in row 2 (the first is 1)",
+            ": the column x has no value (or NaN) in row 2 (the first is 1)",
         ),
         ({"train.csv": "x,label\n1,0\ninf,1\n"}, "the column x has inf in row 2 (the first is 1)"),
         ({"train.csv": "x,label\n1,0\n2,\n"}, "the column label has no value in row 2"),

@@ -141,7 +141,7 @@ class Loose:
             {"source": FRAME, "test": FRAME, "label": "lable"},
             "there is no column lable; did you mean label?",
         ),
-        ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column is meant? Say it as label="),
+        ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column is meant? State label, one of"),
         ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
         ({"source": FRAME.assign(a="x"), "test": 0.2}, "the column a has no numbers; make it categorical"),
         (
@@ -165,7 +165,7 @@ class Loose:
             "the label 2 in row 3 (the first is 1) is none of the classes 0, 1",
         ),
         ({"source": Columns(text=["a"], label=[0]), "test": 0.2, "inputs": "text"}, "inputs are texts"),
-        ({"source": Columns(a=[1.0], label=[0]), "test": 0.2}, "which column is meant? Say it as inputs="),
+        ({"source": Columns(a=[1.0], label=[0]), "test": 0.2}, "which column is meant? State inputs"),
         ({"source": [(X[0], 1), (X[1, :2], 0)][::1], "test": 0.2}, "not rectangular arrays"),
     ],
 )
