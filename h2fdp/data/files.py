@@ -191,8 +191,11 @@ class Table(Columned):
             frame = pd.read_parquet(file) if file.suffix in _PARQUET else pd.read_csv(file)
         except FileNotFoundError:
             raise UserError(f"there is no file {file}", key=_KEY) from None
+        except pd.errors.EmptyDataError:
+            frame = pd.DataFrame()
         except (OSError, ValueError) as error:
-            raise UserError(f"cannot be read as a table: {str(error).strip()}"[:300], str(file), _KEY) from None
+            reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+            raise UserError(f"cannot be read as a table: {reason}"[:300], str(file), _KEY) from None
         if frame.empty:
             raise UserError("expected a line of column names and a line for each record, found none", str(file), _KEY)
         there = list(map(str, frame.columns))

@@ -203,8 +203,11 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
         return np.stack([np.asarray(values) == each for each in values.cat.categories], axis=1).astype(np.float64)
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
+        texts = np.array([not _is_number(each) for each in array.tolist()])
+        first = array.tolist()[texts.argmax()]
+        found = f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
         right = "make it categorical with stated categories (in a file data.categories), or leave it out"
-        raise UserError(f"{what}: the column {name} has no numbers; {right}", key="data")
+        raise UserError(f"{what}: the column {name} has {found}; {right}", key="data")
     numbers = array.astype(np.float64)[:, None]
     with np.errstate(over="ignore"):
         wrong = ~np.isfinite(numbers.astype(np.float32))[:, 0]
@@ -219,6 +222,14 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
         raise UserError(f"{what}: ranges.{name}: expected (lowest, highest), found {bounds}", key="data")
     low, high = map(float, bounds)
     return np.asarray((np.clip(numbers, low, high) - low) / (high - low))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def first_row(marked: NDArray[np.bool_]) -> str:

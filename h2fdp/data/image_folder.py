@@ -95,7 +95,8 @@ class Images(FromFiles):
                 if self.size is not None:
                     pixels = pixels.resize((self.size, self.size), Image.Resampling.BILINEAR)
         except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as error:
-            raise _wrong(file, f"cannot be read as an image: {error}"[:200]) from None
+            reason = str(error).replace(f" {str(file)!r}", "")
+            raise _wrong(file, f"cannot be read as an image: {reason}"[:200]) from None
         array = np.asarray(pixels)
         return array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
 

@@ -105,6 +105,12 @@ def test_a_path_is_relative_to_the_file_and_written_absolute(tmp_path):
     assert check(File, written).data.path == str(tmp_path / "b" / "c.npz")
 
 
+def test_a_folder_that_is_there_is_no_name_but_a_path(tmp_path):
+    (tmp_path / "digits_png").mkdir()
+    with pytest.raises(UserError, match=r'found "digits_png"; a file or folder is the `path` of one of them'):
+        check(File, empty_document("x.yaml", tmp_path, {"data": "digits_png"}))
+
+
 def test_every_data_set_is_described_in_one_line():
     rows = describe()
     assert [row["name"] for row in rows] == [name for name in DATA_SETS.names if name != GIVEN]

@@ -134,7 +134,7 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
     assert {tuple(row) for row in found.device(0).x.tolist()} <= {(1.0, 0.0, 1.0), (0.5, 1.0, 0.0)}  # iowa
     with pytest.raises(UserError, match="there is no column incme; did you mean income"):
         loaded(section | {"label": "incme"})
-    with pytest.raises(UserError, match="the column sex has no numbers"):
+    with pytest.raises(UserError, match=r"the column sex has 'f' in row 1 .*, which is no number; make it categorical"):
         loaded(section | {"categories": {}})
     with pytest.raises(UserError, match=r"data.path: there is no file .*none.csv"):
         loaded(section | {"path": str(tmp_path / "none.csv")})
@@ -205,6 +205,16 @@ def test_columns_of_a_test_table_may_stand_in_another_order_and_need_no_owner(tm
         (
             {"train.csv": "x,label\n1,0\n,1\n"},
             ": the column x has no value (or NaN) in row 2 (the first is 1)",
+        ),
+        (
+            {"train.csv": "x,label\n1,0\n2,1,9,9\n"},
+            "train.csv: data.path: cannot be read as a table: Expected 2 fields in line 3",
+        ),
+        ({"train.csv": ""}, "train.csv: data.path: expected a line of column names and a line for each record"),
+        ({"train.csv": "x,label\n"}, "expected a line of column names and a line for each record, found none"),
+        (
+            {"train.csv": "x,label\n1,0\none,1\n"},
+            "the column x has 'one' in row 2 (the first is 1), which is no number",
         ),
         ({"train.csv": "x,label\n1,0\ninf,1\n"}, "the column x has inf in row 2 (the first is 1)"),
         ({"train.csv": "x,label\n1,0\n2,\n"}, "the column label has no value in row 2"),

@@ -143,7 +143,10 @@ class Loose:
         ),
         ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column is meant? State label, one of"),
         ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
-        ({"source": FRAME.assign(a="x"), "test": 0.2}, "the column a has no numbers; make it categorical"),
+        (
+            {"source": FRAME.assign(a="x"), "test": 0.2},
+            "the column a has 'x' in row 1 (the first is 1), which is no number; make it categorical",
+        ),
         (
             {"source": FRAME.assign(a=pd.Categorical([None] * len(FRAME), categories=["v"])), "test": 0.2},
             "the column a has no value, or none of its categories, in row 1",
