@@ -79,12 +79,8 @@ def test_the_published_synthetic_sets_have_thirty_devices(name):
         ),
         ({"device_train": np.zeros(11, dtype=int)}, "one whole number for each of the 12 records"),
         ({"device_train": np.zeros(12)}, "found shape .*, type float64"),
-        ({"y_train": np.arange(12) - 1}, "labels must be at least 0, found -1"),
-        ({"x_train": np.full((12, 3), np.nan)}, "inputs must be finite in 32 bits"),
         ({"x_test": np.zeros((4, 2))}, "training and test inputs must be alike"),
         ({"x_test": np.zeros((4, 3), dtype=np.uint8)}, "training and test inputs must be alike"),
-        ({"y_test": np.arange(5)}, "one label for each of the 4 inputs"),
-        ({"x_train": np.array([["a"]] * 12)}, "inputs must be numbers"),
         ({"x_train": np.array([[{}]] * 12, dtype=object)}, "cannot be read as a NumPy archive of plain arrays"),
     ],
 )
@@ -112,11 +108,6 @@ def test_labels_of_devices_beyond_those_of_the_test_data_ask_for_a_public_number
     ):
         read(saved(tmp_path, **few), devices=2)
     assert read(saved(tmp_path, **few), devices=2, classes=4).classes == 4
-
-
-def test_a_stated_partition_spreads_records_that_have_owners(tmp_path):
-    owned = saved(tmp_path, device_train=np.repeat([0, 1], [2, 10]))
-    assert read(owned, devices=2, partition="iid").sizes.tolist() == [6, 6]
 
 
 def test_more_owners_than_devices_are_dealt_out_whole(tmp_path):

@@ -23,7 +23,7 @@ from h2fdp.run.data_source import configured_data
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import joules_of, noise_on_model
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import FARTHEST, SCORES, Probe
+from h2fdp.run.recipe import FARTHEST, SCORES, Probe, with_model
 
 AUTO = {"extends": "auto"}
 NETWORK = {"edges": [{"name": "e-{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]}
@@ -45,6 +45,19 @@ def test_what_is_not_stated_is_chosen():
     assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "step_s"]
     assert all(len(line) <= 80 for line in setup.chosen)
     assert setup.chosen[0] == "chosen: model public-features (64 numbers for each image)"
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "words"),
+    [
+        ({"name": "leaf", "path": "tweets", "vocabulary": 70}, {"name": "lstm", "hidden": 4}, 70),
+        ({"name": "leaf", "path": "tweets", "vocabulary": 70}, {"name": "lstm", "vocabulary": 9}, 9),
+        ({"name": "npz", "path": "rows.npz"}, "lstm", 10_000),
+    ],
+)
+def test_an_lstm_numbers_as_many_words_as_its_data_where_it_does_not_say(data, model, words):
+    config = Experiment(topology=NETWORK, data=data, model=model, method="hfl").config
+    assert with_model(config, None).model.vocabulary == words
 
 
 @pytest.mark.parametrize("adjacency", ["null-record", "add-remove"])
