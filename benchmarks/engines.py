@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from experiments.ali_models import ali_cnn_28, ali_cnn_32
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models import ParameterLayout, build
 from h2fdp.streams import Streams
@@ -25,6 +26,7 @@ from h2fdp.training.batches import padded_width, row_length
 from h2fdp.training.losses import CROSS_ENTROPY
 
 RECORDS, BATCH, CLASSES = 600, 32, 10
+OF_STUDIES = {"ali-cnn-28": ali_cnn_28, "ali-cnn-32": ali_cnn_32}  # at their default shapes, as below
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLIPPINGS = {"none": None, "batch": Clipping(1.0, "batch"), "record": Clipping(1.0, "record")}
 # model, shape of a record, devices, steps, turns
@@ -46,7 +48,7 @@ Case = Callable[[], object]
 
 def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Iterator[tuple[str, Case]]:
     """Segments of local steps, the drawing of their batches included."""
-    records, module = group_records(shape, devices), build(model, shape, CLASSES)
+    records, module = group_records(shape, devices), build(OF_STUDIES.get(model, model), shape, CLASSES)
     starts, rows = ParameterLayout(module).to_vector(module).to(DEVICE).expand(devices, -1), np.arange(devices)
     batches = np.full(devices, float(BATCH))
 
@@ -97,7 +99,7 @@ def of_the_limit(seconds: np.ndarray, product_seconds: np.ndarray, device_steps:
 
 def plain_pytorch(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Case:
     """Autograd and torch's own SGD, in a loop over devices, records as the model takes them, channels last."""
-    records, module = group_records(shape, devices), build(model, shape, CLASSES).to(DEVICE)
+    records, module = group_records(shape, devices), build(OF_STUDIES.get(model, model), shape, CLASSES).to(DEVICE)
     x = records.scaled(records.x)
     x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
     optimizer, random = torch.optim.SGD(module.parameters(), lr=0.1), np.random.default_rng(1)
@@ -118,7 +120,7 @@ def opacus_per_sample(model: str, shape: tuple[int, ...], devices: int, steps: i
     from opacus.grad_sample import GradSampleModule
 
     records = group_records(shape, devices)
-    module = GradSampleModule(build(model, shape, CLASSES)).to(DEVICE)
+    module = GradSampleModule(build(OF_STUDIES.get(model, model), shape, CLASSES)).to(DEVICE)
     parameters = list(module.parameters())
     random = np.random.default_rng(1)
 

@@ -32,7 +32,7 @@ seed: 1
 LARGE = """
 name: soak
 topology: network.yaml
-data: {name: synthetic, log_size_mean: 0, log_size_deviation: 0, smallest_size: 50}
+data: {name: synthetic, records: 51}
 model: logistic
 method: h2fdp
 training: {extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2, batch_size: 10}

@@ -31,18 +31,16 @@ from h2fdp.reports.study_numbers import means_with_intervals
 FILE = Path(__file__).parent / "ali-gap.yaml"
 PAGE = Path(__file__).with_name("comparisons.md")
 SECTION = "python -m experiments.ali_gap --page"
-KEY = (
-    "name, model, data.partition, method.privacy.normalize, data.device_test_share, data.normalize, training.step_size"
-)
+KEY = "name, model, data.partition, method.privacy.normalize, data.test, data.normalize, training.step_size"
 ALL = "{dirichlet: 1.0}, 64, 0.25, symmetric, 0.5"  # of the program's differences, but for the model
+ALI_CNN, FEDAVG_CNN = "../experiments.ali_models:ali_cnn_28", "../experiments.ali_models:fedavg_cnn"
+SHARDS = "{shards: 400, per_device: 40}"  # of the first version
 DEFAULTS = ("training.sampling_rate=0.05", "method.privacy.noise_multiplier=2.0")
 SWEEPS = {
     "all": (),
-    "first-version-model": (
-        f"sweep.{KEY}=[[first-version-model, fedavg-cnn, {{shards: 400, per_device: 40}}, 75, 0, standard, 0.5]]",
-    ),
-    "defaults": (*DEFAULTS, f"sweep.{KEY}=[[small-defaults, ali-cnn-28, {ALL}]]"),
-    "program-defaults": (*DEFAULTS, f"sweep.{KEY}=[[program-defaults, fedavg-cnn, {ALL}]]"),
+    "first-version-model": (f'sweep.{KEY}=[[first-version-model, "{FEDAVG_CNN}", {SHARDS}, 75, null, standard, 0.5]]',),
+    "defaults": (*DEFAULTS, f'sweep.{KEY}=[[small-defaults, "{ALI_CNN}", {ALL}]]'),
+    "program-defaults": (*DEFAULTS, f'sweep.{KEY}=[[program-defaults, "{FEDAVG_CNN}", {ALL}]]'),
 }
 # The program's reading where the schedule has a choice: all five differences at epsilon 1.75, R_c = 177 of R_s = 158.
 ADAPTIVE, TAUS = "program-1.75-ali-dpfl", (1, 2, 3, 5, 10)
@@ -52,8 +50,8 @@ SCHEDULES = {
 }
 SWEEPS["program-1.75"] = (
     "privacy.epsilon=1.75",
-    "model=fedavg-cnn",
-    "data={name: fashion-mnist, partition: {dirichlet: 1.0}, normalize: symmetric, device_test_share: 0.25}",
+    f'model="{FEDAVG_CNN}"',
+    "data={name: fashion-mnist, partition: {dirichlet: 1.0}, normalize: symmetric, test: 0.25}",
     "method.privacy.normalize=64",
     'sweep={seed: [1, 2, 3, 4, 5], "name, method.schedule, training.local_steps": ['
     + ", ".join(f"[{name}, {schedule}, {tau}]" for name, (schedule, tau) in SCHEDULES.items())

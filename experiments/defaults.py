@@ -91,7 +91,7 @@ TASKS = {
     "digits, 8 devices": Task(_labels("digits"), epsilon=8.0, topology=network(2, 4)),
     "table of 20 columns": Task("table-20", epsilon=2.0, looked_at=True),
     "table of 40 columns": Task("table-40", epsilon=2.0, looked_at=True),
-    "synthetic (0.5, 0.5)": Task({"name": "synthetic", "alpha": 0.5, "beta": 0.5, "smallest_size": 200}, epsilon=2.0),
+    "synthetic (0.5, 0.5)": Task({"name": "synthetic", "alpha": 0.5, "beta": 0.5}, epsilon=2.0),
     "words, LSTM": Task("words", epsilon=4.0, model={"name": "lstm", "vocabulary": 500, "embedding": 16, "hidden": 16}),
 }
 

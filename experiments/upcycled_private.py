@@ -56,7 +56,7 @@ def noise_of(setting: str, prefix: str) -> dict[str, Any]:
         "method": {"privacy": mechanism},
         "privacy": {"epsilon": EPSILON, "delta": 1e-5, "calibration": calibration, "noise_key": "seed"},
         "training": {"intervals": ROUNDS[prefix]},
-        **({"model": {"double_softmax": False}} if setting.startswith("objective") else {}),
+        **({"model": {"name": "logistic"}} if setting.startswith("objective") else {}),
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from h2fdp.run.api import Experiment
 from h2fdp.topology import Topology
@@ -38,8 +39,14 @@ class DataSet:
     source: Mapping[str, Any]
 
 
+def double_softmax() -> nn.Module:
+    """Logistic regression as the program of Upcycled-FL's authors trains it: its outputs are probabilities, which the
+    cross-entropy takes for scores once more. The first records say how many features there are."""
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(10), nn.Softmax(dim=1))
+
+
 def _synthetic(step_size: float, factor: float) -> DataSet:
-    return DataSet(step_size, factor, 80, 30, {"name": "logistic", "double_softmax": True}, {"name": "npz"})
+    return DataSet(step_size, factor, 80, 30, {"name": "experiments.upcycled_runs:double_softmax"}, {"name": "npz"})
 
 
 SYNTHETIC = {
@@ -49,10 +56,8 @@ SYNTHETIC = {
     "1_1": _synthetic(0.005, 0.9),
 }
 LEAF = {  # the user's own files in LEAF's format, a user of the files for each device; no step sizes are published
-    "femnist": DataSet(0.01, 0.5, 150, 50, {"name": "mlp", "hidden": 196}, {"name": "leaf", "task": "femnist"}),
-    "sent140": DataSet(
-        0.1, 0.5, 80, 52, {"name": "lstm", "embedding": 300, "hidden": 256}, {"name": "leaf", "task": "sent140"}
-    ),
+    "femnist": DataSet(0.01, 0.5, 150, 50, {"name": "mlp", "hidden": 196}, {"name": "leaf"}),
+    "sent140": DataSet(0.1, 0.5, 80, 52, {"name": "lstm", "embedding": 300, "hidden": 256}, {"name": "leaf"}),
 }
 DATA_SETS = SYNTHETIC | LEAF
 

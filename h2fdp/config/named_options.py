@@ -111,10 +111,14 @@ class Choices(Generic[OptionsType]):
             if not close and self.own is not None and isinstance(name, str) and re.fullmatch(_DOTTED, name):
                 close = [":".join(name.rsplit(".", 1))]
             hint = f"; did you mean `{close[0]}`?" if close else ""
-            if isinstance(name, str) and name.endswith(_FILES):
-                hint = "; a file is the `path` of one of them"
+            if isinstance(name, str) and (name.endswith(_FILES) or self._is_of_files(folder / name)):
+                hint = "; a file or folder is the `path` of one of them"
             raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{hint}", name, word)
         return {key: option for key, option in value.items() if option is not None}
+
+    def _is_of_files(self, place: Path) -> bool:
+        """Whether it is there, and a choice has a path."""
+        return any("path" in each.model_fields for each in self.models.values()) and place.exists()
 
     @property
     def _expected(self) -> str:

@@ -1,112 +1,60 @@
-"""From a `data:` section, or a user's function, to records on devices; and these within a unit ball."""
+"""All data sets by name; and from a `data:` section, or a user's function, to records on devices.
+
+A new data set is a class with its loader and a line here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from hashlib import blake2b
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.federated import DeviceData, FederatedData
-from h2fdp.data.partition import natural, partition
-from h2fdp.data.partitioners import NO_DEVICE, Integers, choose, gather, sizes_of
+from h2fdp.data.files import HuggingFace, Npz, Table
+from h2fdp.data.image_folder import Images
+from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
+from h2fdp.data.leaf import Leaf
+from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
 from h2fdp.data.records import Records, Scaling, as_records, class_count
-from h2fdp.data.source import DataOptions, DataRequest, Pool
-from h2fdp.data.synthetic import SubnetRecords, Synthetic, draw_sizes, draw_subnet
+from h2fdp.data.source import DataOptions, DataRequest, Given, Pool
+from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
-LARGEST_HELD = 100_000_000  # input values, 400 MB; larger data sets are drawn again at each use
-_TEST_RECORDS = 50_000  # the test records of the first subnets, so many and the rest of the last one
+RECORDS = OwnKind("a function for records")
+DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
+_ALL: tuple[type[DataOptions], ...] = (
+    Digits, FashionMnist, Mnist, Cifar10, Synthetic, Images, Npz, Table, HuggingFace, Leaf
+)  # fmt: skip
+for _options in _ALL:
+    DATA_SETS.register(_options)
+DATA_SETS.register(Given)
+
+if TYPE_CHECKING:
+    DataSection = DataOptions | OwnPart
+else:
+    DataSection = DATA_SETS.section()
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnData:
-    """A `DeviceData` that holds sizes and test records only; the same records as if all were held.
+def describe() -> list[dict[str, str]]:
+    """A row for each data set, for `h2fdp datasets`; nothing is loaded.
 
-    Attributes:
-        groups: name and number of devices of each subnet.
-        sizes: (I,) number of records of each device.
+    >>> describe()[0]["name"]
+    'digits'
     """
-
-    recipe: Synthetic
-    groups: Sequence[tuple[str, int]]
-    streams: Streams
-    sizes: NDArray[np.int64]
-    name: str = "synthetic"
-    validation: Records | None = None
-    public: Records | None = None
-    scaling: Scaling = field(default_factory=Scaling)
-    class_names: tuple[str, ...] = ()
-    holders: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, recipe: Synthetic, groups: Sequence[tuple[str, int]], streams: Streams) -> DrawnData:
-        """The data of these subnets; only sizes are drawn."""
-        sizes = [draw_sizes(recipe, name, devices, streams) for name, devices in groups]
-        return cls(recipe, groups, streams, np.concatenate(sizes))
-
-    @property
-    def test_owners(self) -> None:
-        """The test records are nobody's."""
-        return None
-
-    @property
-    def classes(self) -> int:
-        """Number of labels."""
-        return self.recipe.classes
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one record."""
-        return (self.recipe.features,)
-
-    @property
-    def values(self) -> int:
-        """Input values over all devices."""
-        return int(self.sizes.sum()) * self.recipe.features
-
-    @cached_property
-    def test(self) -> Records:
-        """Test records of the first subnets."""
-        parts: list[Records] = []
-        for name, devices in self.groups:
-            parts.append(self._draw(name, devices).test)
-            if sum(map(len, parts)) >= _TEST_RECORDS:
-                break
-        return Records.joined(parts)
-
-    def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
-        """See `FederatedData.subnet`; draws the subnets that these devices are of."""
-        starts = self._starts
-        numbers = range(int(np.searchsorted(starts, first, "right")) - 1, int(np.searchsorted(starts, first + count)))
-        drawn = Records.joined([self._draw(*self.groups[number]).train for number in numbers])
-        begin = int(starts[numbers.start])
-        offsets = np.concatenate([[0], np.cumsum(self.sizes[begin : int(starts[numbers.stop])])])
-        wanted = offsets[first - begin : first - begin + count + 1]
-        part = slice(int(wanted[0]), int(wanted[-1]))
-        return Records(drawn.x[part], drawn.y[part]), wanted - wanted[0]
-
-    def fingerprint(self) -> str:
-        """A digest of the recipe, every device's size and the first subnet's records; the rest follows from them."""
-        first = self._draw(*self.groups[0]).train
-        digest = blake2b(repr((self.recipe, self.streams.seed, list(self.groups))).encode(), digest_size=16)
-        for array in (self.sizes, first.x, first.y):
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-        return digest.hexdigest()
-
-    def _draw(self, name: str, devices: int) -> SubnetRecords:
-        return draw_subnet(self.recipe, name, devices, self.streams)
-
-    @cached_property
-    def _starts(self) -> NDArray[np.int64]:
-        """(N + 1,) number of the first device of each subnet."""
-        return np.concatenate([[0], np.cumsum([devices for _, devices in self.groups])])
+    return [
+        {
+            "name": options.model_fields["name"].default,
+            "description": options.description,
+            "keys": ", ".join(sorted(set(options.model_fields) - {"name"}, key=list(options.model_fields).index)),
+        }
+        for options in _ALL
+    ]
 
 
 _VALUES_AT_ONCE = 4_000_000
@@ -127,8 +75,8 @@ def load(
 
     The public records are set aside first, then validation records are held out of the rest (of data with a validation
     part of their own only where a share is stated), then the others are partitioned. Of data that come with their
-    owners, each device gives up its share of both, rounded down. With `device_test_share` the test records count as
-    training records until devices have theirs, and then each device gives up its share for tests.
+    owners, each device gives up its share of both, rounded down. With `test` the test records count as training records
+    until devices have theirs, and then each device gives up its share for tests.
 
     Args:
         section: the checked `data:` section.
@@ -142,7 +90,7 @@ def load(
     Raises:
         UserError: data that are not there, do not fit the number of devices, or cannot be partitioned so.
 
-    >>> from h2fdp.data.digits import Digits
+    >>> from h2fdp.data.images import Digits
     >>> data = load(Digits(), devices=50, streams=Streams(1))
     >>> data.shape, data.classes, int(data.sizes.sum())
     ((1, 8, 8), 10, 1438)
@@ -155,12 +103,14 @@ def load(
         if drawn.values > LARGEST_HELD:
             return drawn
     pool = pools(DataRequest(section, named, streams, root))
-    if section.tested_on_devices:
+    chosen = section.partition_of(pool)
+    if chosen != "natural":
+        pool = pool.without_owners()
+    if section.tested_on_devices is not None:
         pool = pool.together()
     given, test_owners = np.zeros(len(pool.train), dtype=np.int64), pool.test_owners
     if pool.owners is not None:
-        rng = streams.open("", "partition") if section.spread.natural else None
-        given, test_owners = natural(pool.owners, pool.test_owners, devices, rng)
+        given, test_owners = natural(pool.owners, pool.test_owners, devices, streams.open("", "partition"))
     public = _hold_out(given, section.public, streams.open("", "public split"), "data.public")
     held = public.copy()
     held[~public] = _hold_out(given[~public], section.validation, streams.open("", "validation split"))
@@ -168,24 +118,22 @@ def load(
         owners = np.where(held, NO_DEVICE, given)
     else:
         owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
-        owners[~held] = partition(section.spread, pool.train.y[~held], devices, streams.open("", "partition"))
+        owners[~held] = partition(chosen, pool.train.y[~held], devices, streams.open("", "partition"))
     validation, known = (
         pool.train.part(np.flatnonzero(each)) if each.any() else None for each in (held & ~public, public)
     )
     if not section.validation:
         validation = pool.validation
     pool = replace(pool, test_owners=test_owners)
-    if section.tested_on_devices:
-        tests = _hold_out(
-            owners, section.tested_on_devices, streams.open("", "device test split"), "data.device_test_share"
-        )
+    if section.tested_on_devices is not None:
+        tests = _hold_out(owners, section.tested_on_devices, streams.open("", "device test split"), "data.test")
         pool = replace(pool, test=pool.train.part(np.flatnonzero(tests)), test_owners=owners[tests])
         owners[tests] = NO_DEVICE
     return replace(
         _spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices),
         public=known,
         class_names=pool.class_names,
-        holders=_holders(pool, given, devices) if section.spread.natural else (),
+        holders=_holders(pool, given, devices),
     )
 
 
@@ -279,7 +227,6 @@ def within_unit_ball(data: DeviceData, bound: float) -> DeviceData:
     Raises:
         UserError: a record that is longer.
     """
-    assert isinstance(data, (FederatedData, DrawnData))
     longest = _longest(data)
     if longest > bound * (1 + _ROUNDING):
         # How long it is is private: a bound that follows it would be no public one.

@@ -2,88 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.records import Records, Scaling
-
-
-class DeviceData(Protocol):
-    """Records of I devices and what a run needs to know of them, held (`FederatedData`) or drawn (`DrawnData`)."""
-
-    @property
-    def name(self) -> str:
-        """The data set's name."""
-        ...
-
-    @property
-    def test(self) -> Records:
-        """Public records to measure accuracy on."""
-        ...
-
-    @property
-    def validation(self) -> Records | None:
-        """Records held out of the training data."""
-        ...
-
-    @property
-    def public(self) -> Records | None:
-        """Training records that are no device's and count as public."""
-        ...
-
-    @property
-    def test_owners(self) -> NDArray[np.int64] | None:
-        """The device of each test record, or None where they are nobody's."""
-        ...
-
-    @property
-    def classes(self) -> int:
-        """Number of labels."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one record."""
-        ...
-
-    @property
-    def scaling(self) -> Scaling:
-        """The public constants between stored and model inputs."""
-        ...
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """(I,) number of records D_i of each device."""
-        ...
-
-    @property
-    def values(self) -> int:
-        """Input values over all devices."""
-        ...
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """What the labels are called, in order; empty where they are numbers alone."""
-        ...
-
-    @property
-    def holders(self) -> tuple[str, ...]:
-        """Whose records each device has, by name; empty where these are nobody's."""
-        ...
-
-    def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
-        """The records of devices first .. first + count - 1, and (count + 1,) where each device's begin in them."""
-        ...
-
-    def fingerprint(self) -> str:
-        """Equal fingerprints, equal inputs to a run."""
-        ...
+from h2fdp.data.synthetic import DrawnData
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +90,9 @@ class FederatedData:
         return digest.hexdigest()
 
 
+DeviceData = FederatedData | DrawnData  # records of I devices, held or drawn
+
+
 # Runs of one process may share these records, which are most of what there is to read.
 _BEGUN: WeakKeyDictionary[Records, blake2b] = WeakKeyDictionary()
 
@@ -179,3 +111,83 @@ def _add(digest: Any, array: NDArray[Any]) -> None:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     digest.update(f"{little.dtype.name}{little.shape}".encode())
     digest.update(little.reshape(-1).view(np.uint8).data)
+
+
+_DEVICES_AT_ONCE = 1_000
+
+
+def label_counts(data: DeviceData) -> NDArray[np.int64]:
+    """(devices, classes) how many records of each label each device holds.
+
+    >>> from h2fdp.data import load
+    >>> from h2fdp.data.images import Digits
+    >>> from h2fdp.streams import Streams
+    >>> counts = label_counts(load(Digits(), devices=10, streams=Streams(1)))
+    >>> counts.shape, (counts > 0).sum(axis=1).tolist()
+    ((10, 10), [3, 3, 3, 3, 3, 3, 3, 3, 3, 3])
+    """
+    devices, classes = len(data.sizes), data.classes
+    counts = np.zeros((devices, classes), dtype=np.int64)
+    for first in range(0, devices, _DEVICES_AT_ONCE):
+        held = min(_DEVICES_AT_ONCE, devices - first)
+        records, offsets = data.subnet(first, held)
+        owner = np.repeat(np.arange(held), np.diff(offsets))
+        found = np.bincount(owner * classes + records.y, minlength=held * classes)
+        counts[first : first + held] = found.reshape(held, classes)
+    return counts
+
+
+STANDARDIZED = (
+    "model logistic: inputs are standardised by the test records, which count as public; no account covers these"
+)
+_FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
+
+
+@dataclass(frozen=True, eq=False)
+class Standardizing:
+    """x -> (x - mean) / deviation, cut to -5 .. 5; inputs that do not differ become 0.
+
+    Columns of large means or unlike deviations make gradient descent slow, and clipping cuts off what is small.
+
+    Attributes:
+        mean, deviation: of each value, the shape of one record.
+    """
+
+    mean: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, data: DeviceData) -> Standardizing | None:
+        """By the test records' inputs; None where these belong to devices, or records are drawn.
+
+        >>> Standardizing(np.array([2.0]), np.array([0.5]))(np.array([[1.0], [9.0]])).tolist()
+        [[-2.0], [5.0]]
+        """
+        if data.test_owners is not None or not isinstance(data, FederatedData) or len(data.test) < 2:
+            return None
+        seen = data.test.x.astype(np.float64)
+        return cls(seen.mean(axis=0).astype(np.float32), seen.std(axis=0).astype(np.float32))
+
+    def written(self) -> dict[str, list[float]]:
+        """Both, value after value, for a file."""
+        return {"mean": self.mean.ravel().tolist(), "deviation": self.deviation.ravel().tolist()}
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Inputs (n, *shape), alike."""
+        divisor = np.where(self.deviation > 0, self.deviation, np.inf)
+        found: NDArray[np.float32] = np.clip((x - self.mean) / divisor, -_FARTHEST, _FARTHEST).astype(np.float32)
+        return found
+
+    def applied(self, data: DeviceData) -> DeviceData:
+        """The same devices and records, with standardised inputs."""
+        assert isinstance(data, FederatedData), "drawn records stay as they are"
+
+        def of(records: Records | None) -> Records | None:
+            return None if records is None else Records(self(records.x.astype(np.float32)), records.y)
+
+        train, test = of(data.train), of(data.test)
+        assert train is not None, "devices hold records"
+        assert test is not None, "there are test records"
+        return replace(
+            data, train=train, test=test, validation=of(data.validation), public=of(data.public), scaling=Scaling()
+        )

@@ -1,79 +1,280 @@
-"""Records handed over in Python: arrays, a torch `Dataset`, a Hugging Face `Dataset`, a pandas frame.
+"""Records in any of the forms that people have them in: arrays, a torch or Hugging Face `Dataset`, a pandas frame.
 
-None of these libraries is imported: an object counts as what it can do. Any partition spreads the records.
+None of the libraries that make these forms is imported: an object counts as what it can do. Columns of tables are
+scaled by public bounds, and categories become indicators: means, deviations and lists of categories that follow from
+devices' records would reveal some of these, and no account covers that. So bounds are stated, and categories too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import difflib
+import io
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PrivateAttr
 
-from h2fdp.config.fields import Text
-from h2fdp.data.columns import arrays_of, splits_of
-from h2fdp.data.partition import PartitionSection
-from h2fdp.data.records import Scaling, as_records, class_count
-from h2fdp.data.source import DataOptions, DataRequest, Pool, split_off
+from h2fdp.data.records import Scaling, as_records
+from h2fdp.data.source import Owned, Pool, pool_of, splits_of
 from h2fdp.errors import UserError
 
-GIVEN = "given"
+LABELS = ("label", "labels", "target", "targets", "class", "y", "fine_label", "character")
+INPUTS = ("image", "img", "pixel_values", "x", "input", "inputs", "features", "input_ids")
+_NO_HEADING = re.compile(r"\s*|Unnamed: [\d.]+")  # what pandas calls it
+_KINDS = (
+    "(inputs, labels), a torch Dataset, a Hugging Face Dataset or a pandas frame; or, for data by device, a mapping or "
+    "a function from a device's name to (inputs, labels)"
+)
+
+Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 
-class Given(DataOptions):
-    """Records that Python handed over; a configuration only says what they were.
+@dataclass(frozen=True)
+class Columns:
+    """Which columns are which.
 
     Attributes:
-        source: the type of the object that held them.
-        partition: null: by owner where owners are known, else `iid`.
+        label: of labels; null for one of the usual names.
+        inputs: one, or several that are joined; null for one of the usual names, of a frame for all others.
+        by: the device of a record; null: no column has it.
+        names: the labels in order; null where they are whole numbers, or a categorical column states them.
+        ranges: column of a frame -> (lowest, highest), public: such columns are cut to them and go from 0 to 1.
     """
 
-    description: ClassVar[str] = "records handed over in Python"
-    on_disk: ClassVar[bool] = False
-    nulls: ClassVar[bool] = False
-    listed: ClassVar[bool] = False
+    label: str | None = None
+    inputs: str | Sequence[str] | None = None
+    by: str | None = None
+    names: Sequence[Any] | None = None
+    ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
-    name: Literal["given"] = "given"
-    source: Text | None = None
-    partition: PartitionSection | None = None
-    _pool: Pool | None = PrivateAttr(None)
+    def beside(self, training: Any, other: Any) -> Columns:
+        """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
+        there = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
+        by = self.by if self.by in there else None
+        inputs = self._inputs_of(training, "the training data") if _is_frame(other) else self.inputs
+        return replace(self, by=by, inputs=inputs)
 
-    @property
-    def spread(self) -> PartitionSection:
-        """As stated, else by owner or at random."""
-        if self.partition is not None:
-            return self.partition
-        owned = self._pool is not None and self._pool.owners is not None
-        return PartitionSection(natural=True) if owned else PartitionSection(iid=True)
-
-    def holding(self, pool: Pool) -> Given:
-        """The same options with records."""
-        found = self.model_copy()
-        found._pool = pool
-        return found
-
-    def depends_on(self, request: DataRequest) -> Hashable:
-        """The records themselves."""
-        return id(self._pool)
-
-    def load(self, request: DataRequest) -> Pool:
-        """The records, without owners where a partition spreads them; see `load_given`."""
-        pool = self.load_given()
-        return pool if self.spread.natural else replace(pool, owners=None, test_owners=None, owner_names=())
-
-    def load_given(self) -> Pool:
-        """The records as they were handed over.
+    def arrays(self, source: Any, what: str) -> Arrays:
+        """Inputs, labels and, where `by` names a column, owners.
 
         Raises:
-            UserError: a file names them; only Python has them.
+            UserError: an object of another kind, columns that are not there, values that are no numbers.
         """
-        if self._pool is None:
-            text = "records of this kind are handed over in Python: Experiment(data=(x, y), test_data=(x, y))"
+        if _is_frame(source):
+            return self._of_frame(source, what)
+        if hasattr(source, "column_names"):
+            return self._of_columns(source, list(source.column_names), what)
+        if isinstance(source, (tuple, list)) and len(source) == 2:
+            self._mean_nothing(what)
+            return as_array(source[0], what), label_numbers(as_array(source[1], what), self.names, what), None
+        listed = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+        if listed and not isinstance(source, (str, bytes, Mapping)):
+            return self._of_items(source, what)
+        raise UserError(f"{what}: expected {_KINDS}; found {type(source).__name__}", key="data")
+
+    def _inputs_of(self, source: Any, what: str) -> str | Sequence[str] | None:
+        if self.inputs is not None or not _is_frame(source):
+            return self.inputs
+        there = list(map(str, source.columns))
+        used = [each for each in there if each not in (_column(self.label, LABELS, there, "label", what), self.by)]
+        if bare := [each for each in used if _NO_HEADING.fullmatch(each)]:
+            rest = ", ".join(each for each in used if each not in bare)
+            text = f"{what}: column {there.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote"
+            raise UserError(f"{text}; leave it out (index=False), or say inputs: [{rest}]"[:400], key="data")
+        return used
+
+    def _of_frame(self, frame: Any, what: str) -> Arrays:
+        there = list(map(str, frame.columns))
+        target = _column(self.label, LABELS, there, "label", what)
+        owner = None if self.by is None else _column(self.by, (), there, "by", what)
+        inputs = self._inputs_of(frame, what) or []
+        used = [_column(each, (), there, "inputs", what) for each in ([inputs] if isinstance(inputs, str) else inputs)]
+        if not used:
+            raise UserError(f"{what}: no columns are left as inputs", key="data")
+        for key in self.ranges:
+            if key not in used:
+                raise UserError(f"{what}: ranges: {key} is no input; inputs are {', '.join(used)}", key="data")
+        parts = [_features(frame[each], each, self.ranges.get(each), what) for each in used]
+        labels = frame[target]
+        for stated in (target,) if owner is None else (target, owner):
+            if (missing := np.asarray(frame[stated].isna())).any():
+                raise UserError(f"{what}: the column {stated} has no value in {first_row(missing)}", key="data")
+        names = list(labels.cat.categories) if self.names is None and hasattr(labels, "cat") else self.names
+        owners = None if owner is None else np.asarray(frame[owner])
+        x = np.concatenate(parts, axis=1).astype(np.float32)
+        return x, label_numbers(np.asarray(labels), names, what), owners
+
+    def _of_columns(self, source: Any, there: Sequence[str], what: str) -> Arrays:
+        """Of an object with named columns, `source["label"]`."""
+
+        def values(stated: str | None, usual: Sequence[str], key: str) -> list[Any]:
+            column = source[_column(stated, usual, there, key, what)]
+            return list(column.to_pylist() if hasattr(column, "to_pylist") else column)  # of a table of pyarrow's
+
+        labels = values(self.label, LABELS, "label")
+        if self.inputs is None or isinstance(self.inputs, str):
+            x = stacked(values(self.inputs, INPUTS, "inputs"), what)
+        else:
+            parts = [stacked(values(each, (), "inputs"), what) for each in self.inputs]
+            x = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+        owners = None if self.by is None else np.asarray(values(self.by, (), "by"))
+        return x, label_numbers(np.asarray(labels), self.names, what), owners
+
+    def _of_items(self, source: Any, what: str) -> Arrays:
+        """Of a map-style data set: `source[0]` is a pair, or a mapping."""
+        items = [source[place] for place in range(len(source))]
+        if items and isinstance(items[0], Mapping):
+            return self._of_columns({name: [item[name] for item in items] for name in items[0]}, [*items[0]], what)
+        self._mean_nothing(what)
+        if not items or not isinstance(items[0], (tuple, list)) or len(items[0]) != 2:
+            found = type(items[0]).__name__ if items else "no items"
+            raise UserError(f"{what}: expected items of an input and a label, found {found}", key="data")
+        labels = np.asarray([as_array(each[1], what) for each in items])
+        return stacked([each[0] for each in items], what), label_numbers(labels, self.names, what), None
+
+    def _mean_nothing(self, what: str) -> None:
+        for key in ("label", "inputs", "by"):
+            if (value := getattr(self, key)) is not None:
+                raise UserError(f"{what}: has no named columns, so {key}={value!r} means nothing", key="data")
+
+
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "iloc") and hasattr(source, "columns")
+
+
+def _column(stated: str | None, usual: Sequence[str], there: Sequence[str], key: str, what: str) -> str:
+    """The column that is stated, or the first of the usual names.
+
+    Raises:
+        UserError: it is not there, or none has a usual name.
+    """
+    if stated is not None:
+        return stated_column(stated, there, what)
+    found = [name for name in usual if name in there]
+    if not found:
+        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(there)}", key="data")
+    return found[0]
+
+
+def stated_column(name: str, there: Sequence[str], what: str) -> str:
+    """The name of a column that is there.
+
+    Raises:
+        UserError: it is not.
+    """
+    if name not in there:
+        close = difflib.get_close_matches(name, there, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(there)}"
+        raise UserError(f"{what}: there is no column {name}{hint}", key="data")
+    return name
+
+
+def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) -> NDArray[Any]:
+    """Labels as numbers from 0, in the order of their names.
+
+    Raises:
+        UserError: texts without names, or a label that none of them is.
+    """
+    if names is None:
+        if labels.dtype.kind in "OSU":
+            text = f"{what}: labels are texts; say them in order as classes=[...], since their list must be public"
             raise UserError(text, key="data")
-        return self._pool
+        if labels.dtype.kind == "b" or (labels.dtype.kind == "f" and (labels == np.floor(labels)).all()):
+            return labels.astype(np.int64)
+        return labels
+    places = {name: place for place, name in enumerate(names)}
+    unknown = np.array([each not in places for each in labels.tolist()])
+    if unknown.any():
+        found = labels.tolist()[unknown.argmax()]
+        text = f"the label {found!r} in {first_row(unknown)} is none of the classes {', '.join(map(str, names))}"
+        raise UserError(f"{what}: {text}", key="data")
+    return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
+
+
+def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str) -> NDArray[Any]:
+    """A column of a frame as one or more features (n, .): a number, or for each category 1 where it holds."""
+    if hasattr(values, "cat"):
+        if (missing := np.asarray(values.isna())).any():
+            text = f"the column {name} has no value, or none of its categories, in {first_row(missing)}"
+            raise UserError(f"{what}: {text}", key="data")
+        return np.stack([np.asarray(values) == each for each in values.cat.categories], axis=1).astype(np.float64)
+    array = np.asarray(values)
+    if array.dtype.kind not in "buif":
+        texts = np.array([not _is_number(each) for each in array.tolist()])
+        first = array.tolist()[texts.argmax()]
+        found = f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
+        right = "make it categorical with stated categories (in a file data.categories), or leave it out"
+        raise UserError(f"{what}: the column {name} has {found}; {right}", key="data")
+    numbers = array.astype(np.float64)[:, None]
+    with np.errstate(over="ignore"):
+        wrong = ~np.isfinite(numbers.astype(np.float32))[:, 0]
+    if wrong.any():
+        found = numbers[wrong.argmax(), 0]
+        shown = "no value (or NaN)" if np.isnan(found) else f"{found:g}"
+        text = f"the column {name} has {shown} in {first_row(wrong)}; expected finite numbers (of 32 bits)"
+        raise UserError(f"{what}: {text}", key="data")
+    if bounds is None:
+        return numbers
+    if len(bounds) != 2 or not bounds[0] < bounds[1]:
+        raise UserError(f"{what}: ranges.{name}: expected (lowest, highest), found {bounds}", key="data")
+    low, high = map(float, bounds)
+    return np.asarray((np.clip(numbers, low, high) - low) / (high - low))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def first_row(marked: NDArray[np.bool_]) -> str:
+    """The number of the first row that is marked."""
+    return f"row {int(marked.argmax()) + 1} (the first is 1)"
+
+
+def as_array(values: Any, what: str) -> NDArray[Any]:
+    """An array of NumPy's; tensors of other libraries are taken from their devices."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{what}: not rectangular arrays: {error}", key="data") from None
+
+
+def stacked(values: Sequence[Any], what: str) -> NDArray[Any]:
+    """Single inputs as one array: numbers, arrays, tensors, images (channels first).
+
+    Raises:
+        UserError: no values, or values of unequal shapes, or texts.
+    """
+    if not len(values):
+        raise UserError(f"{what}: no records", key="data")
+    if isinstance(values[0], str):
+        raise UserError(f"{what}: inputs are texts; expected numbers, as a tokenizer makes them", key="data")
+    parts = [_one(each) for each in values]
+    shapes = {part.shape for part in parts}
+    if len(shapes) > 1:
+        unequal = " and ".join(str(each) for each in sorted(shapes, key=str)[:2])
+        raise UserError(f"{what}: inputs must be of one shape, found {unequal}", key="data")
+    array = np.stack(parts)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _one(value: Any) -> NDArray[Any]:
+    if isinstance(value, Mapping) and value.get("bytes") is not None:
+        from PIL import Image  # comes with torchvision
+
+        value = Image.open(io.BytesIO(value["bytes"]))
+    if hasattr(value, "getbands"):  # an image of PIL's: height, width and perhaps channels
+        pixels = np.asarray(value)
+        return pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
+    return as_array(value, "an input")
 
 
 @dataclass(frozen=True)
@@ -94,6 +295,7 @@ def from_python(
     classes: int | Sequence[Any] | None = None,
     ranges: Mapping[str, Sequence[float]] | None = None,
     scaling: Scaling | None = None,
+    place: str = "",
     **options: Any,
 ) -> PythonData:
     """Records of an object, for `Experiment(data=...)`.
@@ -108,6 +310,7 @@ def from_python(
         classes: the number of labels, or what they are called in order; null for as many as the test labels show.
         ranges: column of a frame -> (lowest, highest): public bounds; such columns are cut to them and go from 0 to 1.
         scaling: public constants between stored inputs and those of the model; null: 8-bit inputs are divided by 255.
+        place: the file or folder that the records are from, for messages.
         options: `partition`, `validation`, `public` as in an experiment file.
 
     Raises:
@@ -119,52 +322,31 @@ def from_python(
     """
     training, split, validation = splits_of(source)
     test = split if test is None else test
-    named = by if isinstance(by, str) else None
-    x, y, owners = arrays_of(training, label, inputs, named, classes, ranges or {}, "the training data")
     if test is None:
         text = "expected test data: test_data=(inputs, labels), or a share of these records as test_data=0.2"
         raise UserError(text, key="data")
+    if isinstance(test, (int, str)):
+        raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
+    named = by if isinstance(by, str) else None
+    names = None if isinstance(classes, int) else classes
+    columns = Columns(label, inputs, named, names, ranges or {})
+    of = f" of {place}" if place else ""
+    train = _records(columns, training, f"the training data{of}")
     if by is not None and named is None:
-        owners = np.asarray(by)
-        if owners.shape != (len(y),):
-            raise UserError(f"by: expected a value for each of the {len(y)} records, found {owners.shape}", key="data")
-    train = as_records(x, y, "the training data")
-    if isinstance(test, float):
-        kept, rest = split_off(len(train), test)
-        held = train.part(rest)
-        test_names = None if owners is None else owners[rest]
-        train, owners = train.part(kept), None if owners is None else owners[kept]
-    else:
-        if isinstance(test, (int, str)):
-            raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
-        x, y, test_names = arrays_of(test, label, inputs, named, classes, ranges or {}, "the test data")
-        held = as_records(x, y, "the test data")
+        owners, count = np.asarray(by), len(train[0])
+        if owners.shape != (count,):
+            raise UserError(f"by: expected a value for each of the {count} records, found {owners.shape}", key="data")
+        train = train[0], owners
+    if not isinstance(test, float):
+        test = _records(columns.beside(training, test), test, f"the test data{of}")
     valid = None
     if validation is not None:
-        x, y, _ = arrays_of(validation, label, inputs, None, classes, ranges or {}, "the validation data")
-        valid = as_records(x, y, "the validation data")
-    count = classes if isinstance(classes, int) or classes is None else len(classes)
-    stored = scaling or Scaling(255.0 if train.x.dtype == np.uint8 else 1.0)
-    numbers, test_numbers = numbered(owners, test_names)
-    names = () if classes is None or isinstance(classes, int) else tuple(map(str, classes))
-    called = () if owners is None else tuple(map(str, np.unique(owners)))
-    number = class_count(train, held, count, "data", valid)
-    pool = Pool(train, held, number, stored, numbers, test_numbers, valid, names, called)
-    return PythonData(pool, {"source": _called(source), **options})
+        beside = replace(columns.beside(training, validation), by=None)
+        valid = _records(beside, validation, f"the validation data{of}")[0]
+    stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
+    return PythonData(pool_of(train, test, valid, classes, stored, "data"), options)
 
 
-def numbered(
-    owners: NDArray[Any] | None, test_owners: NDArray[Any] | None
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Owners by any name as numbers, in the order of the names; test owners only where all hold training records."""
-    if owners is None:
-        return None, None
-    names, numbers = np.unique(owners, return_inverse=True)
-    if test_owners is None or not np.isin(test_owners, names).all():
-        return numbers.astype(np.int64), None
-    return numbers.astype(np.int64), np.searchsorted(names, test_owners).astype(np.int64)
-
-
-def _called(source: Any) -> str:
-    kind = type(source)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+def _records(columns: Columns, source: Any, what: str) -> Owned:
+    x, y, owners = columns.arrays(source, what)
+    return as_records(x, y, what), owners

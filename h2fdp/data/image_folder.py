@@ -10,12 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from h2fdp.config.fields import Expect
-from h2fdp.data.columns import VALIDATION, splits_of
-from h2fdp.data.from_python import numbered
+from h2fdp.config.fields import Expect, Text
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.source import DataRequest, Pool, split_off
-from h2fdp.data.tabular import Tabular
+from h2fdp.data.source import TEST_SHARE, VALIDATION, DataRequest, FromFiles, Pool, pool_of, splits_of
 from h2fdp.errors import UserError
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
@@ -25,7 +22,7 @@ _OWNERS = "metadata.csv"
 _Side = Annotated[int, Field(ge=1, le=4096), Expect("a whole number from 1 to 4096")]
 
 
-class Images(Tabular):
+class Images(FromFiles):
     """Images in folders.
 
     Attributes:
@@ -40,6 +37,7 @@ class Images(Tabular):
 
     description: ClassVar[str] = "your images: a folder with a folder of images for each class"
     name: Literal["images"] = "images"
+    by: Text | None = None
     size: _Side | None = None
     channels: Literal[1, 3] | None = None
     normalize: Literal["unit", "symmetric"] = "unit"
@@ -52,47 +50,35 @@ class Images(Tabular):
         """All images as uint8, channels first; labels are numbers of classes in the order of their names.
 
         Raises:
-            UserError: no folder, no classes or no images in one, a file that is no image or is not like the others, a
-                class that has no training images, an image without an owner.
+            UserError: no such folder, no classes or no images in one, a file that is no image or is not like the
+                others, a class that has no training images, an image without an owner.
         """
         folder = Path(self.path).expanduser()
         if not folder.is_dir():
             raise _wrong(folder, "no such folder")
         training, test, validation = splits_of({name: _Part(part) for name, part in _parts(folder).items()})
         classes = list(training.images)
-        first = training.images[classes[0]][0]
-        like = first, self._pixels(first)
+        like = self._pixels(training.images[classes[0]][0])
         train = self._records(training, classes, like)
-        by = self.by if self.spread.natural else None
-        owners = None if by is None else training.owners(by)
-        if test is None:
-            kept, rest = split_off(len(train), self.test, "data.test")
-            train, held = train.part(kept), train.part(rest)
-            owners, test_owners = (None, None) if owners is None else (owners[kept], owners[rest])
-        else:
-            held = self._records(test, classes, like)
-            known = by is not None and (test.home / _OWNERS).is_file()  # tests need no owner
-            test_owners = test.owners(by) if known else None
+        owners = None if self.by is None else training.owners(self.by)
+        held: tuple[Records, NDArray[np.str_] | None] | float = TEST_SHARE
+        if test is not None:
+            known = self.by is not None and (test.home / _OWNERS).is_file()  # tests need no owner
+            held = self._records(test, classes, like), test.owners(self.by) if known else None
         valid = None if validation is None else self._records(validation, classes, like)
-        names = () if owners is None else tuple(np.unique(owners).tolist())
-        numbers = numbered(owners, test_owners)
-        return Pool(train, held, max(2, len(classes)), Scaling(255.0), *numbers, valid, tuple(classes), names)
+        return pool_of((train, owners), held, valid, classes, Scaling(255.0), str(folder))
 
-    def _records(self, part: _Part, classes: list[str], like: tuple[Path, NDArray[np.uint8]]) -> Records:
+    def _records(self, part: _Part, classes: list[str], like: NDArray[np.uint8]) -> Records:
         if strangers := [name for name in part.images if name not in classes]:
             text = f"a class without training images; the classes are {', '.join(classes)}"
             raise _wrong(part.home / strangers[0], text[:300])
         files = [(file, classes.index(name)) for name, listed in part.images.items() for file in listed]
-        pixels = np.empty((len(files), *like[1].shape), np.uint8)
+        pixels = np.empty((len(files), *like.shape), np.uint8)
         for place, (file, _) in enumerate(files):
             image = self._pixels(file)
-            other = f"{like[0].parent.name}/{like[0].name}"
-            if image.shape[1:] != like[1].shape[1:]:
-                text = f"{_size(image)}, but {other} has {_size(like[1])}; expected one size, or data.size"
-                raise _wrong(file, text)
-            if len(image) != len(like[1]):
-                text = f"{_kind(image)}, but {other} is {_kind(like[1])}; expected one kind, or data.channels"
-                raise _wrong(file, text)
+            if image.shape != like.shape:
+                text = f"{_form(image)}, but the first image is {_form(like)}; expected one form, or data.size"
+                raise _wrong(file, f"{text} and data.channels")
             pixels[place] = image
         return Records(pixels, np.array([label for _, label in files], dtype=np.int64))
 
@@ -109,7 +95,8 @@ class Images(Tabular):
                 if self.size is not None:
                     pixels = pixels.resize((self.size, self.size), Image.Resampling.BILINEAR)
         except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as error:
-            raise _wrong(file, f"cannot be read as an image: {error}"[:200]) from None
+            reason = str(error).replace(f" {str(file)!r}", "")
+            raise _wrong(file, f"cannot be read as an image: {reason}"[:200]) from None
         array = np.asarray(pixels)
         return array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
 
@@ -152,12 +139,11 @@ class _Part:
         table = self.home / _OWNERS
         try:
             frame = pd.read_csv(table, dtype=str)
+            named = dict(zip(frame["file_name"], frame[by], strict=True))
         except (OSError, ValueError) as error:
             raise _wrong(table, f"data.by needs this table, which cannot be read: {error}"[:300]) from None
-        for column in ("file_name", by):
-            if column not in frame.columns:
-                raise _wrong(table, f"there is no column {column}; expected one of {', '.join(frame.columns)}")
-        named = dict(zip(frame["file_name"], frame[by], strict=True))
+        except KeyError as error:
+            raise _wrong(table, f"there is no column {error.args[0]}; expected file_name and {by}") from None
         names = [file.relative_to(self.home).as_posix() for listed in self.images.values() for file in listed]
         if lost := [name for name in names if not isinstance(named.get(name), str)]:
             raise _wrong(table, f"expected a value of {by} for each image, found none for {lost[0]}")
@@ -182,12 +168,9 @@ def _listed(folder: Path) -> list[Path]:
     return [each for each in below if not each.name.startswith(".") and each.name.lower() not in _LITTER]
 
 
-def _size(image: NDArray[np.uint8]) -> str:
-    return f"{image.shape[1]}x{image.shape[2]} pixels"
-
-
-def _kind(image: NDArray[np.uint8]) -> str:
-    return "grey" if len(image) == 1 else "in colour"
+def _form(image: NDArray[np.uint8]) -> str:
+    kind = "grey" if len(image) == 1 else "in colour"
+    return f"{kind} of {image.shape[1]}x{image.shape[2]} pixels"
 
 
 def _wrong(place: Path, text: str) -> UserError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from h2fdp.config.fields import Count, Expect, FilePath
-from h2fdp.data.from_python import numbered
-from h2fdp.data.partition import PartitionSection
-from h2fdp.data.records import Records, Scaling, as_records, class_count
-from h2fdp.data.source import DataRequest, Pool, Pooled
+from h2fdp.config.fields import Expect, FilePath
+from h2fdp.data.records import Records, Scaling, as_records
+from h2fdp.data.source import DataRequest, FromFiles, Pool, Pooled, pool_of
 from h2fdp.errors import UserError
 
 _TOKENS = re.compile(r"[\w']+|[.,!?;]")  # as LEAF cuts tweets
@@ -59,6 +57,7 @@ def word_numbers(
 
 _KEY = "data.path"
 _SIDE = 28
+_WORDS = 25  # of a tweet that count, as LEAF has it
 _TWEET = 4  # the place of the text in a row of the original table
 _FEMNIST_CLASSES, _SENTIMENTS = 62, 2
 _FEMNIST = Scaling(1.0, (1.0,), (1.0,))  # paper, 1 in LEAF's files, becomes 0; with `normalize: unit` it stays 1
@@ -66,33 +65,22 @@ _FEMNIST = Scaling(1.0, (1.0,), (1.0,))  # paper, 1 in LEAF's files, becomes 0; 
 _Vocabulary = Annotated[int, Field(ge=1, le=1_000_000), Expect("a whole number from 1 to 1000000")]
 
 
-class Leaf(Pooled):
+class Leaf(FromFiles, Pooled):
     """LEAF's JSON files.
 
     Attributes:
         path: the folder with `train` and `test`, or one that has them under `data`.
-        task: which of the two; the form of x and y follows from it.
-        words: of Sent140: words of a tweet that count.
         vocabulary: of Sent140: numbers that words are hashed to.
         embeddings: of Sent140: a public list of words instead, as LEAF's embs.json or GloVe's text files.
     """
 
     description: ClassVar[str] = "LEAF's JSON files of FEMNIST or Sentiment140, one owner for each user"
-    nulls: ClassVar[bool] = False
     name: Literal["leaf"] = "leaf"
-    path: FilePath
-    task: Literal["femnist", "sent140"] = "femnist"
-    partition: PartitionSection = PartitionSection(natural=True)
-    words: Count = 25
     vocabulary: _Vocabulary = 10_000
     embeddings: FilePath | None = None
 
-    def depends_on(self, request: DataRequest) -> Hashable:
-        """The files, and how they are read."""
-        return self.path, self.task, self.words, self.vocabulary, self.embeddings, self.partition.natural
-
     def load(self, request: DataRequest) -> Pool:
-        """All records; each user is an owner, unless a partition spreads the records.
+        """All records, of FEMNIST where x are numbers, else of Sent140; each user is an owner.
 
         Raises:
             UserError: no such folder, files of another form, no records.
@@ -101,18 +89,13 @@ class Leaf(Pooled):
         home = next((each for each in (folder, folder / "data") if (each / "train").is_dir()), None)
         if home is None:
             raise UserError(f"expected a folder with train/*.json and test/*.json: {folder}", key=_KEY)
-        read = self._images if self.task == "femnist" else self._tweets
-        parts = {}
-        for part in ("train", "test"):
-            users, x, y = _records(home / part)
-            parts[part] = np.array(users), read(x, y, f"{home / part} of {self.task}")
-        (users_train, train), (users_test, test) = parts["train"], parts["test"]
-        owners, test_owners = numbered(users_train, users_test) if self.partition.natural else (None, None)
-        classes = _FEMNIST_CLASSES if self.task == "femnist" else _SENTIMENTS
-        scaling = _FEMNIST if self.task == "femnist" else Scaling()
-        names = tuple(np.unique(users_train).tolist()) if self.partition.natural else ()
-        classes = class_count(train, test, classes, str(home))
-        return Pool(train, test, classes, scaling, owners, test_owners, owner_names=names)
+        (users, x, y), (test_users, test_x, test_y) = _records(home / "train"), _records(home / "test")
+        texts = isinstance(x[0], str) or (isinstance(x[0], list) and any(isinstance(each, str) for each in x[0]))
+        read = self._tweets if texts else self._images
+        train, test = read(x, y, f"{home / 'train'}"), read(test_x, test_y, f"{home / 'test'}")
+        classes, scaling = (_SENTIMENTS, Scaling()) if texts else (_FEMNIST_CLASSES, _FEMNIST)
+        owned = (train, np.array(users)), (test, np.array(test_users))
+        return pool_of(*owned, None, classes, scaling, str(home))
 
     def _images(self, x: list[Any], y: list[Any], what: str) -> Records:
         """(n, 1, 28, 28) from 0 to 1."""
@@ -129,9 +112,8 @@ class Leaf(Pooled):
             raise UserError(f"{what}: expected in each x a tweet, or a row whose fifth value is the tweet", key=_KEY)
         labels = _labels(y, what)
         known = None if self.embeddings is None else vocabulary_of(Path(self.embeddings).expanduser(), self.vocabulary)
-        return as_records(
-            word_numbers(texts, self.words, self.vocabulary, known), np.where(labels == 4, 1, labels), what, _KEY
-        )
+        numbers = word_numbers(texts, _WORDS, self.vocabulary, known)
+        return as_records(numbers, np.where(labels == 4, 1, labels), what, _KEY)
 
 
 def _labels(y: list[Any], what: str) -> np.ndarray:

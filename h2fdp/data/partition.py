@@ -1,23 +1,33 @@
-"""`data.partition` of an experiment file: who holds what, by a partitioner or as in life."""
+"""`data.partition` of an experiment file: who holds which records, by a partitioner or as in life.
+
+A partitioner is a function of labels, device weights and a generator, which says which device holds which record:
+
+    partitioner(labels, weights, rng, ...) -> owners
+
+labels has shape (records,), weights shape (devices,) and says how large the devices are relative to each other (all 1
+for equal ones), owners has shape (records,): a device's number, or -1 for none. Written so, no record can be given to
+two devices. Every device gets at least one record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+import heapq
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from numpy.typing import NDArray
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from h2fdp.config import NamedSection, Section
-from h2fdp.config.fields import Count, Expect, Flag
-from h2fdp.data.partitioners import Integers, at_random, by_dirichlet, by_labels, by_shards
+from h2fdp.config import Section
+from h2fdp.config.fields import Count, Expect, shape
 from h2fdp.errors import UserError
 
 _KEY = "data.partition"
-KINDS = ("labels_per_device", "dirichlet", "shards", "iid", "natural")
-_WORDS = ("iid", "natural")
+KINDS = ("labels_per_device", "dirichlet", "shards")
+NO_DEVICE = -1
 
+Integers = NDArray[np.int64]
+Weights = NDArray[np.float64]
 # Outside of these bounds the draws under- or overflow; a tenth of the lower one already puts a label on one device.
 Concentration = Annotated[float, Field(ge=1e-4, le=1e6), Expect("a number from 0.0001 to 1000000")]
 LogDeviation = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 10")]
@@ -33,16 +43,14 @@ class SizesSection(Section):
     lognormal: LogDeviation
 
 
-class PartitionSection(NamedSection):
-    """One of the partitions, with its parameters; the words `iid` and `natural` are short for {iid: true}, ...
+class PartitionSection(Section):
+    """One of the partitions, with its parameters; `sizes` alone spreads records at random.
 
     Attributes:
         labels_per_device: each device has records of so many labels.
         dirichlet: each label is spread by shares from a Dirichlet distribution: the smaller, the more uneven.
         shards: records sorted by label are cut into so many, with `per_device`.
         per_device: how many `shards` each device is dealt.
-        iid: records are spread at random.
-        natural: each owner of records is a device; with more owners than devices, a device gets several.
         sizes: how the sizes of devices differ; null for alike, as far as the partition allows.
     """
 
@@ -50,100 +58,232 @@ class PartitionSection(NamedSection):
     dirichlet: Concentration | None = None
     shards: Count | None = None
     per_device: Count | None = None
-    iid: Flag = False
-    natural: Flag = False
     sizes: SizesSection | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _from_word(cls, value: Any) -> Any:
-        if isinstance(value, str) and value in _WORDS:
-            return {value: True}
-        if isinstance(value, str):
-            kinds = ", ".join(kind for kind in KINDS if kind not in _WORDS)
-            raise ValueError(f'expected iid, natural or keys and values ({kinds}), found "{value[:40]}"')
+    def _words_stand_alone(cls, value: Any) -> Any:
+        for word in ("iid", "natural"):
+            if isinstance(value, dict) and word in value:
+                hint = "; with sizes, {sizes: {lognormal: 1}} alone" if word == "iid" else ""
+                raise ValueError(f"`{word}` is a word and no key; write partition: {word}{hint}")
         return value
 
     @model_validator(mode="after")
     def _one_kind(self) -> PartitionSection:
-        stated = self._stated()
-        if len(stated) != 1:
+        stated = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(stated) > 1 or not (stated or self.sizes):
             raise ValueError(f"expected exactly one of {', '.join(KINDS)}, found {', '.join(stated) or 'none'}")
         if (self.shards is None) != (self.per_device is None):
             raise ValueError("`shards` and `per_device` belong together, as {shards: 400, per_device: 40}")
-        if self.natural and self.sizes is not None:
-            raise ValueError("`sizes` means nothing with `natural`, where records stay with their owners")
         return self
 
-    @property
-    def kind(self) -> str:
-        """Which of KINDS it is."""
-        return self._stated()[0]
 
-    def _stated(self) -> list[str]:
-        return [kind for kind in KINDS if getattr(self, kind) not in (None, False)]
-
-
-class Partitioner(NamedTuple):
-    """A registry line: what it does, the function, and the section's keys that the function takes."""
-
-    description: str
-    cut: Callable[..., Integers]
-    parameters: tuple[str, ...]
+Partition = PartitionSection | Literal["iid", "natural"]
+PartitionKey = Annotated[
+    Annotated[PartitionSection, Tag("mapping")] | Annotated[Literal["iid", "natural"] | None, Tag("scalar")],
+    Discriminator(shape),
+    Expect(f"iid, natural or keys and values ({', '.join(KINDS)})"),
+]
 
 
-PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType(
-    {
-        "labels_per_device": Partitioner(
-            "a fixed number of labels on each device, balanced", by_labels, ("labels_per_device",)
-        ),
-        "dirichlet": Partitioner("labels spread by Dirichlet proportions", by_dirichlet, ("dirichlet",)),
-        "shards": Partitioner("random shards of label-sorted records", by_shards, ("shards", "per_device")),
-        "iid": Partitioner("records at random", at_random, ()),
-    }
-)
-
-
-def partition(section: PartitionSection, labels: Integers, devices: int, rng: np.random.Generator) -> Integers:
-    """The owners that a `partition:` section asks for.
+def partition(chosen: Partition, labels: Integers, devices: int, rng: np.random.Generator) -> Integers:
+    """The owners that `data.partition` asks for, of records that nobody holds yet.
 
     Raises:
         UserError: fewer records than devices, or a partition that these labels do not allow.
     """
     if len(labels) < devices:
         raise UserError(f"{len(labels)} training records are too few for {devices} devices", key=_KEY)
+    if chosen == "natural":
+        raise UserError("these data do not say who holds their records; expected another partition", key=_KEY)
+    section = PartitionSection.model_construct() if isinstance(chosen, str) else chosen
     spread = 0.0 if section.sizes is None else section.sizes.lognormal
     weights = np.exp(spread * rng.standard_normal(devices))
-    if section.natural:
-        raise UserError("these data do not say who holds their records; expected another partition", key=_KEY)
-    chosen = PARTITIONERS[section.kind]
-    return chosen.cut(labels, weights, rng, *(getattr(section, name) for name in chosen.parameters))
+    if section.labels_per_device is not None:
+        return by_labels(labels, weights, rng, section.labels_per_device)
+    if section.dirichlet is not None:
+        return by_dirichlet(labels, weights, rng, section.dirichlet)
+    if section.shards is not None and section.per_device is not None:
+        return by_shards(labels, weights, rng, section.shards, section.per_device)
+    return at_random(labels, weights, rng)
 
 
 def natural(
-    owners: Integers, test_owners: Integers | None, devices: int, rng: np.random.Generator | None
+    owners: Integers, test_owners: Integers | None, devices: int, rng: np.random.Generator
 ) -> tuple[Integers, Integers | None]:
     """Owners of records as devices: each is one device, in the order of the owners' numbers, where there are as many.
+
+    More owners than devices are dealt out, whole and equally many to each device, +-1.
 
     Args:
         owners: (records,) any number that stands for who holds each record.
         test_owners: (test records,) the same, of these owners, or None.
-        rng: deals a larger number of owners out to the devices, whole and equally many to each, +-1; None where there
-            should be as many as devices.
 
     Raises:
-        UserError: too few owners, or too many.
+        UserError: too few owners.
 
-    >>> natural(np.array([7, 3, 3]), np.array([7]), 2, None)
+    >>> natural(np.array([7, 3, 3]), np.array([7]), 2, np.random.default_rng(0))
     (array([1, 0, 0]), array([1]))
     """
     numbers = np.unique(owners)
-    if len(numbers) < devices or (len(numbers) > devices and rng is None):
-        hint = "" if len(numbers) < devices else "; `partition: natural` deals owners out to devices"
-        text = f"the records have {len(numbers)} owners, but the topology has {devices} devices{hint}"
+    if len(numbers) < devices:
+        text = f"the records have {len(numbers)} owners, but the topology has {devices} devices"
         raise UserError(text, key=_KEY)
     of_number = np.arange(devices)
-    if len(numbers) > devices and rng is not None:
+    if len(numbers) > devices:
         of_number = rng.permutation(np.arange(len(numbers)) % devices)
     tested = None if test_owners is None else of_number[np.searchsorted(numbers, test_owners)]
     return of_number[np.searchsorted(numbers, owners)], tested
+
+
+def at_random(labels: Integers, weights: Weights, rng: np.random.Generator) -> Integers:
+    """I.i.d.: all records shuffled and cut in proportion to the weights."""
+    owners = np.empty(len(labels), dtype=np.int64)
+    owners[rng.permutation(len(labels))] = np.repeat(np.arange(len(weights)), proportional(len(labels), weights))
+    return owners
+
+
+def by_labels(labels: Integers, weights: Weights, rng: np.random.Generator, per_device: int) -> Integers:
+    """Each device holds records of exactly `per_device` labels; the labels go to equally many devices, +-1.
+
+    A label's records are cut among its devices in proportion to the weights, in disjoint shares: 50 devices with 3
+    labels of Fashion-MNIST hold 3 x 400 records each (H2FDP, Sec. 6.1). Labels that no device drew are not used.
+
+    Raises:
+        UserError: fewer labels than `per_device`, or a label with fewer records than devices.
+    """
+    kinds = np.unique(labels)
+    if per_device > len(kinds):
+        text = f"each device is to hold {per_device} labels, but the data have {len(kinds)}"
+        raise UserError(text, key=f"{_KEY}.labels_per_device")
+    held = kinds[_deal(len(weights), len(kinds), per_device, rng)]
+    owners = np.full(len(labels), NO_DEVICE, dtype=np.int64)
+    for label in kinds:
+        takers = np.flatnonzero((held == label).any(axis=1))
+        places = rng.permutation(np.flatnonzero(labels == label))
+        if len(places) < len(takers):
+            text = f"label {label} has {len(places)} records, too few for the {len(takers)} devices that are to hold it"
+            raise UserError(text, key=_KEY)
+        if len(takers):
+            owners[places] = np.repeat(takers, proportional(len(places), weights[takers]))
+    return owners
+
+
+def _deal(devices: int, kinds: int, per_device: int, rng: np.random.Generator) -> Integers:
+    """Which kinds each device holds, shape (devices, per_device): distinct in a row, equally often in all, +-1.
+
+    Every `kinds` devices share one shuffled deck, dealt round and round: `per_device` consecutive cards of a deck are
+    distinct, and a deck cut short has dealt each card equally often, +-1. The devices are shuffled last, for
+    neighbours in a deck never hold the same card and neighbours in a subnet may.
+    """
+    decks = rng.permuted(np.tile(np.arange(kinds), (-(-devices // kinds), 1)), axis=1)
+    row = np.arange(devices)
+    card = (row[:, None] % kinds * per_device + np.arange(per_device)) % kinds
+    return rng.permutation(decks[row[:, None] // kinds, card])
+
+
+def by_dirichlet(labels: Integers, weights: Weights, rng: np.random.Generator, concentration: float) -> Integers:
+    """Each label's records are spread over the devices by proportions from a symmetric Dirichlet distribution.
+
+    The smaller the concentration, the fewer devices hold most of a label. Proportions are multiplied by the weights. A
+    device that would stay empty gets a record of the device that has most.
+    """
+    owners = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        places = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(len(weights), concentration)) * weights
+        ends = np.floor(np.cumsum(shares) / shares.sum() * len(places)).astype(np.int64)
+        ends[-1] = len(places)
+        owners[places] = np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0))
+    return _fill_empty(owners, len(weights), rng)
+
+
+def _fill_empty(owners: Integers, devices: int, rng: np.random.Generator) -> Integers:
+    """Move one record to each empty device, always from the device that has most at the moment."""
+    sizes = sizes_of(owners, devices)
+    empty = np.flatnonzero(sizes == 0)
+    moved = np.zeros(devices, dtype=np.int64)
+    largest_first = [(-int(size), device) for device, size in enumerate(sizes)]
+    heapq.heapify(largest_first)
+    for _ in empty:
+        size, device = largest_first[0]
+        moved[device] += 1
+        heapq.heapreplace(largest_first, (size + 1, device))
+    filled = owners.copy()
+    filled[choose(owners, moved, rng)] = empty
+    return filled
+
+
+def by_shards(labels: Integers, weights: Weights, rng: np.random.Generator, shards: int, per_device: int) -> Integers:
+    """Records sorted by label are cut into equal shards (+-1), and each device gets `per_device` shards at random.
+
+    McMahan et al. 2017; ALI-DPFL (first version) has 400 shards, 40 to each of 10 devices. Shards cannot be larger for
+    some, so with unequal weights a device keeps a random part of its records: all for the largest weight.
+
+    Raises:
+        UserError: fewer shards than devices x `per_device`, or fewer records than shards.
+    """
+    devices = len(weights)
+    if shards < devices * per_device:
+        text = f"{shards} shards are too few for {devices} devices x {per_device} shards = {devices * per_device}"
+        raise UserError(text, key=f"{_KEY}.shards")
+    if len(labels) < shards:
+        raise UserError(f"{len(labels)} records cannot be cut into {shards} shards", key=f"{_KEY}.shards")
+    taker = np.full(shards, NO_DEVICE, dtype=np.int64)
+    taker[rng.permutation(shards)[: devices * per_device]] = np.repeat(np.arange(devices), per_device)
+    owners = np.empty(len(labels), dtype=np.int64)
+    owners[np.argsort(labels, kind="stable")] = np.repeat(taker, proportional(len(labels), np.ones(shards)))
+    sizes = sizes_of(owners, devices)
+    keep = np.maximum(1, np.floor(sizes * (weights / weights.max()))).astype(np.int64)
+    return np.where(choose(owners, keep, rng), owners, NO_DEVICE)
+
+
+def proportional(total: int, weights: Weights) -> Integers:
+    """Split a total into whole parts, each at least 1, the rest as near in proportion to the weights as can be.
+
+    Equal weights give parts that differ by at most one. The total must be at least the number of weights.
+
+    >>> proportional(10, np.array([1.0, 1.0, 1.0])), proportional(10, np.array([6.0, 1.0]))
+    (array([4, 3, 3]), array([8, 2]))
+    """
+    spare = total - len(weights)
+    assert spare >= 0, "each part needs one"
+    exact = spare * weights / weights.sum()
+    parts: Integers = np.floor(exact).astype(np.int64)
+    missing = spare - int(parts.sum())
+    parts[np.argsort(parts - exact, kind="stable")[:missing]] += 1  # those that lost most by rounding down
+    return parts + 1
+
+
+def choose(owners: Integers, counts: Integers, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose counts[i] of device i's records at random without replacement; shape (records,), True where chosen.
+
+    Records of no device are not chosen. No count may exceed its device's records.
+    """
+    place = np.lexsort((rng.random(len(owners)), owners))
+    held = owners[place]
+    place, held = place[held >= 0], held[held >= 0]
+    starts = np.searchsorted(held, np.arange(len(counts)))
+    rank = np.arange(len(held)) - starts[held]
+    chosen = np.zeros(len(owners), dtype=np.bool_)
+    chosen[place[rank < counts[held]]] = True
+    return chosen
+
+
+def sizes_of(owners: Integers, devices: int) -> Integers:
+    """Number of records of each device, shape (devices,)."""
+    return np.bincount(owners[owners >= 0], minlength=devices).astype(np.int64)
+
+
+def gather(owners: Integers, devices: int) -> tuple[Integers, Integers]:
+    """The partition as `order` (places of the records, device after device) and `offsets`, shape (devices + 1,).
+
+    >>> gather(np.array([1, 0, -1, 1]), devices=2)
+    (array([1, 0, 3]), array([0, 1, 3]))
+    """
+    used = np.flatnonzero(owners >= 0)
+    order = used[np.argsort(owners[used], kind="stable")]
+    offsets = np.zeros(devices + 1, dtype=np.int64)
+    np.cumsum(sizes_of(owners, devices), out=offsets[1:])
+    return order, offsets

@@ -4,6 +4,10 @@ Scattering is fixed, and what makes its outputs few and white was fitted on two 
 (grey images) or on dead leaves, which a seed draws (images in colour).
 The features of a record depend on that record alone, so no account has to cover them: neighbouring data sets have
 neighbouring features (Tramer and Boneh 2021, "Differentially private learning needs better features").
+
+The photographs are `china.jpg` by danielbuechele and `flower.jpg` by vultilion, both Creative Commons Attribution 2.0;
+see README.txt in scikit-learn's folder `datasets/images`. Dead leaves are discs that hide each other, whose statistics
+are close to those of photographs (Lee, Mumford and Huang 2001, "Occlusion models for natural images").
 """
 
 from __future__ import annotations
@@ -16,76 +20,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data import public_images
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.images import user_cache
-from h2fdp.data.public_images import dead_leaves
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.scattering import AVERAGES, SMALLEST_SIDE, cells_of, scattering
+from h2fdp.data.scattering import AVERAGES, SMALLEST_SIDE, Whitening, cells_of, scattering
 from h2fdp.errors import UserError
-
-_FLOOR = 1e-6  # of the mean variance: directions in which public records do not differ are not blown up
-_SPARE, _ITERATIONS = 32, 4  # directions besides those that are wanted, and iterations that turn to them
-
-
-@dataclass(frozen=True, eq=False)
-class Whitening:
-    """z = (x - mean) @ axes: the directions in which public records differ most, each scaled to variance 1.
-
-    Steps of gradient descent are as long in all directions then, and a clip norm cuts none of them off: whitening is
-    the second-order step, with a public Hessian.
-
-    Attributes:
-        mean: shape (d,).
-        axes: shape (d, size); orthogonal columns, by falling variance.
-    """
-
-    mean: NDArray[np.float32]
-    axes: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, public: NDArray[np.float32], size: int) -> Whitening:
-        """Fit it on public records (n, d).
-
-        >>> drawn = (np.random.default_rng(0).normal(size=(400, 3)) * [5, 3, 1]).astype("float32")
-        >>> bool(abs(Whitening.of(drawn[:200], 2)(drawn[200:]).std() - 1) < 0.1)
-        True
-        """
-        mean = public.mean(axis=0, dtype=np.float64).astype(np.float32)
-        wide = public - mean
-        assert 1 <= size <= min(wide.shape), "no more directions than public records or values"
-        span = _leading(wide, min(size + _SPARE, *wide.shape))
-        scores = (wide @ span).astype(np.float64)
-        values, turned = np.linalg.eigh(scores.T @ scores / (len(wide) - 1))
-        values, axes = values[::-1][:size], span @ turned[:, ::-1][:, :size]
-        axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(size)])  # else signs would differ by machine
-        floor = _FLOOR * wide.var(axis=0).mean()
-        return cls(mean, (axes / np.sqrt(values + floor)).astype(np.float32))
-
-    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(n, d) -> (n, size)."""
-        found: NDArray[np.float32] = (x - self.mean).astype(np.float32) @ self.axes
-        return found
-
-
-def _leading(wide: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-    """(d, size) orthonormal columns that span the leading directions of (n, d), by subspace iteration: all directions
-    of 4,000 values would take ten times as long (Halko, Martinsson and Tropp 2011, Algorithm 4.4)."""
-    import torch
-
-    rng = np.random.Generator(np.random.Philox(0))
-    records, span = torch.from_numpy(wide), torch.from_numpy(rng.standard_normal((wide.shape[1], size), np.float32))
-    for _ in range(_ITERATIONS):
-        span = torch.linalg.qr(records.T @ (records @ span))[0]
-    found: NDArray[np.float32] = span.numpy()
-    return found
-
 
 BIAS = 0.1  # a feature that is the same for all records; the others have length 1 together
 _RECIPE = 3  # raised by whatever changes the features, so that those kept before are not taken
@@ -102,7 +48,7 @@ Kept = TypeVar("Kept", bound=np.generic)
 
 def note(shape: tuple[int, ...]) -> str:
     """What every account of a run on the features of such images says."""
-    source = public_images.SOURCE if shape[0] == 1 else "dead leaves, images of discs that a fixed seed draws"
+    source = SOURCE if shape[0] == 1 else "dead leaves, images of discs that a fixed seed draws"
     return f"model public-features: whitened on {source}; no account covers these, and no device holds them"
 
 
@@ -234,8 +180,93 @@ def _public_images(channels: int, side: int) -> NDArray[Any]:
     """Photographs, for grey images; dead leaves for colours, of which two photographs have too few: on CIFAR-10 at
     epsilon 1, with nobody trusted, photographs make 51 % and leaves 56 %."""
     if channels == 1:
-        return public_images.crops(_CROPS, side)
+        return crops(_CROPS, side)
     return dead_leaves(_LEAVES, channels, side, _COLOURS)
+
+
+_DISCS = 300  # of an image of 32x32 pixels: six layers
+_SMALLEST = 1.0  # radius in pixels
+_LARGEST = 0.75  # of the side
+_GREY = 0.85  # share of a colour's variance that its channels have in common
+_SIDE = 32
+
+
+def dead_leaves(count: int, channels: int, side: int, pixels: Scaling, seed: int = 0) -> NDArray[np.float32]:
+    """Discs at uniform places, with radii of density r^-3, so that images look alike at any distance.
+
+    Args:
+        pixels: mean and deviation of the colours, for each channel; its divisor is not used.
+
+    Returns:
+        shape (count, channels, side, side), from 0 to 1.
+
+    >>> dead_leaves(2, 1, 8, Scaling(255.0, (0.5,), (0.2,))).shape
+    (2, 1, 8, 8)
+    """
+    rng = np.random.Generator(np.random.Philox(seed))
+    down, right = np.mgrid[:side, :side].astype(np.float32)
+    largest = max(_LARGEST * side, 2 * _SMALLEST)
+    found = np.broadcast_to(_colours(rng, count, pixels)[:, :, None, None], (count, channels, side, side)).copy()
+    for _ in range(_DISCS * side**2 // _SIDE**2):
+        radius = (_SMALLEST**-2 - rng.random(count) * (_SMALLEST**-2 - largest**-2)) ** -0.5
+        x, y = ((side + 2 * radius) * rng.random(count) - radius for _ in range(2))
+        far = (right - x[:, None, None]) ** 2 + (down - y[:, None, None]) ** 2
+        hidden = far < (radius**2)[:, None, None]
+        found = np.where(hidden[:, None], _colours(rng, count, pixels)[:, :, None, None], found)
+    return np.clip(found, 0, 1)
+
+
+def _colours(rng: np.random.Generator, count: int, pixels: Scaling) -> NDArray[np.float32]:
+    """A colour for each image: a common part, and one of each channel's own."""
+    channels = len(pixels.mean)
+    drawn = _GREY**0.5 * rng.standard_normal((count, 1)) + (1 - _GREY) ** 0.5 * rng.standard_normal((count, channels))
+    found: NDArray[np.float32] = (np.array(pixels.mean) + np.array(pixels.deviation) * drawn).astype(np.float32)
+    return found
+
+
+SOURCE = "china.jpg by danielbuechele and flower.jpg by vultilion (CC BY 2.0), which come with scikit-learn"
+_FILES = ("china.jpg", "flower.jpg")
+
+
+def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Square parts of the photographs, in grey, at random places and of random sizes, turned and mirrored at random.
+
+    Sizes lie between `side` and the whole height on a logarithmic scale, as things are seen from any distance.
+
+    Args:
+        side: to which each part is scaled, in pixels.
+
+    Returns:
+        shape (count, 1, side, side), from 0 to 255; equal seeds, equal crops.
+
+    >>> crops(2, 8).shape
+    (2, 1, 8, 8)
+    """
+    from PIL import Image
+
+    photographs = [Image.open(_folder() / name).convert("L") for name in _FILES]
+    rng = np.random.Generator(np.random.Philox(seed))
+    found = np.empty((count, 1, side, side), np.uint8)
+    for place in range(count):
+        photograph = photographs[place % len(photographs)]
+        width, height = photograph.size
+        most = min(width, height)
+        size = side * (most / side) ** rng.random()
+        left, top = rng.random() * (width - size), rng.random() * (height - size)
+        part = photograph.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + size, top + size))
+        pixels = np.rot90(np.asarray(part), int(rng.integers(4)))
+        if rng.random() < 0.5:
+            pixels = pixels[:, ::-1]
+        found[place] = pixels
+    return found
+
+
+def _folder() -> Path:
+    """Where scikit-learn keeps the photographs; it is not imported, which would take a second."""
+    found = find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("public features are whitened on photographs of scikit-learn, which is not installed")
+    return Path(found.origin).parent / "datasets" / "images"
 
 
 def _kept(key: str, shape: tuple[int, int], kind: type[Kept], computed: Callable[[], NDArray[Kept]]) -> NDArray[Kept]:

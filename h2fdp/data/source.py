@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from h2fdp.config.fields import Expect, Options
-from h2fdp.data.partition import PartitionSection
-from h2fdp.data.records import Records, Scaling
+from h2fdp.config.fields import Expect, FilePath, Options
+from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
+from h2fdp.data.records import Records, Scaling, class_count
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
-PARTITION = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
+LABELS_3 = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
+TEST_SHARE = 0.2  # of records that come without test records
+VALIDATION = ("validation", "valid", "val", "dev")  # what files call that part
 Classes = Annotated[int, Field(ge=2, le=65_536), Expect("a whole number from 2 to 65536")]
 HeldOut = Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")]
+Share = Annotated[float, Field(gt=0, lt=1), Expect("a number between 0 and 1")]
 
 
 DEVICES_TEST = (
@@ -40,33 +43,43 @@ class DataOptions(Options):
     Attributes:
         description: one line for `h2fdp datasets`.
         on_disk: its records are read from files, which may be missing or wrong.
-        validation: the share of the training records that is held out.
+        spread: the partition of records that nobody holds, where none is stated.
+        validation: the share of the training records that is held out; 0: the validation part of the data, if any.
         public: the share of the training records that is set aside before, and counts as public: no account covers it.
+        test: the share of each device's records that become its test records, after training and test records were put
+            together; null: the test records of the data, which are nobody's, or a fifth of all records.
+        partition: who holds which records; null: each owner is a device where the data name owners, else `iid`, or
+            `{labels_per_device: 3}` for `npz` and the data sets that have names.
     """
 
     description: ClassVar[str]
     on_disk: ClassVar[bool] = True
+    nulls: ClassVar[bool] = False
+    spread: ClassVar[Partition] = "iid"
 
     validation: HeldOut = 0.0
     public: HeldOut = 0.0
+    test: Share | None = None
+    partition: PartitionKey = None
 
     @abstractmethod
     def load(self, request: DataRequest) -> Pool:
         """All records of the data set."""
 
-    @property
-    def spread(self) -> PartitionSection:
-        """How records that come without owners are spread over devices."""
-        return PARTITION
+    def partition_of(self, pool: Pool) -> Partition:
+        """As stated, else by owner where there are owners."""
+        if self.partition is not None:
+            return self.partition
+        return self.spread if pool.owners is None else "natural"
 
     def scaled(self, scaling: Scaling) -> Scaling:
         """The constants between stored and model inputs, from those of the pool."""
         return scaling
 
     @property
-    def tested_on_devices(self) -> float:
-        """The share of each device's records that become test records; 0 where the data set has its own."""
-        return 0.0
+    def tested_on_devices(self) -> float | None:
+        """The share of each device's records that become test records; None where there are test records."""
+        return self.test
 
     def depends_on(self, request: DataRequest) -> Hashable:
         """What the pool depends on beside the data set's name."""
@@ -77,45 +90,31 @@ class Pooled(DataOptions):
     """A data set of one pool of records, which a partitioner spreads over devices, with public scaling constants.
 
     Attributes:
-        partition: how records are spread over devices.
-        normalize: `standard` subtracts and divides by public constants of the data set; `unit` maps pixels to 0..1.
-        device_test_share: the share of each device's records that become its test records, training and test records
-            having been put together before; 0 for the test records of the data set, which are nobody's.
+        normalize: `standard` subtracts and divides by public constants of the data set; `unit` maps pixels to 0..1,
+            `symmetric` to -1..1.
     """
 
-    partition: PartitionSection = PARTITION
-    normalize: Literal["standard", "unit", "symmetric"] = "standard"
-    device_test_share: HeldOut = 0.0
+    spread: ClassVar[Partition] = LABELS_3
 
-    @property
-    def spread(self) -> PartitionSection:
-        """As stated."""
-        return self.partition
+    normalize: Literal["standard", "unit", "symmetric"] = "standard"
 
     def scaled(self, scaling: Scaling) -> Scaling:
         """The constants, the division alone, or the division to numbers from -1 to 1."""
         return {"standard": scaling, "unit": scaling.unit(), "symmetric": scaling.symmetric()}[self.normalize]
 
-    @property
-    def tested_on_devices(self) -> float:
-        """`device_test_share`."""
-        return self.device_test_share
 
+class FromFiles(DataOptions):
+    """A data set in files of the user.
 
-def split_off(records: int, share: float, key: str = "data") -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which of so many records stay, and which become test records: the same in every run, by a hash of their numbers.
-
-    Raises:
-        UserError: a share that leaves nothing on one side.
-
-    >>> [part.tolist() for part in split_off(5, 0.4)]
-    [[0, 1, 2], [3, 4]]
+    Attributes:
+        path: of the file or folder.
     """
-    if not 0 < share < 1 or not 0 < int(share * records) < records:
-        raise UserError(f"expected a share that leaves records on both sides, found {share:g} of {records}", key=key)
-    order = sorted(range(records), key=lambda place: blake2b(place.to_bytes(8, "little")).digest())
-    count = int(share * records)
-    return np.sort(np.array(order[count:])), np.sort(np.array(order[:count]))
+
+    path: FilePath
+
+    def depends_on(self, request: DataRequest) -> Hashable:
+        """The files, and how they are read."""
+        return repr(self.model_dump(exclude={"partition", "validation", "public", "test"}))
 
 
 @dataclass(frozen=True)
@@ -171,6 +170,10 @@ class Pool:
     class_names: tuple[str, ...] = ()
     owner_names: tuple[str, ...] = ()
 
+    def without_owners(self) -> Pool:
+        """The same records, held by nobody."""
+        return replace(self, owners=None, test_owners=None, owner_names=())
+
     def together(self) -> Pool:
         """The same with the test records among the training records; there are none beside.
 
@@ -181,6 +184,116 @@ class Pool:
         if self.owners is None:
             return replace(self, train=train, test=self.test.part(slice(0)))
         if self.test_owners is None:
-            raise UserError("nobody holds the test records of these data; expected 0", key="data.device_test_share")
+            raise UserError("nobody holds the test records of these data; leave it out", key="data.test")
         owners = np.concatenate([self.owners, self.test_owners])
         return replace(self, train=train, test=self.test.part(slice(0)), owners=owners, test_owners=None)
+
+
+Owned = tuple[Records, NDArray[Any] | None]  # records, and the name of who holds each
+
+
+def pool_of(
+    train: Owned,
+    test: Owned | float,
+    validation: Records | None,
+    classes: int | Sequence[Any] | None,
+    scaling: Scaling,
+    what: str,
+) -> Pool:
+    """Records whose owners have names.
+
+    Args:
+        test: the test records, or the share of the training records that becomes these.
+        classes: their number, or what they are called in order; None for as many as the test labels show.
+
+    Raises:
+        UserError: see `split_off` and `class_count`.
+    """
+    records, owners = train
+    if isinstance(test, float):
+        kept, rest = split_off(len(records), test)
+        test = records.part(rest), None if owners is None else owners[rest]
+        records, owners = records.part(kept), None if owners is None else owners[kept]
+    count = classes if isinstance(classes, int) or classes is None else max(2, len(classes))
+    number = class_count(records, test[0], count, what, validation)
+    called = () if isinstance(classes, int) or classes is None else tuple(map(str, classes))
+    names = () if owners is None else tuple(map(str, np.unique(owners)))
+    return Pool(records, test[0], number, scaling, *numbered(owners, test[1]), validation, called, names)
+
+
+def split_off(records: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of so many records stay, and which become test records: the same in every run, by a hash of their numbers.
+
+    Raises:
+        UserError: a share that leaves nothing on one side.
+
+    >>> [part.tolist() for part in split_off(5, 0.4)]
+    [[0, 1, 2], [3, 4]]
+    """
+    if not 0 < share < 1 or not 0 < int(share * records) < records:
+        text = f"expected a share that leaves records on both sides, found {share:g} of {records}"
+        raise UserError(text, key="data")
+    order = sorted(range(records), key=lambda place: blake2b(place.to_bytes(8, "little")).digest())
+    count = int(share * records)
+    return np.sort(np.array(order[count:])), np.sort(np.array(order[:count]))
+
+
+def numbered(
+    owners: NDArray[Any] | None, test_owners: NDArray[Any] | None
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Owners by any name as numbers, in the order of the names; test owners only where all hold training records."""
+    if owners is None:
+        return None, None
+    names, numbers = np.unique(owners, return_inverse=True)
+    if test_owners is None or not np.isin(test_owners, names).all():
+        return numbers.astype(np.int64), None
+    return numbers.astype(np.int64), np.searchsorted(names, test_owners).astype(np.int64)
+
+
+def splits_of(source: Any) -> tuple[Any, Any, Any]:
+    """The training, test and validation part of a mapping of splits; else the source, and None twice.
+
+    Where there is no test part, the validation part is it.
+
+    >>> splits_of({"train": 1, "dev": 2})
+    (1, 2, None)
+    """
+    if not isinstance(source, Mapping) or "train" not in source:
+        return source, None, None
+    validation = next((source[name] for name in VALIDATION if name in source), None)
+    return (source["train"], source["test"], validation) if "test" in source else (source["train"], validation, None)
+
+
+GIVEN = "given"
+
+
+class Given(DataOptions):
+    """Records that Python handed over; a configuration only says that it did."""
+
+    description: ClassVar[str] = "records handed over in Python"
+    on_disk: ClassVar[bool] = False
+    listed: ClassVar[bool] = False
+
+    name: Literal["given"] = "given"
+    _pool: Pool | None = PrivateAttr(None)
+
+    def holding(self, pool: Pool) -> Given:
+        """The same options with records."""
+        found = self.model_copy()
+        found._pool = pool
+        return found
+
+    def depends_on(self, request: DataRequest) -> Hashable:
+        """The records themselves."""
+        return id(self._pool)
+
+    def load(self, request: DataRequest | None = None) -> Pool:
+        """The records as they were handed over.
+
+        Raises:
+            UserError: a file names them; only Python has them.
+        """
+        if self._pool is None:
+            text = "records of this kind are handed over in Python: Experiment(data=(x, y), test_data=(x, y))"
+            raise UserError(text, key="data")
+        return self._pool

@@ -6,7 +6,7 @@ Device k has its own linear model and its own inputs:
     x ~ N(v_k, Sigma),  Sigma_jj = j^-1.2,  entries of v_k ~ N(B_k, 1),  B_k ~ N(0, beta)
 
 and floor(exp(N(4, 2^2))) + 50 records, of which a tenth, rounded up, are test records. As in the authors' program,
-alpha and beta are standard deviations. With `iid: true` all devices share one W, b ~ N(0, 1) and v = 0.
+alpha and beta are standard deviations. With `partition: iid` all devices share one W, b ~ N(0, 1) and v = 0.
 
 Sharp edge: beta moves the devices' inputs apart, but alpha, meant to do so for their models, changes nothing. u_k adds
 u_k (1 + sum_j x_j) to the score of every class alike, and the argmax stays. Models differ by the N(0, 1) part alone,
@@ -16,71 +16,77 @@ for every alpha. The recipe is kept as published, since published results rest o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import model_validator
 
-from h2fdp.config.fields import Count, Expect, Flag, NonNegative, OpenProbability
-from h2fdp.data.partitioners import Integers
+from h2fdp.config.fields import Count, NonNegative
+from h2fdp.data.partition import Integers, Partition
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
+LARGEST_HELD = 100_000_000  # input values, 400 MB; larger data sets are drawn again at each use
+_TEST_RECORDS = 50_000  # the test records of the first subnets, so many and the rest of the last one
 LARGEST_DRAW = 2**32  # input values over all devices: 16 GiB
 _PURPOSE = "synthetic data"
-
-
-LogSize = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
+_TEST_SHARE, _APART = 0.1, 0.5
+_LOG_MEAN, _LOG_DEVIATION, _LEAST = 4.0, 2.0, 50  # of sizes, as LEAF draws them
 
 
 class Synthetic(DataOptions):
     """What is drawn.
 
     Attributes:
-        iid: all devices share one model and one distribution of inputs; then there is no alpha and no beta.
-        alpha: standard deviation of u_k over devices; without effect on the records.
-        beta: standard deviation of B_k over devices.
+        test: the share of a device's records that go to the common test set, rounded up; one stays in any case; null:
+            a tenth.
+        partition: `iid`: all devices share one model and one distribution of inputs; null: each has its own.
+        alpha: standard deviation of u_k over devices, without effect on the records; null: 0.5, if devices differ.
+        beta: standard deviation of B_k over devices; null: 0.5, if devices differ.
         features: length of x.
         classes: number of labels.
-        log_size_mean: mean of the logarithm of a device's size above the smallest.
-        log_size_deviation: its standard deviation.
-        smallest_size: the size that every device has at least, test records included.
-        test_share: share of a device's records that go to the common test set, rounded up; one stays in any case.
+        records: as many on each device, test records included; null: 50 + floor(exp(N(4, 2^2))), drawn for each.
     """
 
     description: ClassVar[str] = "a linear task on each device; alpha and beta control how much devices differ"
     on_disk: ClassVar[bool] = False
 
     name: Literal["synthetic"] = "synthetic"
-    iid: Flag = False
     alpha: NonNegative | None = None
     beta: NonNegative | None = None
     features: Count = 20
     classes: Classes = 10
-    log_size_mean: LogSize = 4.0
-    log_size_deviation: LogSize = 2.0
-    smallest_size: Count = 50
-    test_share: OpenProbability = 0.1
+    records: Count | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _devices_differ(cls, value: Any) -> Any:
-        differ = isinstance(value, Mapping) and value.get("iid") in (None, False, "no", "off")
-        return {"alpha": 0.5, "beta": 0.5, **value} if differ else value
+    @model_validator(mode="after")
+    def _fits(self) -> Synthetic:
+        if self.partition not in (None, "iid"):
+            raise ValueError("synthetic records are drawn for each device; expected partition: iid, or none")
+        for key in ("alpha", "beta"):
+            if self.iid and getattr(self, key) is not None:
+                raise ValueError(f"`{key}` means nothing with `partition: iid`, where no device differs; leave it out")
+        return self
 
-    @field_validator("alpha", "beta")
-    @classmethod
-    def _means_something(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if info.data.get("iid"):
-            raise ValueError(
-                f"`{info.field_name}` means nothing with `iid: true`, where no device differs; leave it out"
-            )
-        return value
+    @property
+    def iid(self) -> bool:
+        """Whether all devices share one model and one distribution of inputs."""
+        return self.partition == "iid"
+
+    def partition_of(self, pool: Pool) -> Partition:
+        """Records stay on the devices that they were drawn for."""
+        return "natural"
+
+    @property
+    def tested_on_devices(self) -> None:
+        """The records for tests are drawn."""
+        return None
 
     def depends_on(self, request: DataRequest) -> Hashable:
         """All that is drawn from."""
@@ -94,7 +100,7 @@ class Synthetic(DataOptions):
         """
         sizes = np.concatenate([draw_sizes(self, name, devices, request.streams) for name, devices in request.groups])
         if int(sizes.sum()) * self.features > LARGEST_DRAW:
-            raise UserError("the records of all devices exceed 16 GiB; lower log_size_mean", key="data")
+            raise UserError("the records of all devices exceed 16 GiB; state fewer records", key="data")
         train = Records(np.empty((sizes.sum(), self.features), dtype=np.float32), np.empty(sizes.sum(), dtype=np.int64))
         tests: list[Records] = []
         begin = 0
@@ -106,7 +112,7 @@ class Synthetic(DataOptions):
             begin = end
         test = Records.joined(tests)
         if not len(test):
-            raise UserError("no test record is left; raise test_share or smallest_size", key="data.test_share")
+            raise UserError("no test record is left; raise test or records", key="data.test")
         return Pool(train, test, self.classes, Scaling(), np.repeat(np.arange(len(sizes)), sizes))
 
 
@@ -167,15 +173,18 @@ def draw_sizes(recipe: Synthetic, name: str, devices: int, streams: Streams) -> 
 
 def _kept(recipe: Synthetic, sizes: Integers) -> Integers:
     """Training records of each device."""
-    return np.asarray(np.maximum(1, np.floor((1 - recipe.test_share) * sizes + 1e-9)), dtype=np.int64)
+    share = _TEST_SHARE if recipe.test is None else recipe.test
+    return np.asarray(np.maximum(1, np.floor((1 - share) * sizes + 1e-9)), dtype=np.int64)
 
 
 def _draw_sizes(recipe: Synthetic, devices: int, rng: np.random.Generator) -> Integers:
-    exponents = recipe.log_size_mean + recipe.log_size_deviation * rng.standard_normal(devices)
-    sizes = np.floor(np.exp(np.minimum(exponents, 60.0))) + recipe.smallest_size
+    drawn = rng.standard_normal(devices)  # also where it is not used, so that all else is drawn alike
+    if recipe.records is None:
+        sizes = np.floor(np.exp(_LOG_MEAN + _LOG_DEVIATION * drawn)) + _LEAST
+    else:
+        sizes = np.full(devices, float(recipe.records))
     if sizes.sum() * recipe.features > LARGEST_DRAW:
-        text = f"the sizes drawn add up to {sizes.sum():.2g} records; lower log_size_mean or log_size_deviation"
-        raise UserError(text, key="data")
+        raise UserError(f"the sizes drawn add up to {sizes.sum():.2g} records; state fewer records", key="data")
     return sizes.astype(np.int64)
 
 
@@ -199,10 +208,93 @@ def _models(
             np.broadcast_to(one_bias, (devices, recipe.classes)),
             np.zeros((devices, recipe.features), dtype=np.float32),
         )
-    assert recipe.alpha is not None, "devices differ"
-    assert recipe.beta is not None, "devices differ"
     widths = (1, 1, recipe.features * recipe.classes, recipe.classes, recipe.features)
     parts = np.split(normals, np.cumsum([devices * width for width in widths])[:-1])
     model, inputs, weight, bias, centre = (part.reshape(devices, -1) for part in parts)
-    model_mean, input_mean = np.float32(recipe.alpha) * model, np.float32(recipe.beta) * inputs
+    alpha, beta = (_APART if stated is None else stated for stated in (recipe.alpha, recipe.beta))
+    model_mean, input_mean = np.float32(alpha) * model, np.float32(beta) * inputs
     return model_mean[:, :, None] + weight.reshape(devices, *shape), model_mean + bias, input_mean + centre
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnData:
+    """A `DeviceData` that holds sizes and test records only; the same records as if all were held.
+
+    Attributes:
+        groups: name and number of devices of each subnet.
+        sizes: (I,) number of records of each device.
+    """
+
+    recipe: Synthetic
+    groups: Sequence[tuple[str, int]]
+    streams: Streams
+    sizes: NDArray[np.int64]
+    name: str = "synthetic"
+    validation: Records | None = None
+    public: Records | None = None
+    scaling: Scaling = field(default_factory=Scaling)
+    class_names: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, recipe: Synthetic, groups: Sequence[tuple[str, int]], streams: Streams) -> DrawnData:
+        """The data of these subnets; only sizes are drawn."""
+        sizes = [draw_sizes(recipe, name, devices, streams) for name, devices in groups]
+        return cls(recipe, groups, streams, np.concatenate(sizes))
+
+    @property
+    def test_owners(self) -> None:
+        """The test records are nobody's."""
+        return None
+
+    @property
+    def classes(self) -> int:
+        """Number of labels."""
+        return self.recipe.classes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one record."""
+        return (self.recipe.features,)
+
+    @property
+    def values(self) -> int:
+        """Input values over all devices."""
+        return int(self.sizes.sum()) * self.recipe.features
+
+    @cached_property
+    def test(self) -> Records:
+        """Test records of the first subnets."""
+        parts: list[Records] = []
+        for name, devices in self.groups:
+            parts.append(self._draw(name, devices).test)
+            if sum(map(len, parts)) >= _TEST_RECORDS:
+                break
+        return Records.joined(parts)
+
+    def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
+        """See `FederatedData.subnet`; draws the subnets that these devices are of."""
+        starts = self._starts
+        numbers = range(int(np.searchsorted(starts, first, "right")) - 1, int(np.searchsorted(starts, first + count)))
+        drawn = Records.joined([self._draw(*self.groups[number]).train for number in numbers])
+        begin = int(starts[numbers.start])
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[begin : int(starts[numbers.stop])])])
+        wanted = offsets[first - begin : first - begin + count + 1]
+        part = slice(int(wanted[0]), int(wanted[-1]))
+        return Records(drawn.x[part], drawn.y[part]), wanted - wanted[0]
+
+    def fingerprint(self) -> str:
+        """A digest of the recipe, every device's size and the first subnet's records; the rest follows from them."""
+        first = self._draw(*self.groups[0]).train
+        digest = blake2b(repr((self.recipe, self.streams.seed, list(self.groups))).encode(), digest_size=16)
+        for array in (self.sizes, first.x, first.y):
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def _draw(self, name: str, devices: int) -> SubnetRecords:
+        return draw_subnet(self.recipe, name, devices, self.streams)
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """(N + 1,) number of the first device of each subnet."""
+        return np.concatenate([[0], np.cumsum([devices for _, devices in self.groups])])

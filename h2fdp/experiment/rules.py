@@ -282,7 +282,6 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         keeps_sensitivity=objective.keeps_sensitivity(step_size, training.momentum),
         step_size=step_size,
         model="a model of your own" if own else experiment.model.name,
-        model_options={} if own else experiment.model.options(),
         local_aggregations=method.topology != "star" and bool(aggregation_times.offsets(local_steps)),
         clip_norm=training.first_clip_norm if bounded or "clip_norm" in training.model_fields_set else None,
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,

@@ -179,7 +179,9 @@ _NAMES = {
     "model": "net architecture arch nn",
     "data": "dataset data_set datasets",
     "data.public": "public",
-    "data.partition": "partitioner split distribution",
+    "data.partition": "partitioner split distribution iid",
+    "data.test": "device_test_share test_share",
+    "data.records": "smallest_size log_size_mean log_size_deviation",
     "data.partition.dirichlet": "dirichlet dirichlet_alpha alpha",
     "data.partition.labels_per_device": "labels_per_device labels_per_client classes_per_client shards_per_client",
     "topology": "network clients num_clients n_clients devices num_devices num_users n_parties edges num_edges "

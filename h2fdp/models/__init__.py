@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from h2fdp.models.registry import CHOICES, MODELS, ModelSection, describe
 
 if TYPE_CHECKING:
-    from h2fdp.models.construct import build
-    from h2fdp.models.parameters import ParameterLayout
+    from h2fdp.models.construct import ParameterLayout, build
 
 __all__ = ["CHOICES", "MODELS", "ModelSection", "ParameterLayout", "build", "describe"]
 
@@ -23,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
         return build
     if name == "ParameterLayout":
-        from h2fdp.models.parameters import ParameterLayout
+        from h2fdp.models.construct import ParameterLayout
 
         return ParameterLayout
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

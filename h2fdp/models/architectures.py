@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.errors import UserError
+from h2fdp.models.registry import VOCABULARY
 
 
 def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -33,7 +34,7 @@ def logistic(
     """Multinomial logistic regression: softmax regression with a bias (Upcycled-FL's model of synthetic data).
 
     Args:
-        standardize: its inputs are, before they come here (`data.standardized`).
+        standardize: its inputs are, before they come here (`data.federated`).
         double_softmax: its outputs are probabilities, which the cross-entropy takes for scores once more: that is how
             the program of Upcycled-FL's authors trains.
     """
@@ -66,61 +67,6 @@ def cnn12(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(*blocks, nn.Flatten(), *head)
 
 
-def ali_cnn_28(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """ALI-DPFL's model of MNIST and Fashion-MNIST (Table V): 26,010 parameters at 28x28x1; from 16x16 on.
-
-    The table states no activation. It is the model of Papernot et al. 2021 ("Tempered sigmoid activations for deep
-    learning with differential privacy") and so has theirs, tanh.
-    """
-    channels, height, width = image_shape("ali-cnn-28", shape, smallest=16)
-    sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]  # after two convolutions and two pools
-    return nn.Sequential(
-        nn.Conv2d(channels, 16, 8, stride=2, padding=2),
-        nn.Tanh(),
-        nn.MaxPool2d(2, stride=1),
-        nn.Conv2d(16, 32, 4, stride=2),
-        nn.Tanh(),
-        nn.MaxPool2d(2, stride=1),
-        nn.Flatten(),
-        nn.Linear(32 * sides[0] * sides[1], 32),
-        nn.Tanh(),
-        nn.Linear(32, classes),
-    )
-
-
-def ali_cnn_32(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """ALI-DPFL's model of CIFAR-10 (Table VI): 550,570 parameters at 32x32x3; from 8x8 on. Tanh as in `ali_cnn_28`."""
-    channels, height, width = image_shape("ali-cnn-32", shape, smallest=8)
-    blocks: list[nn.Module] = []
-    for wide in (32, 64, 128):
-        for narrow in (channels, wide):
-            blocks += [nn.Conv2d(narrow, wide, 3, padding=1), nn.Tanh()]
-        blocks.append(nn.MaxPool2d(2))
-        channels = wide
-    inputs = channels * (height // 8) * (width // 8)
-    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(inputs, 128), nn.Tanh(), nn.Linear(128, classes))
-
-
-def fedavg_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A CNN after McMahan et al. 2017, without padding, as ALI-DPFL's program has it: 582,026 parameters at 28x28x1,
-    878,538 at 32x32x3; from 16x16 on. Two 5x5 convolutions with 32 and 64 channels, a max-pool after each, 512
-    rectified units."""
-    channels, height, width = image_shape("fedavg-cnn", shape, smallest=16)
-    sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * sides[0] * sides[1], 512),
-        nn.ReLU(),
-        nn.Linear(512, classes),
-    )
-
-
 def femnist_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """LEAF's model of FEMNIST (Caldas et al. 2018), after McMahan et al. 2017: 6,603,710 parameters at 28x28x1 and 62
     classes. Two padded 5x5 convolutions with 32 and 64 channels, a max-pool after each, 2,048 rectified units."""
@@ -139,40 +85,39 @@ def femnist_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
-def lstm(
-    shape: tuple[int, ...], classes: int, vocabulary: int, embedding: int, hidden: int, bidirectional: bool
-) -> nn.Module:
-    """An embedding of words with an LSTM; bidirectional with 300 and 256 it is Upcycled-FL's model of Sent140.
+def lstm(shape: tuple[int, ...], classes: int, vocabulary: int | None, embedding: int, hidden: int) -> nn.Module:
+    """An embedding of words with a bidirectional LSTM; with 300 and 256 it is Upcycled-FL's model of Sent140.
+
+    Args:
+        vocabulary: the largest number of a word; None for that of LEAF's data by default.
 
     Raises:
         UserError: records that are no rows of word numbers.
     """
     if len(shape) != 1:
         raise UserError(f"lstm needs rows of word numbers, of shape (words,), found shape {shape}", key="model")
-    return WordLstm(classes, vocabulary, embedding, hidden, bidirectional)
+    return WordLstm(classes, vocabulary or VOCABULARY, embedding, hidden)
 
 
 class WordLstm(nn.Module):
-    """Embedding, LSTM in one or both directions, its last states to scores.
+    """Embedding, LSTM in both directions, its last states to scores.
 
     The cell is written out (Hochreiter and Schmidhuber 1997, with forget gates): torch's own has no gradients for each
     record under `torch.func`. Input, forget, cell and output gates stand in this order, with one bias.
     """
 
-    def __init__(self, classes: int, vocabulary: int, embedding: int, hidden: int, bidirectional: bool) -> None:
+    def __init__(self, classes: int, vocabulary: int, embedding: int, hidden: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary + 1, embedding)
-        directions = 2 if bidirectional else 1
-        self.inputs = nn.ModuleList(nn.Linear(embedding, 4 * hidden) for _ in range(directions))
-        self.states = nn.ModuleList(nn.Linear(hidden, 4 * hidden, bias=False) for _ in range(directions))
-        self.scores = nn.Linear(directions * hidden, classes)
+        self.inputs = nn.ModuleList(nn.Linear(embedding, 4 * hidden) for _ in range(2))
+        self.states = nn.ModuleList(nn.Linear(hidden, 4 * hidden, bias=False) for _ in range(2))
+        self.scores = nn.Linear(2 * hidden, classes)
         self.hidden = hidden
 
     def forward(self, x: Tensor) -> Tensor:
         """Word numbers (n, words) to scores (n, classes)."""
         words = self.embedding(x.long().clamp(0, self.embedding.num_embeddings - 1))
-        last = [self._last(words if at == 0 else words.flip(1), at) for at in range(len(self.inputs))]
-        scores: Tensor = self.scores(torch.cat(last, dim=1))
+        scores: Tensor = self.scores(torch.cat([self._last(words, 0), self._last(words.flip(1), 1)], dim=1))
         return scores
 
     def _last(self, words: Tensor, direction: int) -> Tensor:

@@ -16,6 +16,7 @@ _Startable: Any = create_model("_Startable", __base__=Options, **{"from": (FileP
 
 
 FROM = "from"
+VOCABULARY = 10_000  # words of LEAF's data, by default
 FIX = "fix"  # of a model of the user's own: batch norm becomes group norm
 WARM_STARTED = (
     "model.from: training starts with the model of a file; what that one has learned from these records is not in this "
@@ -113,8 +114,6 @@ class Logistic(ModelOptions):
     Attributes:
         standardize: by mean and deviation of the test records' inputs, which are public; not where these belong to
             devices.
-        double_softmax: make the outputs probabilities, which the loss takes for scores once more; see
-            `architectures.logistic`.
     """
 
     description: ClassVar[str] = "softmax regression with a bias"
@@ -122,7 +121,6 @@ class Logistic(ModelOptions):
     parameters: ClassVar[int] = 7_850
     name: Literal["logistic"] = "logistic"
     standardize: Flag = False
-    double_softmax: Flag = False
 
 
 @CHOICES.register
@@ -151,37 +149,6 @@ class Cnn12(ModelOptions):
 
 
 @CHOICES.register
-class AliCnn28(ModelOptions):
-    """ALI-DPFL's smaller network."""
-
-    description: ClassVar[str] = "ALI-DPFL's model of MNIST and Fashion-MNIST"
-    builder: ClassVar[str] = "ali_cnn_28"
-    parameters: ClassVar[int] = 26_010
-    name: Literal["ali-cnn-28"] = "ali-cnn-28"
-
-
-@CHOICES.register
-class AliCnn32(ModelOptions):
-    """ALI-DPFL's larger network."""
-
-    description: ClassVar[str] = "ALI-DPFL's model of CIFAR-10"
-    builder: ClassVar[str] = "ali_cnn_32"
-    parameters: ClassVar[int] = 550_570
-    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
-    name: Literal["ali-cnn-32"] = "ali-cnn-32"
-
-
-@CHOICES.register
-class FedAvgCnn(ModelOptions):
-    """The network of ALI-DPFL's program."""
-
-    description: ClassVar[str] = "two unpadded 5x5 convolutions, 512 units; the model of ALI-DPFL's program"
-    builder: ClassVar[str] = "fedavg_cnn"
-    parameters: ClassVar[int] = 582_026
-    name: Literal["fedavg-cnn"] = "fedavg-cnn"
-
-
-@CHOICES.register
 class FemnistCnn(ModelOptions):
     """LEAF's network of FEMNIST."""
 
@@ -196,22 +163,20 @@ class Lstm(ModelOptions):
     """An embedding of word numbers with an LSTM.
 
     Attributes:
-        vocabulary: the largest number of a word.
+        vocabulary: the largest number of a word; null: as `data` says, or 10,000 where it does not.
         embedding: dimensions of a word.
         hidden: the width of the LSTM's state.
-        bidirectional: read texts backwards, too.
     """
 
-    description: ClassVar[str] = "an embedding of words with a (bidirectional) LSTM; Upcycled-FL's model of Sent140"
+    description: ClassVar[str] = "an embedding of words with a bidirectional LSTM; Upcycled-FL's model of Sent140"
     builder: ClassVar[str] = "lstm"
     parameters: ClassVar[int] = 4_146_166
     shape: ClassVar[tuple[int, ...]] = (25,)
     nulls: ClassVar[bool] = False
     name: Literal["lstm"] = "lstm"
-    vocabulary: Count = 10_000
+    vocabulary: Count | None = None
     embedding: Count = 300
     hidden: Count = 256
-    bidirectional: Flag = True
 
 
 MODELS = MappingProxyType(cast("Mapping[str, type[ModelOptions]]", CHOICES.models))

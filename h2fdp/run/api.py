@@ -12,8 +12,7 @@ import yaml
 from torch import nn
 
 from h2fdp.config import Document, read_document
-from h2fdp.data import DeviceData, Given, PythonData
-from h2fdp.data.holdings import label_counts
+from h2fdp.data import DeviceData, Given, PythonData, label_counts
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import (
     Setting,

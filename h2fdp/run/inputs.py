@@ -13,7 +13,7 @@ from torch import Tensor
 from h2fdp.config.own_answers import FAILURES, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data import GIVEN, DataRequest, DeviceData, Pool, PythonData, from_function, from_python, load
-from h2fdp.data.standardized import Standardizing
+from h2fdp.data.federated import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers

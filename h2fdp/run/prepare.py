@@ -13,16 +13,14 @@ from torch import Tensor, nn
 from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import DeviceData, within_unit_ball
+from h2fdp.data import DeviceData, Standardizing, within_unit_ball
 from h2fdp.data.public_features import with_features
-from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models import ParameterLayout
-from h2fdp.models.construct import builder_of
-from h2fdp.models.parameters import load_parameters
+from h2fdp.models.construct import builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import DeviceData
+from h2fdp.data import DataSection, DeviceData
 from h2fdp.data.leaf import Leaf
 from h2fdp.data.public_features import BIAS, PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
@@ -57,6 +57,8 @@ Recipe = tuple[ExperimentFile, tuple[str, ...]]  # the complete experiment; what
 
 def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
     """The experiment with a model that has a name of its own, where it leaves that open."""
+    if isinstance(config.model, registry.Lstm) and config.model.vocabulary is None:
+        return config.model_copy(update={"model": _reading(config.data, config.model)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
     bounded = noise_placement_of(config.method.privacy).input_norm is not None  # for which losses have to be convex
@@ -66,11 +68,18 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
         most = registry.MODELS["public-features"].model_validate({}).options()["size"]
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = registry.MODELS["public-features"].model_validate({"size": features.size})
-    elif isinstance(config.data, Leaf) and config.data.task == "sent140":
-        model = registry.MODELS["lstm"].model_validate({"vocabulary": config.data.vocabulary})
+    elif isinstance(config.data, Leaf):
+        model = _reading(config.data, registry.Lstm.model_validate({}))
     else:
         model = registry.MODELS["logistic"].model_validate({"standardize": True})
     return config.model_copy(update={"model": model})
+
+
+def _reading(data: DataSection, model: registry.Lstm) -> registry.Lstm:
+    """The model for as many words as the data number."""
+    words = data.vocabulary if isinstance(data, Leaf) else registry.VOCABULARY
+    found: registry.Lstm = model.model_copy(update={"vocabulary": words})
+    return found
 
 
 def has_rule(config: ExperimentFile) -> bool:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.data import Standardizing
 from h2fdp.data.public_features import PublicFeatures
-from h2fdp.data.standardized import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.models import CHOICES, build
 from h2fdp.models.construct import own_model

@@ -10,7 +10,8 @@ import numpy as np
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.upcycled import upcycled
-from h2fdp.data import public_features, standardized
+from h2fdp.data import public_features
+from h2fdp.data.federated import STANDARDIZED
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
@@ -220,7 +221,7 @@ class RunSetup(RunInputs, Noise):
             PUBLIC_RECORDS: self.data.public is not None,
             WARM_STARTED: self.warm_start is not None,
             features: features is not None,
-            standardized.NOTE: self.standardizing is not None,
+            STANDARDIZED: self.standardizing is not None,
             UNTIL: self.config.training.until is not None,
             MOVES: self.blueprint.adaptive is not None,
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,

@@ -77,25 +77,24 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """The `data:` section of an archive with the experiment's records."""
     section = experiment.config.data
     if isinstance(section, Given):
-        pool, natural = section.load_given(), section.spread.natural
-        spread: Any = section.spread.model_dump(mode="json", exclude_none=True)
-        spread = {key: value for key, value in spread.items() if value is not False}
-        stated = {"validation": section.validation, "public": section.public}
+        pool = section.load()
+        spread = section.partition_of(pool)
+        stated = section.model_dump(mode="json", exclude_none=True, exclude={"name", "partition"})
     else:
         held = experiment.records(None)
         assert isinstance(held, FederatedData), "a function's records are held"
         owners = np.empty(len(held.train), dtype=np.int64)
         owners[held.order] = np.repeat(np.arange(held.devices), held.sizes)
-        pool, natural = Pool(held.train, held.test, held.classes, held.scaling, owners), True
-        spread, stated = {"natural": True}, {}
+        pool, spread, stated = Pool(held.train, held.test, held.classes, held.scaling, owners), "natural", {}
     arrays = {"x_train": _stored(pool, pool.train.x), "y_train": pool.train.y,
               "x_test": _stored(pool, pool.test.x), "y_test": pool.test.y}  # fmt: skip
     if pool.validation is not None:
         arrays |= {"x_validation": _stored(pool, pool.validation.x), "y_validation": pool.validation.y}
-    if natural and pool.owners is not None:
+    if spread == "natural" and pool.owners is not None:
         arrays["device_train"] = pool.owners
         if pool.test_owners is not None:
             arrays["device_test"] = pool.test_owners
+    written = spread if isinstance(spread, str) else spread.model_dump(mode="json", exclude_none=True)
     digest = blake2b(digest_size=6)
     for name, array in arrays.items():
         digest.update(name.encode() + str(array.shape).encode() + np.ascontiguousarray(array).view(np.uint8).data)
@@ -104,7 +103,7 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-    return {"name": "npz", "path": str(path), "classes": pool.classes, "partition": spread, **stated}
+    return {"name": "npz", "path": str(path), "classes": pool.classes, "partition": written, **stated}
 
 
 def _stored(pool: Pool, x: np.ndarray) -> np.ndarray:

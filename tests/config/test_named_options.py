@@ -91,7 +91,7 @@ def test_what_is_written_is_read_back_equal():
         (
             "my.csv",
             'x.yaml: shape: expected one of circle, polygon, or module:Name, found "my.csv"; '
-            "a file is the `path` of one of them",
+            "a file or folder is the `path` of one of them",
         ),
         (None, "x.yaml: shape: expected one of circle, polygon, or module:Name, found nothing"),
     ],

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from h2fdp.config import Section, check, empty_document
-from h2fdp.data import DATA_SETS, GIVEN, DataOptions, DataSection, describe
+from h2fdp.data import DATA_SETS, GIVEN, DataOptions, DataSection, describe, load
 from h2fdp.errors import UserError
+from h2fdp.experiment.sections import OTHER_NAMES
+from h2fdp.streams import Streams
 
 
 class File(Section):
+    other_names = OTHER_NAMES
     data: DataSection
 
 
@@ -31,14 +34,16 @@ def problem(value: Any) -> str:
 def test_a_word_is_a_data_set_in_the_papers_partition(name):
     section = read(name)
     assert (section.name, section.normalize, section.validation) == (name, "standard", 0.0)
-    assert section.partition is not None
-    assert section.partition.labels_per_device == 3
+    assert section.partition is None
+    assert section.spread.labels_per_device == 3
 
 
 def test_synthetic_data_have_the_defaults_of_their_authors_but_for_size():
     section = read("synthetic")
-    assert (section.alpha, section.beta, section.features, section.classes) == (0.5, 0.5, 20, 10)
-    assert (section.log_size_mean, section.log_size_deviation, section.smallest_size) == (4, 2, 50)
+    assert (section.alpha, section.beta, section.features, section.classes) == (None, None, 20, 10)
+    data = load(section, 3, Streams(1))
+    same = load(read({"name": "synthetic", "alpha": 0.5, "beta": 0.5, "test": 0.1}), 3, Streams(1))
+    assert data.train.y.tolist() == same.train.y.tolist()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,7 @@ def test_synthetic_data_have_the_defaults_of_their_authors_but_for_size():
     [
         "digits",
         "synthetic",
-        {"name": "synthetic", "iid": True},
+        {"name": "synthetic", "partition": "iid"},
         {"name": "npz", "path": "a.npz"},
         {"name": "mnist", "partition": "iid"},
     ],
@@ -62,12 +67,13 @@ def test_a_resolved_section_is_read_back_equal(value):
         (
             {"name": "fashion-mnist", "alpha": 1},
             "x.yaml: data.alpha: `alpha` means nothing for fashion-mnist; allowed "
-            "here: name, validation, public, partition, normalize, device_test_share",
+            "here: name, validation, public, test, partition, normalize",
         ),
-        ({"name": "synthetic", "partition": "iid"}, "data.partition: `partition` means nothing for synthetic"),
+        ({"name": "synthetic", "partition": {"dirichlet": 1}}, "synthetic records are drawn for each device"),
+        ({"name": "synthetic", "smallest_size": 3}, "data.smallest_size: unknown key; did you mean `data.records`?"),
+        ({"name": "digits", "device_test_share": 0.1}, "data.device_test_share: unknown key; did you mean `data.test`"),
         ({"name": "synthetic", "normalize": "unit"}, "data.normalize: `normalize` means nothing for synthetic"),
-        ({"name": "synthetic", "iid": True, "beta": 1}, "data.beta: `beta` means nothing with `iid: true`"),
-        ({"name": "digits", "path": "a.npz"}, "data.path: `path` means nothing for digits"),
+        ({"name": "synthetic", "partition": "iid", "beta": 1}, "`beta` means nothing with `partition: iid`"),
         ({"name": "digits", "normalize": "wild"}, "data.normalize: expected"),
         ({"name": "digits", "validation": 1}, "data.validation: expected a number of at least 0 and below 1, found 1"),
         ({"name": "digits", "partitions": "iid"}, "data.partitions: unknown key; did you mean `partition`?"),
@@ -75,14 +81,12 @@ def test_a_resolved_section_is_read_back_equal(value):
         ({"name": "digits", "partition": "any"}, "data.partition: expected iid, natural or keys and values"),
         (
             {"name": "npz", "path": "a", "partition": {"natural": True, "sizes": {"lognormal": 1}}},
-            "data.partition: `sizes` means nothing with `natural`",
+            "data.partition: `natural` is a word and no key; write partition: natural",
         ),
         ({"name": "fashion_mnist"}, "did you mean `fashion-mnist`?"),
-        ({"partition": "iid"}, "data.name: the key is missing"),
         ("imagenet", f'data: expected one of {", ".join(DATA_SETS.names)}, or module:Name, found "imagenet'),
         ({"name": "npz"}, "data.path: the key is missing; expected the path of a file"),
         ({"name": "npz", "path": "a\0b"}, "data.path: no path: embedded null byte"),
-        ({"name": "npz", "path": ""}, "data.path: expected the path of a file, found"),
         ({"name": 3}, "data.name: expected one of digits"),
         (3, "or module:Name, found 3"),
         ({"name": "synthetic", "alpha": float("nan")}, "data.alpha: expected a finite number of at least 0, found NaN"),
@@ -98,14 +102,10 @@ def test_a_path_is_relative_to_the_file_and_written_absolute(tmp_path):
     assert check(File, written).data.path == str(tmp_path / "b" / "c.npz")
 
 
-def test_a_resolved_section_has_null_for_the_options_of_other_data_sets():
-    """As run directories have them since data sets were one section of all keys."""
-    resolved = File(data=read({"name": "synthetic", "iid": True})).model_dump(mode="json")["data"]
-    assert resolved == {
-        "name": "synthetic", "validation": 0.0, "public": 0.0, "normalize": None, "path": None, "classes": 10,
-        "features": 20, "iid": True, "alpha": None, "beta": None, "log_size_mean": 4.0, "log_size_deviation": 2.0,
-        "smallest_size": 50, "test_share": 0.1, "partition": None, "device_test_share": None,
-    }  # fmt: skip
+def test_a_folder_that_is_there_is_no_name_but_a_path(tmp_path):
+    (tmp_path / "digits_png").mkdir()
+    with pytest.raises(UserError, match=r'found "digits_png"; a file or folder is the `path` of one of them'):
+        check(File, empty_document("x.yaml", tmp_path, {"data": "digits_png"}))
 
 
 def test_every_data_set_is_described_in_one_line():

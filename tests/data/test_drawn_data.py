@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.data import DATA_SETS, load
-from h2fdp.data.federate import DrawnData
+from h2fdp.data.synthetic import DrawnData
 from h2fdp.streams import Streams
 
 GROUPS = [("a", 3), ("b", 1), ("c", 4), ("d", 2)]
-SECTION = DATA_SETS.read({"name": "synthetic", "log_size_mean": 2, "log_size_deviation": 1})
+SECTION = DATA_SETS.read({"name": "synthetic"})
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ def test_femnist_of_leaf_is_one_device_for_each_user_and_the_paper_is_zero(tmp_p
     mixed = loaded({"name": "leaf", "path": str(tmp_path), "partition": "iid"}, devices=4)
     assert mixed.sizes.tolist() == [1, 1, 1, 1]
     assert mixed.test_owners is None
+    assert mixed.holders == ()
 
 
 def test_tweets_are_the_words_of_a_public_list_or_hashes(tmp_path):
@@ -48,15 +49,16 @@ def test_tweets_are_the_words_of_a_public_list_or_hashes(tmp_path):
     leaf(tmp_path, {"zoe": (["so"], [0])}, "test")  # a user who trains nothing
     (tmp_path / "embs.json").write_text(json.dumps({"vocab": ["good", "bad", "so"], "emba": []}))
     (tmp_path / "glove.txt").write_text("good 0.1 0.2\nbad 0.3 0.1\nso 0.1 0.1\n")
-    section = {"name": "leaf", "task": "sent140", "path": str(tmp_path), "words": 4}
+    section = {"name": "leaf", "path": str(tmp_path)}
     for words in ("embs.json", "glove.txt"):
         found = loaded(section | {"embeddings": str(tmp_path / words)})
-        assert found.device(0).x.tolist() == [[3, 1, 0, 0], [2, 0, 0, 0]]
+        assert found.device(0).x[:, :4].tolist() == [[3, 1, 0, 0], [2, 0, 0, 0]]
+        assert found.shape == (25,)
         assert found.device(0).y.tolist() == [1, 0]
         assert found.test_owners is None
     hashed = loaded(section | {"vocabulary": 1000})
     assert hashed.device(1).x[0, 0] == hashed.device(0).x[0, 1]  # "good" is the same word everywhere
-    assert 1 <= hashed.device(0).x[0].min() <= hashed.device(0).x.max() <= 1000
+    assert 1 <= hashed.device(0).x[0, :4].min() <= hashed.device(0).x.max() <= 1000
 
 
 @pytest.mark.parametrize(
@@ -110,10 +112,10 @@ def test_a_hugging_face_folder_with_splits(tmp_path):
 
 def test_parquet_files_of_the_hub_and_what_is_no_data_set(tmp_path):
     (tmp_path / "data").mkdir()
-    frame = pd.DataFrame({"x": [[0.0], [1.0], [2.0], [3.0]], "label": [0, 1, 0, 1]})
+    frame = pd.DataFrame({"x": [[0.0], [1.0], [2.0], [3.0], [4.0]], "label": [0, 1, 0, 1, 1]})
     frame.to_parquet(tmp_path / "data" / "train-00000-of-00001.parquet")
-    found = loaded({"name": "huggingface", "path": str(tmp_path), "test": 0.25, "validation": 0.0})
-    assert (int(found.sizes.sum()), len(found.test)) == (3, 1)
+    found = loaded({"name": "huggingface", "path": str(tmp_path), "validation": 0.0, "classes": 2})
+    assert (int(found.sizes.sum()), len(found.test)) == (4, 1)
     with pytest.raises(UserError, match=r"data.path: no such folder"):
         loaded({"name": "huggingface", "path": str(tmp_path / "none")})
     (tmp_path / "empty").mkdir()
@@ -126,13 +128,13 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
     frame = pd.DataFrame(rows * 3, columns=["age", "sex", "income", "state"])
     frame.to_csv(tmp_path / "people.csv", index=False)
     section = {"name": "table", "path": str(tmp_path / "people.csv"), "label": "income", "classes": ["low", "high"],
-               "ranges": {"age": [20, 70]}, "categories": {"sex": ["f", "m"]}, "by": "state", "test": 0.25}  # fmt: skip
+               "ranges": {"age": [20, 70]}, "categories": {"sex": ["f", "m"]}, "by": "state"}  # fmt: skip
     found = loaded(section)
-    assert (found.shape, found.classes, len(found.test), int(found.sizes.sum())) == ((3,), 2, 3, 9)
+    assert (found.shape, found.classes, len(found.test), int(found.sizes.sum())) == ((3,), 2, 2, 10)
     assert {tuple(row) for row in found.device(0).x.tolist()} <= {(1.0, 0.0, 1.0), (0.5, 1.0, 0.0)}  # iowa
     with pytest.raises(UserError, match="there is no column incme; did you mean income"):
         loaded(section | {"label": "incme"})
-    with pytest.raises(UserError, match="the column sex has no numbers"):
+    with pytest.raises(UserError, match=r"the column sex has 'f' in row 1 .*, which is no number; make it categorical"):
         loaded(section | {"categories": {}})
     with pytest.raises(UserError, match=r"data.path: there is no file .*none.csv"):
         loaded(section | {"path": str(tmp_path / "none.csv")})
@@ -173,9 +175,10 @@ def test_a_folder_of_tables_is_read_part_by_part(tmp_path, suffix):
     (tmp_path / "t" / f"test{suffix}").unlink()
     assert loaded(section).test.x.tolist() == [[4, 2], [5, 5]]  # they test where nothing else does
     (tmp_path / "t" / f"validation{suffix}").unlink()
-    assert [
-        len(each) for each in (loaded(section | {"test": 0.5}, 1).train, loaded(section | {"test": 0.5}, 1).test)
-    ] == [1, 1]
+    tables(tmp_path / "t", suffix, train=ROWS * 5)
+    assert (len(loaded(section).test), loaded(section).test_owners) == (2, None)  # a fifth
+    owned = loaded(section | {"test": 0.4})
+    assert (owned.sizes.tolist(), sorted(owned.test_owners)) == ([3, 3], [0, 0, 1, 1])  # a share of each device's
 
 
 def test_columns_of_a_test_table_may_stand_in_another_order_and_need_no_owner(tmp_path):
@@ -192,13 +195,26 @@ def test_columns_of_a_test_table_may_stand_in_another_order_and_need_no_owner(tm
     [
         ({"data.csv": "x,label\n1,0\n"}, "expected a table, or a folder with train.csv"),
         ({"train.csv": "x,label\n1,0\n", "train.parquet": ""}, "expected train.csv or train.parquet, found both"),
-        ({"train.csv": "x,label\n1,0\n", "test.csv": "x\n1\n"}, "the table test.csv: there is no column label"),
-        ({"train.csv": "x,label\n1,0\n", "test.csv": "z,label\n1,0\n"}, "the table test.csv: there is no column x"),
-        ({"train.csv": ",x,label\n0,1,0\n"}, "train.csv: column 1 has no heading, as row numbers that pandas wrote"),
-        ({"train.csv": ",x,label\n0,1,0\n"}, "leave it out of the file (index=False), or say inputs: [x]"),
+        ({"train.csv": "x,label\n1,0\n", "test.csv": "x\n1\n"}, ": there is no column label"),
+        ({"train.csv": "x,label\n1,0\n", "test.csv": "z,label\n1,0\n"}, ": there is no column x"),
+        (
+            {"train.csv": ",x,label\n0,1,0\n"},
+            "column 1 has no heading, as row numbers that pandas wrote",
+        ),
+        ({"train.csv": ",x,label\n0,1,0\n"}, "leave it out (index=False), or say inputs: [x]"),
         (
             {"train.csv": "x,label\n1,0\n,1\n"},
-            "train.csv: the column x has no value (or NaN) in row 2 (the first is 1)",
+            ": the column x has no value (or NaN) in row 2 (the first is 1)",
+        ),
+        (
+            {"train.csv": "x,label\n1,0\n2,1,9,9\n"},
+            "train.csv: data.path: cannot be read as a table: Expected 2 fields in line 3",
+        ),
+        ({"train.csv": ""}, "train.csv: data.path: expected a line of column names and a line for each record"),
+        ({"train.csv": "x,label\n"}, "expected a line of column names and a line for each record, found none"),
+        (
+            {"train.csv": "x,label\n1,0\none,1\n"},
+            "the column x has 'one' in row 2 (the first is 1), which is no number",
         ),
         ({"train.csv": "x,label\n1,0\ninf,1\n"}, "the column x has inf in row 2 (the first is 1)"),
         ({"train.csv": "x,label\n1,0\n2,\n"}, "the column label has no value in row 2"),
@@ -215,9 +231,9 @@ def test_what_is_wrong_with_a_table_is_told_by_column_and_row(tmp_path, files, t
 
 
 def test_a_column_without_a_heading_is_no_input_that_is_stated(tmp_path):
-    (tmp_path / "t.csv").write_text(",x,label\n0,1,0\n1,2,1\n2,3,0\n")
+    (tmp_path / "t.csv").write_text(",x,label\n0,1,0\n1,2,1\n2,3,0\n3,4,1\n4,5,1\n")
     section = {"name": "table", "path": str(tmp_path / "t.csv"), "label": "label", "classes": [0, 1], "inputs": ["x"]}
-    assert loaded(section | {"test": 0.34}, 1).shape == (1,)
+    assert loaded(section, 1).shape == (1,)
 
 
 @pytest.mark.parametrize("stored", ["save_to_disk", "parquet"])

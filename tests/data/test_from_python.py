@@ -137,10 +137,16 @@ class Loose:
         ({"source": (X, Y), "test": 1.5}, "expected a share that leaves records on both sides, found 1.5 of 40"),
         ({"source": (X, Y), "test": TEST, "label": "y"}, "has no named columns, so label='y' means nothing"),
         ({"source": (X, Y), "test": TEST, "by": WHO[:3]}, "by: expected a value for each of the 40 records"),
-        ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean label?"),
-        ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column has the labels? Say it as label="),
+        (
+            {"source": FRAME, "test": FRAME, "label": "lable"},
+            "there is no column lable; did you mean label?",
+        ),
+        ({"source": FRAME.drop(columns="label"), "test": 0.2}, "which column is meant? State label, one of"),
         ({"source": FRAME, "test": 0.2, "ranges": {"a": (1, 1)}}, "ranges.a: expected (lowest, highest)"),
-        ({"source": FRAME.assign(a="x"), "test": 0.2}, "the column a has no numbers; make it categorical"),
+        (
+            {"source": FRAME.assign(a="x"), "test": 0.2},
+            "the column a has 'x' in row 1 (the first is 1), which is no number; make it categorical",
+        ),
         (
             {"source": FRAME.assign(a=pd.Categorical([None] * len(FRAME), categories=["v"])), "test": 0.2},
             "the column a has no value, or none of its categories, in row 1",
@@ -162,7 +168,7 @@ class Loose:
             "the label 2 in row 3 (the first is 1) is none of the classes 0, 1",
         ),
         ({"source": Columns(text=["a"], label=[0]), "test": 0.2, "inputs": "text"}, "inputs are texts"),
-        ({"source": Columns(a=[1.0], label=[0]), "test": 0.2}, "which column is meant? Say it as inputs="),
+        ({"source": Columns(a=[1.0], label=[0]), "test": 0.2}, "which column is meant? State inputs"),
         ({"source": [(X[0], 1), (X[1, :2], 0)][::1], "test": 0.2}, "not rectangular arrays"),
     ],
 )

@@ -50,8 +50,9 @@ def test_pixels_and_labels_are_those_of_torchvision(tmp_path):
 
 def test_without_parts_a_share_is_for_tests_and_a_validation_part_is_used(tmp_path):
     images(tmp_path / "whole", 5)
-    found = loaded(tmp_path / "whole", test=0.3)
-    assert (int(found.sizes.sum()), len(found.test)) == (7, 3)
+    found = loaded(tmp_path / "whole")
+    assert (int(found.sizes.sum()), len(found.test)) == (8, 2)
+    assert sorted(loaded(tmp_path / "whole", test=0.4).test_owners.tolist()) == [0, 0, 1, 1]
     for part in ("train", "test", "validation"):
         images(tmp_path / "parts" / part)
     assert len(loaded(tmp_path / "parts").validation) == 6
@@ -81,7 +82,7 @@ def test_a_table_says_who_holds_an_image(tmp_path):
         tmp_path / "test" / "metadata.csv", index=False
     )
     assert loaded(tmp_path, by="site").test_owners.tolist() == [0, 1]
-    assert "there is no column place; expected one of file_name, site" in refusal(tmp_path, by="place")
+    assert "there is no column place; expected file_name and place" in refusal(tmp_path, by="place")
     images(tmp_path / "train", 3)
     assert "expected a value of site for each image, found none for cat/2.png" in refusal(tmp_path, by="site")
 
@@ -102,9 +103,9 @@ def test_what_is_no_folder_of_images_is_told_in_one_line(tmp_path):
     (tmp_path / "elk" / "0.png").write_bytes(whole[: len(whole) // 2])
     assert "0.png: cannot be read as an image" in refusal(tmp_path)
     images(tmp_path, 1, ("elk",), (4, 5, 3))
-    assert "0.png: 4x5 pixels, but cat/0.png has 4x6 pixels; expected one size, or data.size" in refusal(tmp_path)
+    assert "0.png: in colour of 4x5 pixels, but the first image is in colour of 4x6 pixels" in refusal(tmp_path)
     images(tmp_path, 1, ("elk",), (4, 6))
-    assert "0.png: grey, but cat/0.png is in colour; expected one kind, or data.channels" in refusal(tmp_path)
+    assert "0.png: grey of 4x6 pixels, but the first image is in colour of 4x6 pixels" in refusal(tmp_path)
     Image.fromarray(np.zeros((4, 6), np.uint16)).save(tmp_path / "elk" / "0.png")
     assert "expected 8 bits for each pixel and channel" in refusal(tmp_path)
     images(tmp_path, 1, ("elk",))

@@ -71,20 +71,16 @@ def test_the_published_synthetic_sets_have_thirty_devices(name):
     ("changes", "message"),
     [
         ({"x_test": None, "y_test": None}, "the arrays x_test, y_test are missing"),
-        ({"devices_train": np.zeros(12)}, r"unknown array devices_train; did you mean device_train\?"),
+        ({"devices_train": np.zeros(12)}, "unknown array devices_train; known are x_train"),
         ({"frog": np.zeros(12)}, "unknown array frog; known are x_train, y_train"),
         (
             {"device_train": np.zeros(12, dtype=int)},
             "data.partition: the records have 1 owners, but the topology has 2 devices$",
         ),
-        ({"device_train": np.zeros(11, dtype=int)}, "one whole number for each of the 12 training records"),
+        ({"device_train": np.zeros(11, dtype=int)}, "one whole number for each of the 12 records"),
         ({"device_train": np.zeros(12)}, "found shape .*, type float64"),
-        ({"y_train": np.arange(12) - 1}, "labels must be at least 0, found -1"),
-        ({"x_train": np.full((12, 3), np.nan)}, "inputs must be finite in 32 bits"),
         ({"x_test": np.zeros((4, 2))}, "training and test inputs must be alike"),
         ({"x_test": np.zeros((4, 3), dtype=np.uint8)}, "training and test inputs must be alike"),
-        ({"y_test": np.arange(5)}, "one label for each of the 4 inputs"),
-        ({"x_train": np.array([["a"]] * 12)}, "inputs must be numbers"),
         ({"x_train": np.array([[{}]] * 12, dtype=object)}, "cannot be read as a NumPy archive of plain arrays"),
     ],
 )
@@ -114,20 +110,11 @@ def test_labels_of_devices_beyond_those_of_the_test_data_ask_for_a_public_number
     assert read(saved(tmp_path, **few), devices=2, classes=4).classes == 4
 
 
-def test_a_partition_beside_owners_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"data\.partition: the archive's device_train already says who holds what"):
-        read(saved(tmp_path, device_train=np.arange(12) % 2), devices=2, partition="iid")
-
-
-def test_more_owners_than_devices_are_dealt_out_whole_only_if_that_is_asked_for(tmp_path):
+def test_more_owners_than_devices_are_dealt_out_whole(tmp_path):
     path = saved(
         tmp_path, records=70, device_train=np.repeat([*range(10, 17)], 10), device_test=np.array([10, 16, 12, 12])
     )
-    with pytest.raises(
-        UserError, match="7 owners, but the topology has 3 devices; `partition: natural` deals owners out"
-    ):
-        read(path, devices=3)
-    data = read(path, devices=3, partition="natural")
+    data = read(path, devices=3)
     assert sorted(data.sizes.tolist()) == [20, 20, 30]
     device_of = {owner: device for device in range(3) for owner in 10 + data.device(device).x[:, 0] // 30}
     assert sorted(device_of) == [*range(10, 17)]
@@ -160,7 +147,7 @@ def test_validation_records_of_an_archive_are_used_while_no_share_is_held_out(tm
     data = read(saved(tmp_path, **own), devices=2)
     assert data.validation.x.tolist() == [[99.0] * 3] * 2
     assert len(read(saved(tmp_path, **own), devices=1, validation=0.25).validation) == 3  # of the training records
-    with pytest.raises(UserError, match=r"x_validation alone; expected x_validation and y_validation"):
+    with pytest.raises(UserError, match=r"expected both x_validation and y_validation"):
         read(saved(tmp_path, x_validation=own["x_validation"]), devices=2)
     with pytest.raises(UserError, match="validation and test inputs must be alike"):
         read(saved(tmp_path, **own | {"x_validation": np.ones((2, 5))}), devices=2)

@@ -20,7 +20,7 @@ def sections(name, folder):
             {"name": name, "path": str(folder / "a.npz"), "classes": 4}
         ]
     if name == "synthetic":
-        return [{"name": name, "features": features, "smallest_size": 5, "log_size_mean": 0} for features in (3, 4)]
+        return [{"name": name, "features": features, "records": 6} for features in (3, 4)]
     return [{"name": name}, {"name": name, "partition": "iid"}, {"name": name, "normalize": "unit"}]
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from h2fdp.data import PartitionSection
-from h2fdp.data.partition import KINDS, PARTITIONERS, partition
-from h2fdp.data.partitioners import (
+from h2fdp.data.partition import (
     at_random,
     by_dirichlet,
     by_labels,
     by_shards,
     choose,
     gather,
+    partition,
     proportional,
     sizes_of,
 )
@@ -38,7 +38,7 @@ SECTIONS = st.one_of(
     st.integers(1, 4).map(lambda count: {"labels_per_device": count}),
     st.sampled_from([1e-4, 0.05, 0.5, 10, 1e6]).map(lambda a: {"dirichlet": a}),
     st.tuples(st.integers(1, 60), st.integers(1, 4)).map(lambda two: {"shards": two[0], "per_device": two[1]}),
-    st.just({"iid": True}),
+    st.just({"sizes": {"lognormal": 0.0}}),
 )
 
 
@@ -46,7 +46,7 @@ SECTIONS = st.one_of(
 @given(SECTIONS, SIZES, st.lists(st.integers(0, 6), min_size=1, max_size=200), st.integers(1, 30), st.integers(0, 99))
 def test_every_device_gets_a_record_and_no_record_is_given_twice(kind, sizes, labels, devices, seed):
     try:
-        owners = partition(section(**kind, sizes=sizes), np.array(labels), devices, rng(seed))
+        owners = partition(section(**{"sizes": sizes} | kind), np.array(labels), devices, rng(seed))
     except UserError:
         assume(False)  # told instead; what is told has its own test
     order, offsets = gather(owners, devices)
@@ -128,17 +128,11 @@ def test_forty_of_four_hundred_shards_give_ten_devices_all_records():
     assert sizes_of(owners, 10).tolist() == [6000] * 10
 
 
-def test_a_device_with_two_shards_has_few_labels():
-    labels = rng().integers(0, 10, 6000)
-    owners = by_shards(labels, np.ones(50), rng(), shards=100, per_device=2)
-    assert max(len(np.unique(labels[owners == device])) for device in range(50)) <= 4
-
-
 def test_iid_sizes_differ_by_at_most_one():
     assert sorted(sizes_of(at_random(np.zeros(11, dtype=np.int64), np.ones(4), rng()), 4)) == [2, 3, 3, 3]
 
 
-@pytest.mark.parametrize("kind", [{"iid": True}, {"labels_per_device": 3}, {"shards": 200, "per_device": 4}])
+@pytest.mark.parametrize("kind", [{}, {"labels_per_device": 3}, {"shards": 200, "per_device": 4}])
 def test_log_normal_sizes_have_the_stated_deviation(kind):
     labels = np.repeat(np.arange(10), 60_000)
     owners = partition(section(**kind, sizes={"lognormal": 0.5}), labels, 50, rng())
@@ -160,7 +154,7 @@ def test_equal_generators_give_equal_partitions_and_others_differ():
         ({"shards": 400, "per_device": 1}, 100, 5, "100 records cannot be cut into 400 shards"),
         ({"labels_per_device": 11}, 100, 5, "each device is to hold 11 labels, but the data have 10"),
         ({"labels_per_device": 10}, 100, 11, "label 0 has 10 records, too few for the 11 devices"),
-        ({"iid": True}, 100, 101, "100 training records are too few for 101 devices"),
+        ({"sizes": {"lognormal": 0.0}}, 100, 101, "100 training records are too few for 101 devices"),
     ],
 )
 def test_what_cannot_be_cut_is_told(kind, labels, devices, message):
@@ -199,25 +193,21 @@ def check_section_fails(value: object) -> str:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, "expected exactly one of labels_per_device, dirichlet, shards, iid, natural, found none"),
-        ({"dirichlet": 1, "iid": True}, "found dirichlet, iid"),
+        ({}, "expected exactly one of labels_per_device, dirichlet, shards, found none"),
+        ({"dirichlet": 1, "labels_per_device": 3}, "found labels_per_device, dirichlet"),
+        ({"iid": True}, "`iid` is a word and no key; write partition: iid; with sizes, {sizes: {lognormal: 1}} alone"),
+        ({"natural": True}, "`natural` is a word and no key; write partition: natural"),
         ({"shards": 4}, "belong together"),
-        ({"iid": True, "per_device": 4}, "belong together"),
-        ("random", "expected iid, natural or keys and values"),
-        ({"labels_per_device": 0}, "greater than or equal to 1"),
-        ({"dirichlet": float("nan")}, "finite number"),
+        ({"dirichlet": 1, "per_device": 4}, "belong together"),
     ],
 )
 def test_a_wrong_section_is_refused(value, message):
     assert message in check_section_fails(value)
 
 
-def test_the_word_iid_is_a_partition():
-    assert PartitionSection.model_validate("iid").kind == "iid"
-
-
-def test_the_section_and_the_registry_know_the_same_kinds():
-    assert set(KINDS) == {*PARTITIONERS, "natural"}
+def test_sizes_of_zero_deviation_spread_records_as_the_word_iid_does():
+    labels, alike = np.arange(30) % 3, section(sizes={"lognormal": 0.0})
+    assert (partition("iid", labels, 4, rng()) == partition(alike, labels, 4, rng())).all()
 
 
 def test_owners_agree_with_order_and_offsets():

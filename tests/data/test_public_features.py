@@ -12,10 +12,9 @@ import torch
 from scipy.signal import fftconvolve
 from sklearn.datasets import load_sample_images
 
-from h2fdp.data import load, public_features, public_images
-from h2fdp.data.digits import Digits
-from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, pixel_bounds, with_features
-from h2fdp.data.public_images import dead_leaves
+from h2fdp.data import load, public_features
+from h2fdp.data.images import Digits
+from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, dead_leaves, pixel_bounds, with_features
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.scattering import ANGLES, AVERAGES, cells_of, morlet, scattering
 from h2fdp.errors import UserError
@@ -99,9 +98,9 @@ def test_cells_are_of_four_pixels_or_more_and_few(colours, side):
 
 
 def test_crops_are_parts_of_the_photographs_and_the_same_each_time():
-    found = public_images.crops(400, 16)
-    np.testing.assert_array_equal(found, public_images.crops(400, 16))
-    assert (found != public_images.crops(400, 16, seed=1)).any()
+    found = public_features.crops(400, 16)
+    np.testing.assert_array_equal(found, public_features.crops(400, 16))
+    assert (found != public_features.crops(400, 16, seed=1)).any()
     whole = np.concatenate([image.mean(2).ravel() for image in load_sample_images().images])
     assert found.mean() == pytest.approx(whole.mean(), abs=15)  # 400 parts, whose own means differ by some 60
     near, far = (np.abs(np.diff(found[..., ::gap].astype(float), axis=-1)).mean() for gap in (1, 8))

@@ -12,7 +12,7 @@ from h2fdp.data.synthetic import Synthetic, draw_subnet
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
-SMALL = {"log_size_mean": 3, "log_size_deviation": 0.5, "smallest_size": 20}
+SMALL = {"records": 40}
 
 
 def synthetic(devices: int = 30, seed: int = 1, groups: Any = None, **keys: object) -> FederatedData:
@@ -21,13 +21,13 @@ def synthetic(devices: int = 30, seed: int = 1, groups: Any = None, **keys: obje
 
 
 def test_a_tenth_of_each_device_rounded_up_is_test_data():
-    subnet = draw_subnet(Synthetic(log_size_deviation=0, log_size_mean=0, smallest_size=50), "a", 4, Streams(1))
+    subnet = draw_subnet(Synthetic(records=51), "a", 4, Streams(1))
     assert subnet.sizes.tolist() == [45] * 4  # of 51, as the authors' program splits
     assert len(subnet.test) == 24
 
 
 def test_sizes_are_log_normal_above_the_smallest():
-    sizes = draw_subnet(Synthetic(features=1, test_share=1e-9), "a", 2000, Streams(1)).sizes + 1
+    sizes = draw_subnet(Synthetic(features=1, test=1e-9), "a", 2000, Streams(1)).sizes + 1
     logs = np.log(sizes[sizes > 60] - 50)
     assert sizes.min() >= 50
     # Half of all devices have more than exp(4) above the smallest: a binomial count of 2,000, within 5 deviations.
@@ -35,7 +35,7 @@ def test_sizes_are_log_normal_above_the_smallest():
 
 
 def test_inputs_spread_as_the_recipe_says():
-    subnet = draw_subnet(Synthetic(iid=True, features=5, log_size_deviation=0, log_size_mean=0), "a", 400, Streams(1))
+    subnet = draw_subnet(Synthetic(partition="iid", features=5, records=51), "a", 400, Streams(1))
     variances = subnet.train.x.var(axis=0)
     assert np.allclose(variances, np.arange(1, 6) ** -1.2, rtol=0.05)  # 18,000 records: five standard errors
     assert np.abs(subnet.train.x.mean(axis=0)).max() < 5 / np.sqrt(18_000)
@@ -62,14 +62,14 @@ def test_alpha_and_beta_of_zero_still_leave_each_device_a_model_of_its_own():
 
 
 def test_with_iid_all_devices_share_one_linear_model():
-    data = synthetic(iid=True, classes=3, features=4, devices=40)
+    data = synthetic(partition="iid", classes=3, features=4, devices=40)
     x = np.hstack([data.train.x, np.ones((len(data.train), 1))])
     wrong = np.argmax(x @ np.linalg.lstsq(x, np.eye(3)[data.train.y], rcond=None)[0], axis=1) != data.train.y
     assert wrong.mean() < 0.2  # a regression on all devices' records at once nearly separates them
 
 
 def test_iid_devices_share_the_model_across_subnets():
-    recipe = Synthetic(iid=True, features=2, classes=2, smallest_size=500)
+    recipe = Synthetic(partition="iid", features=2, classes=2, records=800)
     one, two = (draw_subnet(recipe, name, 1, Streams(1)).train for name in ("a", "b"))
     assert not np.array_equal(one.x[:10], two.x[:10])
     nearest = [int(np.argmin(((one.x - x) ** 2).sum(axis=1))) for x in two.x[:200]]
@@ -99,27 +99,26 @@ def test_validation_takes_its_share_of_each_device():
 
 
 def test_a_device_of_one_record_keeps_it():
-    recipe = Synthetic(log_size_mean=0, log_size_deviation=0, smallest_size=1, test_share=0.9)
+    recipe = Synthetic(records=2, test=0.9)
     subnet = draw_subnet(recipe, "a", 2, Streams(1))
     assert subnet.sizes.tolist() == [1, 1]
 
 
 def test_sizes_beyond_any_memory_are_told_before_they_are_drawn():
-    with pytest.raises(UserError, match="lower log_size_mean"):
-        synthetic(log_size_mean=20, log_size_deviation=5)
+    with pytest.raises(UserError, match="state fewer records"):
+        synthetic(records=2**31 - 1)
 
 
 def test_no_test_record_at_all_is_told():
-    data = {"smallest_size": 1, "log_size_mean": 0, "log_size_deviation": 0, "test_share": 0.01}
-    assert len(synthetic(devices=3, **data).test) == 3
+    assert len(synthetic(devices=3, records=2, test=0.01).test) == 3
     with pytest.raises(UserError, match="no test record is left"):
-        synthetic(devices=3, **{**data, "smallest_size": 1, "log_size_mean": 0.0, "test_share": 1e-12})
+        synthetic(devices=3, records=2, test=1e-12)
 
 
 @pytest.mark.parametrize("iid", [False, True])
 def test_labels_of_devices_of_one_size_are_those_of_each_by_itself(iid, monkeypatch):
     """All at once where sizes are equal: the same as device by device, to the bit."""
-    recipe = Synthetic(iid=iid, log_size_mean=0, log_size_deviation=0, smallest_size=40)
+    recipe = Synthetic(partition="iid" if iid else None, records=41)
     at_once = draw_subnet(recipe, "a", 25, Streams(4))
     calls = []
 

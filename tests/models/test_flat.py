@@ -53,7 +53,7 @@ def test_frozen_parameters_are_not_in_the_vector():
 
 
 def test_the_gradient_of_the_vector_is_that_of_the_module():
-    for name in ("mlp", "ali-cnn-28"):
+    for name in ("mlp", "cnn12"):
         module = build(name, (1, 28, 28), 10, seed_key=1)
         flat, x, y = ParameterLayout(module), torch.randn(5, 1, 28, 28), torch.arange(5)
         leaf = flat.to_vector(module).requires_grad_()

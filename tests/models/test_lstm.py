@@ -8,12 +8,11 @@ from h2fdp.errors import UserError
 from h2fdp.models.architectures import lstm
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_its_scores_are_those_of_torchs_lstm(bidirectional):
+def test_its_scores_are_those_of_torchs_lstm():
     torch.manual_seed(0)
-    ours = lstm((6,), 3, vocabulary=20, embedding=5, hidden=4, bidirectional=bidirectional)
-    theirs = nn.LSTM(5, 4, batch_first=True, bidirectional=bidirectional)
-    for at, suffix in enumerate(["", "_reverse"][: 1 + bidirectional]):
+    ours = lstm((6,), 3, vocabulary=20, embedding=5, hidden=4)
+    theirs = nn.LSTM(5, 4, batch_first=True, bidirectional=True)
+    for at, suffix in enumerate(["", "_reverse"]):
         for name, value in (
             ("weight_ih", ours.inputs[at].weight),
             ("weight_hh", ours.states[at].weight),
@@ -28,7 +27,7 @@ def test_its_scores_are_those_of_torchs_lstm(bidirectional):
 
 
 def test_gradients_of_single_records_are_those_of_autograd():
-    model = lstm((4,), 2, vocabulary=9, embedding=3, hidden=2, bidirectional=True)
+    model = lstm((4,), 2, vocabulary=9, embedding=3, hidden=2)
     parameters = dict(model.named_parameters())
     x, y = torch.randint(0, 10, (5, 4)).float(), torch.tensor([0, 1, 0, 1, 1])
 
@@ -44,4 +43,4 @@ def test_gradients_of_single_records_are_those_of_autograd():
 
 def test_images_are_no_rows_of_words():
     with pytest.raises(UserError, match=r"lstm needs rows of word numbers, of shape \(words,\)"):
-        lstm((1, 28, 28), 2, 10, 4, 4, True)
+        lstm((1, 28, 28), 2, 10, 4, 4)

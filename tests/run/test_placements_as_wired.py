@@ -373,7 +373,7 @@ def test_what_no_guarantee_covers_is_refused_with_key_and_reason(privacy, settin
 
 def test_a_model_of_ones_own_is_no_generalised_linear_model():
     method = {"extends": "hfl", "privacy": OBJECTIVE, "objective": PROXIMAL}
-    with pytest.raises(UserError, match=r"model: .* expected softmax, or logistic .* found a model of your own"):
+    with pytest.raises(UserError, match=r"model: .* expected softmax or logistic, found a model of your own"):
         Experiment(SMALL, "digits", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), method, **ONE_UPLOAD)
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.data.digits import Digits
 from h2fdp.data.federate import load
+from h2fdp.data.images import Digits
 from h2fdp.run import RunPrivacy
 from h2fdp.run.explain import explanation
 from h2fdp.streams import Streams

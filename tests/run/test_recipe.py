@@ -23,7 +23,7 @@ from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.inputs import configured_data
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import FARTHEST, SCORES, Probe
+from h2fdp.run.recipe import FARTHEST, SCORES, Probe, with_model
 
 AUTO = {"extends": "auto"}
 NETWORK = {"edges": [{"name": "e-{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]}
@@ -45,6 +45,19 @@ def test_what_is_not_stated_is_chosen():
     assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "step_s"]
     assert all(len(line) <= 80 for line in setup.chosen)
     assert setup.chosen[0] == "chosen: model public-features (64 numbers for each image)"
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "words"),
+    [
+        ({"name": "leaf", "path": "tweets", "vocabulary": 70}, {"name": "lstm", "hidden": 4}, 70),
+        ({"name": "leaf", "path": "tweets", "vocabulary": 70}, {"name": "lstm", "vocabulary": 9}, 9),
+        ({"name": "npz", "path": "rows.npz"}, "lstm", 10_000),
+    ],
+)
+def test_an_lstm_numbers_as_many_words_as_its_data_where_it_does_not_say(data, model, words):
+    config = Experiment(topology=NETWORK, data=data, model=model, method="hfl").config
+    assert with_model(config, None).model.vocabulary == words
 
 
 @pytest.mark.parametrize("adjacency", ["null-record", "add-remove"])
@@ -172,7 +185,7 @@ def test_no_private_record_has_a_part_in_the_choice(model):
 
 
 def test_inputs_of_devices_are_not_measured_on():
-    data = {"name": "digits", "device_test_share": 0.2}
+    data = {"name": "digits", "test": 0.2}
     experiment = asked(data=data, model="softmax")
     source = configured_data(experiment.config)
 
@@ -343,7 +356,7 @@ def test_one_training_record_moves_no_other_input():
 
 def test_features_of_devices_test_records_are_probed_at_their_own_scale():
     public = asked().prepare().config.training
-    owned = asked(data={"name": "digits", "device_test_share": 0.25}).prepare().config.training
+    owned = asked(data={"name": "digits", "test": 0.25}).prepare().config.training
     assert owned.clip_norm == pytest.approx(public.clip_norm, rel=0.1)
     assert owned.step_size == pytest.approx(public.step_size, rel=0.4)  # with three quarters of the records
 

@@ -60,7 +60,7 @@ def test_the_account_says_that_the_planned_intervals_count(tmp_path):
     assert any(told in note for note in run.privacy.notes)
 
 
-OF_DEVICES = {"name": "digits", "device_test_share": 0.25, "partition": "iid"}
+OF_DEVICES = {"name": "digits", "test": 0.25, "partition": "iid"}
 DP_SGD = {"privacy": {"name": "dp-sgd", "normalize": 50.0}}
 NOISY = {"aggregate_every": None, "aggregations_per_interval": 0, "sampling_rate": 0.1, "batch_size": None}
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, UserError, sweep
-from h2fdp.data.digits import Digits
+from h2fdp.data.images import Digits
 from h2fdp.records.directory import locked
 from h2fdp.records.summary import write_checked_json
 from h2fdp.run import recorders

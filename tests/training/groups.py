@@ -1,12 +1,13 @@
 """Groups of devices with records, batches and models to train engines on."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
 from torch import nn
 
+from experiments.ali_models import ali_cnn_28, ali_cnn_32
 from h2fdp.data.records import Rows
 from h2fdp.models import ParameterLayout, build
 from h2fdp.streams import Streams
@@ -65,7 +66,9 @@ def double_softmax():
 
 @cache
 def model_and_start(name):
-    source = {"own": own_chain, "unknown": OwnLayer, "double": double_softmax}.get(name, name)
+    own = {"own": own_chain, "unknown": OwnLayer, "double": double_softmax}
+    of_a_study = {"ali-cnn-28": partial(ali_cnn_28, (1, 16, 16)), "ali-cnn-32": partial(ali_cnn_32, (3, 8, 8))}
+    source = (own | of_a_study).get(name, name)
     module = build(source, SHAPES[name], 10, seed_key=5)
     return module, ParameterLayout(module).to_vector(module)
 

@@ -331,8 +331,8 @@ def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
     if request.clip_norm is not None:
         text = "clipped gradients of several classes are not those of a convex loss; with input_bound expected null"
         yield "training.clip_norm", f"{text}, found {request.clip_norm:g}"
-    if request.model not in ("auto", "softmax", "logistic") or request.model_options.get("double_softmax"):
-        text = "input_bound needs a convex loss; expected softmax, or logistic without double_softmax"
+    if request.model not in ("auto", "softmax", "logistic"):
+        text = "input_bound needs a convex loss; expected softmax or logistic"
         yield "model", f"{text}, found {request.model}"
     if request.loss != "cross-entropy":
         yield "training.loss", f"input_bound knows the bounds of cross-entropy; found {request.loss}"

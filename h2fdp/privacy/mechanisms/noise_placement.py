@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -42,7 +42,6 @@ class RequestedExperiment:
     keeps_sensitivity: bool
     step_size: float
     model: str
-    model_options: Mapping[str, Any]
     local_aggregations: bool
     clip_norm: float | None
     clip_scope: str | None

@@ -154,10 +154,8 @@ class ObjectivePerturbation(NoisePlacement):
             yield "method.objective", text + (f" with mu {request.mu:g}" if request.objective == "proximal" else "")
         yield from remembering(request)
         yield from uncontrolled(request)
-        if request.model not in ("softmax", "logistic") or request.model_options.get("double_softmax"):
-            text = (
-                "Theorem 6.3 is about generalised linear models; expected softmax, or logistic without double_softmax"
-            )
+        if request.model not in ("softmax", "logistic"):
+            text = "Theorem 6.3 is about generalised linear models; expected softmax or logistic"
             yield "model", f"{text}, found {request.model}"
         if not request.foreseen and not request.controlled:
             text = f"Theorem 6.3 needs the number of intervals in advance; expected fixed, found {request.schedule}"
