@@ -8,8 +8,8 @@ said by colour alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
@@ -124,6 +124,7 @@ class CurveChart:
         share: figures with the same word have one range of y.
     """
 
+    kind: ClassVar[Literal["curves"]] = "curves"
     key: str
     title: str
     caption: str
@@ -148,6 +149,7 @@ class Heatmap:
         rows: names along y; columns: numbers along x; values: a list for each row.
     """
 
+    kind: ClassVar[Literal["heat"]] = "heat"
     key: str
     title: str
     caption: str
@@ -164,6 +166,7 @@ class Heatmap:
 class Drawing:
     """A picture that needs no script: `svg` is an element of the page."""
 
+    kind: ClassVar[Literal["drawing"]] = "drawing"
     key: str
     title: str
     caption: str
@@ -180,6 +183,7 @@ class Explorer:
         metrics: name of a number -> (title, a (mean, low, high) for each point; None where unknown).
     """
 
+    kind: ClassVar[Literal["explorer"]] = "explorer"
     key: str
     title: str
     caption: str
@@ -213,8 +217,8 @@ class ReportSection:
     title: str
     lead: str
     figures: Sequence[Figure] = ()
-    tables: Mapping[str, Table] | None = None
-    folded: Mapping[str, Table | str] | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    folded: Mapping[str, Table | str] = field(default_factory=dict)
     footnote: str = ""
 
 
@@ -227,6 +231,11 @@ def places(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
+
+
+def marker_of(at: int) -> str:
+    """Series that share a colour have different markers."""
+    return MARKERS[(at + at // len(MARKERS)) % len(MARKERS)]
 
 
 def number(value: float) -> str:

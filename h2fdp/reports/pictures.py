@@ -18,8 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from h2fdp.errors import UserError
-from h2fdp.reports.figures import AXES, DASHES, LIGHT, Curve, CurveChart, Explorer, Figure, Heatmap, Series
-from h2fdp.reports.page import marker_of
+from h2fdp.reports.figures import AXES, DASHES, LIGHT, Curve, CurveChart, Explorer, Figure, Heatmap, Series, marker_of
 
 _MOST_NAMED = 30
 _DECADE = 20  # numbers that differ by more are drawn on a logarithmic scale

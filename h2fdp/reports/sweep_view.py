@@ -291,9 +291,7 @@ def _in_order(values: Any) -> list[str]:
 def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
     rows = [row for point in sweep.points if (row := _verdict(point))]
     heads = ("point", "claimed", "largest accounted", "verdict")
-    tables = (
-        {"The verdict at each point, over all observers and seeds": without_claims(heads, rows, 1)} if rows else None
-    )
+    tables = {"The verdict at each point, over all observers and seeds": without_claims(heads, rows, 1)} if rows else {}
     lead = f"{lead_of(rows, 1)} The worst verdict over runs and observers is shown." if rows else ""
     return ReportSection("privacy", "Privacy", lead, epsilon_figures(every, _BANDS), tables)
 
