@@ -76,7 +76,8 @@ def plot_command(
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
     from h2fdp.errors import UserError
     from h2fdp.reports.figures import AXES
-    from h2fdp.reports.paper_figure import along_runs, over_key, write_figure
+    from h2fdp.reports.paper_figure import along_runs, over_key
+    from h2fdp.reports.pictures import write_figure
     from h2fdp.reports.study_numbers import plain_word, study_numbers
     from h2fdp.reports.sweep_view import SweepView
 

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
-from h2fdp.reports.paper_figure import Line, PaperFigure, along_runs, drawn, label_of, over_key, write_figure
+from h2fdp.reports.figures import Line, Plot
+from h2fdp.reports.paper_figure import along_runs, label_of, over_key
 from h2fdp.reports.paper_table import column_texts, paper_table, text_of
+from h2fdp.reports.pictures import drawn, write_figure
 from h2fdp.reports.study_numbers import Cell, study_numbers
 from h2fdp.reports.sweep_view import SweepView
 
@@ -220,10 +222,10 @@ def test_curves_along_runs_have_bands(sweep):
 def test_ticks_of_what_is_counted_are_whole_and_no_axis_goes_beyond_what_can_be():
     """Four seeds of which one fails give a band from below 0 % to above 100 %."""
     band = Line("", (1.0, 2.0, 3.0), (50.0, 50.0, 40.0), (-10.0, 20.0, 30.0), (110.0, 80.0, 50.0))
-    (axes,) = drawn(PaperFigure((band,), "interval k", "%", banded=True, bounds=(0.0, 100.0))).axes
+    (axes,) = drawn(Plot((band,), "interval k", "%", banded=True, bounds=(0.0, 100.0))).axes
     assert axes.get_ylim() == (0, 100)
     assert [tick for tick in axes.get_xticks() if 1 <= tick <= 3] == [1, 2, 3]
-    counted = PaperFigure((Line("", (0.1, 0.2), (3.0, 4.5), (2.5, 4.0), (3.5, 5.0)),), "x", "intervals", y_counts=True)
+    counted = Plot((Line("", (0.1, 0.2), (3.0, 4.0), (2.5, 4.0), (3.5, 5.0)),), "x", "intervals")
     (axes,) = drawn(counted).axes
     assert all(float(tick).is_integer() for tick in axes.get_yticks())
     assert not all(float(tick).is_integer() for tick in axes.get_xticks())
