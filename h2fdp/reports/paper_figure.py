@@ -10,7 +10,7 @@ from h2fdp.errors import UserError
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.paper_table import check_measure
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
-from h2fdp.reports.sweep_view import SweepView, shortened_keys, shown, word
+from h2fdp.reports.sweep_view import SweepView, shortened_keys, word
 
 MOST_LINES = 12
 _ALONG_A_RUN = {"accuracy": 100.0, "loss": 1.0}  # measures that can be drawn over intervals, and their factors
@@ -66,7 +66,7 @@ def over_key(
             tuple(drawn),
             words.get(x_key, words.get(heads[x_key], heads[x_key])),
             words.get(measure, title_of(measure, numbers.target)),
-            () if numeric else tuple(words.get(each, words.get(shown(each), shown(each))) for each in places),
+            () if numeric else tuple(words.get(each, each) for each in places),
             at_values=numeric,
             log_x=numeric and _spans(values),
             bounds=MEASURES[measure].bounds,
@@ -116,7 +116,7 @@ def label_of(key: str, value: str, words: Mapping[str, str]) -> str:
     >>> print(label_of("epsilon", "0.5", {}), label_of("$p_c$", "1", {}), label_of("method", "hfl", {"hfl": "HFL"}))
     $\\varepsilon$ = 0.5 $p_c$ = 1 HFL
     """
-    return words.get(value, words.get(shown(value), f"{_GREEK.get(key, key)} = {shown(value)}"))
+    return words.get(value, f"{_GREEK.get(key, key)} = {value}")
 
 
 def _x_key(numbers: StudyNumbers, x: str | None, line: str | None) -> str:

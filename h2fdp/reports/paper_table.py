@@ -11,7 +11,7 @@ from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
-from h2fdp.reports.sweep_view import shown, word
+from h2fdp.reports.sweep_view import word
 
 OUT = "--out"
 
@@ -180,7 +180,7 @@ def _is_known(numbers: StudyNumbers, measure: str) -> bool:
 
 def _called(value: Any, words: Mapping[str, str]) -> Any:
     """A swept value, or the user's word for it."""
-    return words.get(word(value), words.get(shown(value), value))
+    return words.get(word(value), value)
 
 
 def _across(
@@ -194,7 +194,7 @@ def _across(
         _, found = rows.setdefault(place, ([_called(point[each], words) for each in rest], {}))
         found[word(point[key])] = cells[measure]
     table = tuple((*named, *(cells.get(value, _NONE) for value in values)) for named, cells in rows.values())
-    columns = (*(heads[each] for each in rest), *(words.get(value, f"{heads[key]} {shown(value)}") for value in values))
+    columns = (*(heads[each] for each in rest), *(words.get(value, f"{heads[key]} {value}") for value in values))
     return PaperTable(columns, table, (*[""] * len(rest), *[measure] * len(values)))
 
 
@@ -224,7 +224,7 @@ def text_of(each: Any, decimals: int | None = None) -> str:
     ('70.12 ± 0.62', '3 of 5', 'hfl')
     """
     if not isinstance(each, Cell):
-        return shown(each)
+        return word(each)
     if math.isnan(each.mean):
         return f"{each.known} of {each.runs}" if each.known else "-"
     if math.isnan(each.half) or each.half == 0:

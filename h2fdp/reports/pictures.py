@@ -170,7 +170,7 @@ def _legend(picture: Picture, axes: Axes, lines: Sequence[Line], formulas: bool)
     longest = max(map(len, labels))
     columns = min(len(labels), 1 if longest > 24 else 2 if longest > 14 else 3)
     picture.set_figheight(_SIZE_IN[1] + _TALLER_IN * -(-len(labels) // columns))
-    legend = picture.legend(handles, labels, loc="outside lower center", ncols=columns)
+    legend = picture.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
     if not formulas:
         as_written(legend.get_texts())
 
@@ -305,7 +305,7 @@ def _matrix(
     axes.grid(False)
     axes.set_xlabel(titles[0])
     axes.set_ylabel(titles[1])
-    whole = norm is None and _are_whole(values.compressed())
+    whole = not isinstance(norm, LogNorm) and _are_whole(values.compressed())
     picture.colorbar(mesh, label=titles[2], ticks=MaxNLocator(nbins=6, integer=True) if whole else None)
     return picture
 

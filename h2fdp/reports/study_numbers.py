@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from h2fdp.errors import UserError
 from h2fdp.records import read_summary
 from h2fdp.reports.run_view import table_of
-from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, shown, word
+from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, word
 
 CONFIDENCE = 0.95
 
@@ -215,7 +215,7 @@ class StudyNumbers:
             UserError: a label of something else.
         """
         values = {word(values[key]) for values, _ in self.points for key in self.keys}
-        known = [*self.heads.values(), *self.keys, *sorted(values), *map(shown, values), *MEASURES, *more]
+        known = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
         for name in labels:
             if name not in known:
                 text = f"expected a swept key, one of its values or a measure, found {name}{_nearest(name, known)}"

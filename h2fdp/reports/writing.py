@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -115,14 +115,6 @@ def _public(columns: Mapping[str, Column], private: tuple[str, ...]) -> dict[str
 REPORT = "report.html"
 
 
-@dataclass(frozen=True)
-class _Content:
-    title: str
-    sections: Sequence[ReportSection]
-    every: Sequence[Series]
-    networks: Sequence[Topology]
-
-
 def report(
     runs: Sequence[str | Path] | str | Path,
     out: str | Path | None = None,
@@ -155,32 +147,32 @@ def report(
     target = Path(out) if out is not None else paths[0] / REPORT
     if target.is_dir():
         raise UserError("expected a file for the report, found a directory", str(target), "--out")
+    networks: list[Topology] = []
     if any(map(is_sweep, paths)):
         sweep = _the_sweep(paths)
-        shown = sweep if with_private else published_sweep(sweep)
-        content = _Content(f"Sweep: {sweep.name}", *sweep_sections(shown, withheld=shown is not sweep), [])
+        public = sweep if with_private else published_sweep(sweep)
+        title = f"Sweep: {sweep.name}"
+        sections, every = sweep_sections(public, withheld=public is not sweep)
     else:
-        runs_read = read_runs(paths)
-        content = _of_runs(runs_read if with_private else [published(run) for run in runs_read])
-    text = page(content.title, content.sections, content.every, datetime.now(), versions()["h2fdp"])
+        views = [view if with_private else published(view) for view in read_runs(paths)]
+        title, every = _title(views), [series_of(view) for view in views]
+        sections = _sections(views, every)
+        networks = [topology for topology, _ in networks_of(views)]
+    text = page(title, sections, every, datetime.now(), versions()["h2fdp"])
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", str(target), "--out") from None
     if png is not None:
-        _write_pictures(content, Path(png))
+        from h2fdp.reports.pictures import SUFFIXES, write_pictures  # matplotlib, for those who want pictures
+        from h2fdp.topology import draw
+
+        write_pictures([figure for part in sections for figure in part.figures], every, Path(png))
+        for number, topology in enumerate(networks[:MOST_DRAWN]):
+            for suffix in SUFFIXES:
+                draw(topology, Path(png) / f"network-{number}{suffix}")
     return target
-
-
-def _write_pictures(content: _Content, folder: Path) -> None:
-    from h2fdp.reports.pictures import SUFFIXES, write_pictures  # matplotlib, for those who want pictures
-    from h2fdp.topology import draw
-
-    write_pictures([figure for part in content.sections for figure in part.figures], content.every, folder)
-    for number, topology in enumerate(content.networks[:MOST_DRAWN]):
-        for suffix in SUFFIXES:
-            draw(topology, folder / f"network-{number}{suffix}")
 
 
 def _the_sweep(paths: Sequence[Path]) -> SweepView:
@@ -190,11 +182,13 @@ def _the_sweep(paths: Sequence[Path]) -> SweepView:
     return SweepView.read(paths[0])
 
 
-def _of_runs(runs: Sequence[RunView]) -> _Content:
-    every = [series_of(run) for run in runs]
+def _title(runs: Sequence[RunView]) -> str:
     names = dict.fromkeys((runs[0].summary.get("name", runs[0].name), runs[0].name))
-    title = ": ".join(names) if len(runs) == 1 else "Runs compared"
-    sections = [
+    return ": ".join(names) if len(runs) == 1 else "Runs compared"
+
+
+def _sections(runs: Sequence[RunView], every: Sequence[Series]) -> list[ReportSection]:
+    return [
         results(runs),
         training(every, ""),
         privacy(runs, every),
@@ -204,7 +198,6 @@ def _of_runs(runs: Sequence[RunView]) -> _Content:
         fairness(every),
         configuration(runs),
     ]
-    return _Content(title, sections, every, [topology for topology, _ in networks_of(runs)])
 
 
 def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:

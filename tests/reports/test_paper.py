@@ -14,7 +14,7 @@ from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.reports.figures import Line, Plot
 from h2fdp.reports.paper_figure import along_runs, label_of, over_key
-from h2fdp.reports.paper_table import column_texts, paper_table, text_of
+from h2fdp.reports.paper_table import column_texts, paper_table
 from h2fdp.reports.pictures import drawn, write_figure
 from h2fdp.reports.study_numbers import Cell, study_numbers
 from h2fdp.reports.sweep_view import SweepView
@@ -156,15 +156,6 @@ def test_a_column_has_equal_decimals_unless_cells_differ_too_much():
 
     assert column_texts([cell(77.2, 1.3), cell(79.69, 0.21)]) == ["77.20 ± 1.30", "79.69 ± 0.21"]
     assert column_texts([cell(1234.5, 130), cell(0.0123, 0.0002)]) == ["1234 ± 130", "0.01230 ± 0.00020"]
-
-
-def test_a_mapping_is_shown_without_braces_and_has_one_label(tmp_path):
-    lion = "{name: 'my_server:Lion', step: 0.01}"
-    rows = [{"method.server": each, "seed": 1, "accuracy": 0.5} for each in ("average", lion)]
-    numbers = study_numbers(study_of(tmp_path / "s", rows))
-    assert paper_table(numbers).texts()[1]["server"] == "my_server:Lion, step 0.01" == text_of(lion)
-    named = paper_table(numbers, labels={"my_server:Lion, step 0.01": "Lion"})
-    assert named.rows[1][0] == "Lion"
 
 
 def test_two_lines_do_not_hide_each_others_error_bars_and_ticks_are_at_the_swept_values(sweep):
