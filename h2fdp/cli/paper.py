@@ -40,7 +40,7 @@ def table_command(
 ) -> None:
     """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
     from h2fdp.records.atomic import write_text
-    from h2fdp.reports.paper_table import FORMATS, check_suffix, output_file, paper_table
+    from h2fdp.reports.paper import FORMATS, check_suffix, output_file, paper_table
     from h2fdp.reports.study_numbers import study_numbers
 
     if out is not None:
@@ -76,7 +76,7 @@ def plot_command(
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
     from h2fdp.errors import UserError
     from h2fdp.reports.figures import AXES
-    from h2fdp.reports.paper_figure import along_runs, over_key
+    from h2fdp.reports.paper import along_runs, over_key
     from h2fdp.reports.pictures import write_figure
     from h2fdp.reports.study_numbers import plain_word, study_numbers
     from h2fdp.reports.sweep_view import SweepView

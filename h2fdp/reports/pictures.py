@@ -34,7 +34,7 @@ from h2fdp.reports.figures import (
     Series,
     marker_of,
 )
-from h2fdp.reports.paper_table import OUT, check_suffix, output_file
+from h2fdp.reports.paper import OUT, check_suffix, output_file
 
 PLOT_SUFFIXES = (".pdf", ".png", ".svg", ".pgf")
 SUFFIXES = (".png", ".pdf")  # of the figures of a page

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.reports.figures import Line, Plot
-from h2fdp.reports.paper_figure import along_runs, label_of, over_key
-from h2fdp.reports.paper_table import column_texts, paper_table
+from h2fdp.reports.paper import along_runs, column_texts, label_of, over_key, paper_table
 from h2fdp.reports.pictures import drawn, write_figure
 from h2fdp.reports.study_numbers import Cell, study_numbers
 from h2fdp.reports.sweep_view import SweepView
