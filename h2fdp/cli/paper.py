@@ -39,16 +39,14 @@ def table_command(
     as_json: AsJson = False,
 ) -> None:
     """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
-    from h2fdp.records.atomic import write_text
-    from h2fdp.reports.paper import FORMATS, check_suffix, output_file, paper_table
+    from h2fdp.records.atomic import output_file, write_text
+    from h2fdp.reports.paper import FORMATS, paper_table
     from h2fdp.reports.study_numbers import study_numbers
 
-    if out is not None:
-        check_suffix(out, list(FORMATS))
     numbers = study_numbers(sweep, target, against).where(where or [])
     table = paper_table(numbers, show or [], across, labels_of(label or []))
     if out is not None:
-        with output_file(out):
+        with output_file(out, "--out", list(FORMATS)):
             write_text(out, FORMATS[out.suffix](table))
         typer.echo(str(out))
     elif as_json:

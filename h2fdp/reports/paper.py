@@ -1,49 +1,16 @@
-"""A figure of a sweep for a paper: a measure over a swept key, with error bars, or over intervals, with bands."""
+"""A sweep for a paper: its table as LaTeX, CSV or Markdown; a figure over a swept key, or over intervals with bands."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from h2fdp.errors import UserError
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, shortened_keys, word
-
-OUT = "--out"
-
-
-def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
-    """Refuse what cannot be a file of one of these forms.
-
-    Raises:
-        UserError: a folder, or another suffix.
-    """
-    if path.is_dir():
-        raise UserError(f"is a folder; expected a file, as {path / f'name{suffixes[0]}'}", str(path), OUT)
-    if path.suffix not in suffixes:
-        raise UserError(f"expected a file that ends in {', '.join(suffixes)}, found {path.name}", OUT)
-
-
-@contextmanager
-def output_file(path: Path) -> Iterator[None]:
-    """Around what writes the file; missing folders are made.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    if path.is_dir():
-        raise UserError("is a folder; expected a file in it", str(path), OUT)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", str(path), OUT) from None
-
 
 SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")

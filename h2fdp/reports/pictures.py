@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from h2fdp.errors import UserError
+from h2fdp.records.atomic import output_file
 from h2fdp.reports.figures import (
     AXES,
     DASHES,
@@ -34,7 +35,6 @@ from h2fdp.reports.figures import (
     Series,
     marker_of,
 )
-from h2fdp.reports.paper import OUT, check_suffix, output_file
 
 PLOT_SUFFIXES = (".pdf", ".png", ".svg", ".pgf")
 SUFFIXES = (".png", ".pdf")  # of the figures of a page
@@ -83,13 +83,12 @@ def write_figure(plot: Plot, path: Path) -> Path:
     Raises:
         UserError: another suffix, no LaTeX for PGF, a label that is no formula, or a file that cannot be written.
     """
-    check_suffix(path, PLOT_SUFFIXES)
     system = next(filter(shutil.which, _TEX_SYSTEMS), None)
     is_pgf = path.suffix == ".pgf"
     if is_pgf and system is None:
-        raise UserError(f"a .pgf file needs LaTeX ({', '.join(_TEX_SYSTEMS)}), which measures its texts", OUT)
+        raise UserError(f"a .pgf file needs LaTeX ({', '.join(_TEX_SYSTEMS)}), which measures its texts", "--out")
     tex = {"pgf.texsystem": system, "pgf.rcfonts": False, "axes.unicode_minus": False} if is_pgf else {}
-    with output_file(path), rc_context(STYLE | tex):
+    with output_file(path, "--out", PLOT_SUFFIXES), rc_context(STYLE | tex):
         try:
             drawn(plot).savefig(path)
         except (ValueError, LatexError) as error:  # of mathtext or LaTeX
@@ -201,15 +200,12 @@ def write_pictures(figures: Sequence[Figure], every: Sequence[Series], folder: P
         UserError: the folder cannot be written.
     """
     written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with rc_context(STYLE):
-            for name, picture in _pictures(figures, every):
-                for suffix in SUFFIXES:
-                    written.append(folder / f"{name}{suffix}")
-                    picture.savefig(written[-1])
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", str(folder), "--png") from None
+    with rc_context(STYLE):
+        for name, picture in _pictures(figures, every):
+            for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES):
+                with output_file(path, "--png"):
+                    picture.savefig(path)
+                written.append(path)
     return written
 
 
@@ -320,20 +316,14 @@ def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -
     Raises:
         UserError: another suffix, or a file that cannot be written.
     """
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"expected a file that ends in .png or .pdf, found {path.name}", "--png")
     devices, classes = counts.shape
     most, least = int(counts.max()), int(counts[counts > 0].min())
     lowest = min(1, most - 1)  # what is white is on no scale
     norm = Normalize(lowest, most) if most < _DECADE * least else LogNorm(1, most)
-    with rc_context(STYLE):
+    with rc_context(STYLE), output_file(path, "--png", SUFFIXES):
         held = np.where(counts > 0, counts, np.nan)
         picture = _matrix(held, ("label", "", "records (white: none)"), range(classes), names, norm=norm)
         picture.set_figheight(min(6.0, max(2.2, 0.1 * devices + 0.8)))
         picture.axes[0].set_xticks(range(0, classes, -(-classes // 20)))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            picture.savefig(path)
-        except OSError as error:
-            raise UserError(f"cannot be written: {error.strerror or error}", str(path), "--png") from None
+        picture.savefig(path)
     return path

@@ -20,7 +20,7 @@ import yaml
 from h2fdp.errors import Problem, UserError
 from h2fdp.privacy import noise_placement_of
 from h2fdp.records import versions
-from h2fdp.records.atomic import write_text
+from h2fdp.records.atomic import output_file, write_text
 from h2fdp.reports.decisions import decision_table, participation
 from h2fdp.reports.figures import Column, ReportSection, Series, Table
 from h2fdp.reports.network import MOST_DRAWN, network, networks_of
@@ -145,8 +145,6 @@ def report(
     if out is None and len(paths) > 1:
         raise UserError("a report of several runs needs a file to be written to", "report", "--out")
     target = Path(out) if out is not None else paths[0] / REPORT
-    if target.is_dir():
-        raise UserError("expected a file for the report, found a directory", str(target), "--out")
     networks: list[Topology] = []
     if any(map(is_sweep, paths)):
         sweep = _the_sweep(paths)
@@ -158,12 +156,8 @@ def report(
         title, every = _title(views), [series_of(view) for view in views]
         sections = _sections(views, every)
         networks = [topology for topology, _ in networks_of(views)]
-    text = page(title, sections, every, datetime.now(), versions()["h2fdp"])
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, text)
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", str(target), "--out") from None
+    with output_file(target, "--out"):
+        write_text(target, page(title, sections, every, datetime.now(), versions()["h2fdp"]))
     if png is not None:
         from h2fdp.reports.pictures import SUFFIXES, write_pictures  # matplotlib, for those who want pictures
         from h2fdp.topology import draw
