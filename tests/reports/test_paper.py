@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.reports.figures import Line, Plot
-from h2fdp.reports.paper import along_runs, column_texts, label_of, over_key, paper_table
+from h2fdp.reports.paper import along_runs, column_texts, over_key, paper_table
 from h2fdp.reports.pictures import drawn, write_figure
 from h2fdp.reports.study_numbers import Cell, study_numbers
 from h2fdp.reports.sweep_view import SweepView
@@ -162,10 +162,6 @@ def test_two_lines_do_not_hide_each_others_error_bars_and_ticks_are_at_the_swept
     assert axes.get_xticks().tolist() == [0.0, 0.5]
     bars = [container.lines[0].get_xdata()[0] for container in axes.containers]
     assert bars[0] < 0 < bars[1]
-
-
-def test_a_legend_has_a_letter_for_epsilon_that_latex_can_set():
-    assert label_of("epsilon", "0.5", {}) == r"$\varepsilon$ = 0.5"
 
 
 def test_json_has_numbers(sweep):
