@@ -76,7 +76,7 @@ def plot_command(
     from h2fdp.reports.figures import AXES
     from h2fdp.reports.paper import along_runs, over_key
     from h2fdp.reports.pictures import write_figure
-    from h2fdp.reports.study_numbers import plain_word, study_numbers
+    from h2fdp.reports.study_numbers import study_numbers
     from h2fdp.reports.sweep_view import SweepView
 
     numbers = study_numbers(sweep, target).where(where or [])
@@ -84,10 +84,7 @@ def plot_command(
     if x in AXES:
         if line is not None:
             raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")
-        numbers.check_labels(words, list(AXES))
-        conditions = dict(each.partition("=")[::2] for each in where or [])
-        chosen = {numbers.key(key.strip(), "--where"): plain_word(value) for key, value in conditions.items()}
-        figure = along_runs(SweepView.read(sweep), x, y, chosen, words)
+        figure = along_runs(SweepView.read(sweep), numbers, x, y, words)
     else:
         figure = over_key(numbers, x, line, y, words)
     typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))

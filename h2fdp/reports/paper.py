@@ -10,7 +10,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
-from h2fdp.reports.sweep_view import SweepView, shortened_keys, word
+from h2fdp.reports.sweep_view import SweepView, word
 
 SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
@@ -271,28 +271,28 @@ def over_key(
 
 def along_runs(
     sweep: SweepView,
+    numbers: StudyNumbers,
     x: str,
     measure: str = "accuracy",
-    where: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Plot:
     """A measure over the intervals of runs, their joules or their simulated seconds: a line for each point of the grid.
 
     Args:
-        where: key -> value, of the points that are drawn.
+        numbers: of the points that are drawn.
         labels: other words for keys, their values, the axis and the measure.
 
     Raises:
-        UserError: an unknown axis or measure, too many lines, nothing known.
+        UserError: an unknown measure or label, too many lines, nothing known.
     """
     if measure not in _ALONG_A_RUN:
         raise UserError(f"over {x} expected one of {', '.join(_ALONG_A_RUN)}, found {measure}", "--y")
     factor, drawn, words = _ALONG_A_RUN[measure], [], dict(labels or {})
-    short = shortened_keys(sweep.keys)
-    chosen = [each for each in sweep.points if all(word(each.values[k]) == v for k, v in (where or {}).items())]
-    pairs = list(zip(short, sweep.keys, strict=True))
-    heads = {key: words.get(key, words.get(head, head)) for head, key in pairs}
-    names = [[label_of(heads[key], word(each.values[key]), words) for _, key in pairs] for each in chosen]
+    numbers.check_labels(words, list(AXES))
+    kept = [list(map(word, values.values())) for values, _ in numbers.points]
+    chosen = [each for each in sweep.points if list(map(word, each.values.values())) in kept]
+    heads = {key: words.get(key, words.get(head, head)) for key, head in numbers.heads.items()}
+    names = [[label_of(heads[key], word(value), words) for key, value in each.values.items()] for each in chosen]
     for point, parts in zip(chosen, names, strict=True):
         columns = point.series.columns
         rows = [at for at, value in enumerate(columns.get(measure, [])) if value is not None]

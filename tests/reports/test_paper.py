@@ -199,7 +199,7 @@ def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
 
 
 def test_curves_along_runs_have_bands(sweep):
-    figure = along_runs(SweepView.read(sweep), "energy_j", where={"method": "h2fdp"})
+    figure = along_runs(SweepView.read(sweep), study_numbers(sweep).where(["method=h2fdp"]), "energy_j")
     assert [line.label for line in figure.lines] == ["probability = 0", "probability = 0.5"]
     assert figure.lines[0].x == (10.0, 20.0, 30.0)
     assert figure.lines[0].low[2] == pytest.approx(65.0)
