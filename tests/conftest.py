@@ -14,7 +14,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from h2fdp.experiment import rules, training_section
-from h2fdp.integrity.runs import ENDED, found_in
+from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use
 from h2fdp.run import noise_key
@@ -80,7 +80,7 @@ def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _every_run_is_intact() -> Iterator[None]:
-    """`h2fdp check` finds nothing wrong with any run that a test makes in this process, when the run ends."""
+    """`h2fdp.check` finds nothing wrong with any run that a test makes in this process, when the run ends."""
     write = RunDirectory.write_summary
 
     def write_and_check(directory: RunDirectory, values: dict[str, Any]) -> None:

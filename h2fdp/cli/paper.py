@@ -39,16 +39,14 @@ def table_command(
     as_json: AsJson = False,
 ) -> None:
     """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
-    from h2fdp.records.atomic import write_text
-    from h2fdp.reports.paper_table import FORMATS, check_suffix, output_file, paper_table
+    from h2fdp.records.atomic import output_file, write_text
+    from h2fdp.reports.paper import FORMATS, paper_table
     from h2fdp.reports.study_numbers import study_numbers
 
-    if out is not None:
-        check_suffix(out, list(FORMATS))
     numbers = study_numbers(sweep, target, against).where(where or [])
     table = paper_table(numbers, show or [], across, labels_of(label or []))
     if out is not None:
-        with output_file(out):
+        with output_file(out, "--out", list(FORMATS)):
             write_text(out, FORMATS[out.suffix](table))
         typer.echo(str(out))
     elif as_json:
@@ -76,8 +74,9 @@ def plot_command(
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
     from h2fdp.errors import UserError
     from h2fdp.reports.figures import AXES
-    from h2fdp.reports.paper_figure import along_runs, over_key, write_figure
-    from h2fdp.reports.study_numbers import plain_word, study_numbers
+    from h2fdp.reports.paper import along_runs, over_key
+    from h2fdp.reports.pictures import write_figure
+    from h2fdp.reports.study_numbers import study_numbers
     from h2fdp.reports.sweep_view import SweepView
 
     numbers = study_numbers(sweep, target).where(where or [])
@@ -85,10 +84,7 @@ def plot_command(
     if x in AXES:
         if line is not None:
             raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")
-        numbers.check_labels(words, list(AXES))
-        conditions = dict(each.partition("=")[::2] for each in where or [])
-        chosen = {numbers.key(key.strip(), "--where"): plain_word(value) for key, value in conditions.items()}
-        figure = along_runs(SweepView.read(sweep), x, y, chosen, words)
+        figure = along_runs(SweepView.read(sweep), numbers, x, y, words)
     else:
         figure = over_key(numbers, x, line, y, words)
     typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))

@@ -1,19 +1,21 @@
-"""`h2fdp runs` and `h2fdp report`: runs side by side, and one page about runs or a sweep."""
+"""`h2fdp runs` and `h2fdp report`: runs side by side, whether they are intact, one page about runs or a sweep."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from h2fdp.cli.tables import AsJson, print_json, print_table
 
+if TYPE_CHECKING:
+    from h2fdp.integrity import Findings
+
 _COLUMNS = ("method", "seed", "state", "intervals", "accuracy", "accuracy_mean_last_20")
 _HEADS = {"accuracy_mean_last_20": "last 20", "intervals": "K"}
-
-
+_DAMAGED = 1  # exit code
 _GOES_ON = ("interrupted", "killed", "failed")
 _GIVEN_UP = "stopped"  # by its callback, which meant it; it can be resumed all the same
 
@@ -69,26 +71,21 @@ def runs_command(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Where the run directories are; or a sweep's.")
     ] = Path("runs"),
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check files by checksums, accounts by the ledger; exit code 1 for damage."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List and compare the runs in a directory."""
+    """List and compare the runs in a directory, or check that they are intact."""
     from h2fdp.errors import UserError
-    from h2fdp.records import read_summary
 
     if not directory.is_dir():
         raise UserError("no such directory", str(directory))
-    homes = [directory, directory / "runs"] if (directory / "runs").is_dir() else [directory]  # a sweep's are in runs
-    candidates = [directory, *(path for home in homes for path in _folders(home))]
-    candidates += [run for path in _folders(directory) for run in _folders(path / "runs")]  # of sweeps in a folder
-    summaries = []
-    for path in candidates:
-        try:
-            summary = read_summary(path)
-            summaries += [] if summary is None else [(path, _with_state(path, summary))]
-        except UserError as error:  # the others are listed all the same
-            if (path / "config.yaml").is_file():
-                print(f"note: {error}", file=sys.stderr)
-                summaries.append((path, {"state": "damaged", "resumable": False}))
+    if check:
+        _check(directory, as_json)
+        return
+    summaries = _summaries(directory)
     if as_json:
         print_json([{"directory": str(path), **summary} for path, summary in summaries])
     elif not summaries:
@@ -99,8 +96,55 @@ def runs_command(
         if any(summary["state"] in _GOES_ON for _, summary in summaries):
             typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
         if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:
-            text = "noise drawn by the seed, which whoever guesses it can remove (privacy.noise_key: seed)"
+            text = "noise drawn by the seed: a guess of the seed removes it (privacy.noise_key: seed)"
             typer.echo(f"{text}: {', '.join(by_seed)}")
+
+
+def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Of the directory itself, of the runs in it, and of those of sweeps in it; a damaged one is noted."""
+    from h2fdp.errors import UserError
+    from h2fdp.records import read_summary
+
+    homes = [directory, directory / "runs", *(path / "runs" for path in _folders(directory))]
+    summaries: list[tuple[Path, dict[str, Any]]] = []
+    for path in dict.fromkeys([directory, *(path for home in homes for path in _folders(home))]):
+        try:
+            summary = read_summary(path)
+            summaries += [] if summary is None else [(path, _with_state(path, summary))]
+        except UserError as error:  # the others are listed all the same
+            if (path / "config.yaml").is_file():
+                print(f"note: {error}", file=sys.stderr)
+                summaries.append((path, {"state": "damaged", "resumable": False}))
+    return summaries
+
+
+def _check(directory: Path, as_json: bool) -> None:
+    """Of a run, a sweep or a search, or of all that are in a folder."""
+    from h2fdp.integrity import check, is_checked
+
+    inside = [] if is_checked(directory) else list(filter(is_checked, _folders(directory)))
+    found = [check(each) for each in inside or [directory]]
+    if as_json:
+        print_json([each.as_json() for each in found])
+    else:
+        for each in found:
+            _show(each)
+    if any(each.damaged for each in found):
+        raise typer.Exit(_DAMAGED)
+
+
+def _show(found: Findings) -> None:
+    """A line about the directory, then what is wrong; runs of a sweep that are intact are counted only."""
+    word = "DAMAGED" if found.damaged else "nothing is damaged, but not all has begun" if found.waiting else "intact"
+    lines = [f"agree: {'; '.join(found.confirmed)}"] if found.confirmed else []
+    lines += [f"not checked: {text}" for text in found.unknown] + [str(problem) for problem in found.problems]
+    lines += [f"not begun: {', '.join(found.waiting)}"] if found.waiting else []
+    if found.runs:
+        lines.append(f"{sum(run.whole for run in found.runs.values())} of {len(found.runs)} runs are intact")
+    typer.echo("\n  ".join([f"{found.directory}: {word} ({found.state})", *lines]))
+    for run in found.runs.values():
+        if not run.whole:
+            _show(run)
 
 
 def report_command(

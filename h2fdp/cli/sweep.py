@@ -106,7 +106,7 @@ def _show(sweep: Sweep, finished: int) -> None:
 
 def _rows(numbers: StudyNumbers) -> tuple[list[dict[str, Any]], str]:
     """The table and its title, which says what all rows have in common: the intervals, and the runs of a mean."""
-    from h2fdp.reports.paper_table import column_texts, text_of
+    from h2fdp.reports.paper import column_texts, text_of
 
     cells = [of for _, of in numbers.points]
     columns: dict[str, list[Any]] = {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from h2fdp.errors import UserError
 
 
 @contextmanager
@@ -46,3 +48,21 @@ def write_text(path: Path, text: str, *, private: bool = False) -> None:
     """Write a whole text file, or nothing; `private` as for `replacing`."""
     with replacing(path, private=private) as file:
         file.write(text.encode())
+
+
+@contextmanager
+def output_file(path: Path, option: str, suffixes: Sequence[str] = ()) -> Iterator[None]:
+    """Around what writes a file that a user named by an option; missing folders are made.
+
+    Raises:
+        UserError: a folder, another suffix, or it cannot be written.
+    """
+    if path.is_dir():
+        raise UserError("is a folder; expected a file in it", str(path), option)
+    if suffixes and path.suffix not in suffixes:
+        raise UserError(f"expected a file that ends in {', '.join(suffixes)}, found {path.name}", option)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", str(path), option) from None

@@ -8,8 +8,8 @@ said by colour alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
@@ -124,6 +124,7 @@ class CurveChart:
         share: figures with the same word have one range of y.
     """
 
+    kind: ClassVar[Literal["curves"]] = "curves"
     key: str
     title: str
     caption: str
@@ -148,6 +149,7 @@ class Heatmap:
         rows: names along y; columns: numbers along x; values: a list for each row.
     """
 
+    kind: ClassVar[Literal["heat"]] = "heat"
     key: str
     title: str
     caption: str
@@ -164,6 +166,7 @@ class Heatmap:
 class Drawing:
     """A picture that needs no script: `svg` is an element of the page."""
 
+    kind: ClassVar[Literal["drawing"]] = "drawing"
     key: str
     title: str
     caption: str
@@ -180,6 +183,7 @@ class Explorer:
         metrics: name of a number -> (title, a (mean, low, high) for each point; None where unknown).
     """
 
+    kind: ClassVar[Literal["explorer"]] = "explorer"
     key: str
     title: str
     caption: str
@@ -213,9 +217,54 @@ class ReportSection:
     title: str
     lead: str
     figures: Sequence[Figure] = ()
-    tables: Mapping[str, Table] | None = None
-    folded: Mapping[str, Table | str] | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    folded: Mapping[str, Table | str] = field(default_factory=dict)
     footnote: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a plot.
+
+    Attributes:
+        x: numbers; for an axis of words, their places.
+        mean, low, high: low and high NaN where there is no interval.
+        look: the numbers of its colour and of its dash; null for its number in the plot.
+        marked: places have markers.
+    """
+
+    label: str
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    look: tuple[int, int] | None = None
+    marked: bool = True
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines with their intervals, as a picture for a paper shows them.
+
+    Attributes:
+        words: below the axis, where it is no axis of numbers.
+        banded: intervals are bands, else error bars.
+        stepped: a value holds around its place.
+        log_x, log_y: logarithmic axes.
+        at_values: ticks stand at the values that x has, where there is room for that.
+        bounds: what y cannot go beyond; null for no bound.
+    """
+
+    lines: tuple[Line, ...]
+    x_title: str
+    y_title: str
+    words: tuple[str, ...] = ()
+    banded: bool = False
+    stepped: bool = False
+    log_x: bool = False
+    log_y: bool = False
+    at_values: bool = False
+    bounds: tuple[float | None, float | None] = (None, None)
 
 
 def places(count: int, most: int) -> list[int]:
@@ -227,6 +276,11 @@ def places(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
+
+
+def marker_of(at: int) -> str:
+    """Series that share a colour have different markers."""
+    return MARKERS[(at + at // len(MARKERS)) % len(MARKERS)]
 
 
 def number(value: float) -> str:

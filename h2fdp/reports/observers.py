@@ -78,7 +78,7 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
         lead += f" {', '.join(leaking)} sent raw estimates (control.estimates: oracle), so no epsilon covers it."
     notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
     lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
-    tables = {"Epsilon of each observer at the end": without_claims(_HEADS, rows, 2)} if rows else None
+    tables = {"Epsilon of each observer at the end": without_claims(_HEADS, rows, 2)} if rows else {}
     return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
 
 

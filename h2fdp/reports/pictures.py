@@ -1,73 +1,51 @@
-"""Pictures for papers in one style, a column wide: every figure of a report, and who holds which labels."""
+"""Pictures for papers by matplotlib, a column wide: lines with intervals, matrices, every figure of a page."""
 
 from __future__ import annotations
 
+import math
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pgf import LatexError
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Picture
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from h2fdp.errors import UserError
-from h2fdp.reports.figures import AXES, DASHES, LIGHT, Curve, CurveChart, Explorer, Figure, Heatmap, Series
-from h2fdp.reports.page import marker_of
+from h2fdp.records.atomic import output_file
+from h2fdp.reports.figures import (
+    AXES,
+    DASHES,
+    LIGHT,
+    Curve,
+    CurveChart,
+    Explorer,
+    Figure,
+    Heatmap,
+    Line,
+    Plot,
+    Series,
+    marker_of,
+)
 
+PLOT_SUFFIXES = (".pdf", ".png", ".svg", ".pgf")
+SUFFIXES = (".png", ".pdf")  # of the figures of a page
+MOST_LEGEND_LINES = 12
+_TEX_SYSTEMS = ("pdflatex", "lualatex", "xelatex")
+_SIZE_IN = (3.5, 2.4)
+_TALLER_IN = 0.17  # for each line of the legend
+_NEAREST = 0.05  # between ticks, of the axis: labels need room
+_ASIDE = 0.018  # of the axis, that a line is moved so that its error bars do not hide those of the next one
 _MOST_NAMED = 30
 _DECADE = 20  # numbers that differ by more are drawn on a logarithmic scale
-
-
-def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -> Path:
-    """Draw numbers of records; white where a device holds none of a label.
-
-    Args:
-        counts: (devices, classes); names: of the devices.
-        path: a .png or .pdf file.
-
-    Raises:
-        UserError: another suffix, or a file that cannot be written.
-    """
-    if path.suffix not in (".png", ".pdf"):
-        raise UserError(f"expected a file that ends in .png or .pdf, found {path.name}", "--png")
-    devices, classes = counts.shape
-    with rc_context(STYLE):
-        picture = Picture(figsize=(3.5, min(6.0, max(2.2, 0.1 * devices + 0.8))), layout="constrained")
-        FigureCanvasAgg(picture)
-        axes = picture.add_subplot()
-        held = np.ma.masked_equal(counts, 0)
-        most, least = int(counts.max()), int(counts[counts > 0].min())
-        lowest = min(1, most - 1)  # what is white is on no scale
-        norm = Normalize(lowest, most) if most < _DECADE * least else LogNorm(1, most)
-        mesh = axes.pcolormesh(range(classes), range(devices), held, cmap="cividis_r", norm=norm, shading="nearest")
-        axes.grid(False)
-        axes.invert_yaxis()
-        step = -(-devices // _MOST_NAMED)
-        axes.set_yticks(range(0, devices, step), names[::step], fontsize=5 if devices > 15 else 7)
-        as_written(axes.get_yticklabels())
-        axes.set_xticks(range(0, classes, -(-classes // 20)))
-        axes.set_xlabel("label")
-        picture.colorbar(mesh, label="records (white: none)")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            picture.savefig(path)
-        except OSError as error:
-            raise UserError(f"cannot be written: {error.strerror or error}", str(path), "--png") from None
-    return path
-
-
-SUFFIXES = (".png", ".pdf")
-MOST_LEGEND_LINES = 12
-_SIZE_IN = (3.5, 2.5)
-_SHORT_LABEL = 27  # characters; two such labels stand side by side
-_TALLER_IN = 0.17  # for each line of the legend
 _EVERY_AXIS = ("accuracy", "loss")  # figures that are drawn over each axis
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -99,6 +77,119 @@ _LINES: dict[str, Any] = {
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "cross": "P"}
 
 
+def write_figure(plot: Plot, path: Path) -> Path:
+    """Write it as PDF, PNG, SVG, or as PGF for LaTeX, by the suffix.
+
+    Raises:
+        UserError: another suffix, no LaTeX for PGF, a label that is no formula, or a file that cannot be written.
+    """
+    system = next(filter(shutil.which, _TEX_SYSTEMS), None)
+    is_pgf = path.suffix == ".pgf"
+    if is_pgf and system is None:
+        raise UserError(f"a .pgf file needs LaTeX ({', '.join(_TEX_SYSTEMS)}), which measures its texts", "--out")
+    tex = {"pgf.texsystem": system, "pgf.rcfonts": False, "axes.unicode_minus": False} if is_pgf else {}
+    with output_file(path, "--out", PLOT_SUFFIXES), rc_context(STYLE | tex):
+        try:
+            drawn(plot).savefig(path)
+        except (ValueError, LatexError) as error:  # of mathtext or LaTeX
+            lines = str(error).strip().splitlines()
+            said = next((line for line in lines if line.startswith("!")), lines[-1])
+            raise UserError(f"invalid TeX in a label: {said}", "--label") from None
+    return path
+
+
+def drawn(plot: Plot, *, formulas: bool = True) -> Picture:
+    """The figure of matplotlib.
+
+    Args:
+        formulas: what is between dollars in labels is one; else they are texts from outside.
+    """
+    picture, axes = _new()
+    every = sorted({x for line in plot.lines for x in line.x})
+    if plot.log_x:
+        axes.set_xscale("log")
+    if plot.log_y:
+        axes.set_yscale("log")
+    span = math.log(every[-1] / every[0]) if plot.log_x else every[-1] - every[0]
+    for number, line in enumerate(plot.lines):
+        aside = 0.0 if plot.banded else (number - (len(plot.lines) - 1) / 2) * _ASIDE * span
+        _draw(axes, plot, line, number, [x * math.exp(aside) if plot.log_x else x + aside for x in line.x])
+    if plot.words:
+        axes.set_xticks(range(len(plot.words)), plot.words)
+        axes.margins(x=0.12)
+    elif plot.at_values and _have_room([math.log(x) for x in every] if plot.log_x else every):
+        axes.set_xticks(every, [f"{each:g}" for each in every])
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif not plot.log_x and _are_whole(every):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if not plot.log_y and _are_whole(mean for line in plot.lines for mean in line.mean):
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    low, high = plot.bounds  # intervals know no bounds
+    if low is not None and any(each < low for line in plot.lines for each in line.low):
+        axes.set_ylim(bottom=low)
+    if high is not None and any(each > high for line in plot.lines for each in line.high):
+        axes.set_ylim(top=high)
+    axes.set_xlabel(plot.x_title)
+    axes.set_ylabel(plot.y_title)
+    _legend(picture, axes, plot.lines, formulas)
+    return picture
+
+
+def _new() -> tuple[Picture, Axes]:
+    picture = Picture(figsize=_SIZE_IN, layout="constrained")
+    return picture, picture.add_subplot()
+
+
+def _draw(axes: Axes, plot: Plot, line: Line, number: int, x: Sequence[float]) -> None:
+    colour, dash = line.look or (number, number)
+    look: dict[str, Any] = {
+        "color": LIGHT.curves[colour % len(LIGHT.curves)],
+        "linestyle": _LINES[DASHES[dash % len(DASHES)]],
+        "marker": _MARKERS[marker_of(colour)] if line.marked else "",
+        "label": line.label,
+    }
+    if not plot.banded:
+        halves = [0.0 if math.isnan(high) else high - mean for mean, high in zip(line.mean, line.high, strict=True)]
+        axes.errorbar(x, line.mean, halves if any(halves) else None, capsize=2.5, elinewidth=1, **look)
+        return
+    step = max(1, len(x) // 8)
+    marked = (2 * number % step, step)  # markers of equal curves stand side by side
+    axes.plot(x, line.mean, markevery=marked, drawstyle="steps-mid" if plot.stepped else "default", **look)
+    shape: Any = "mid" if plot.stepped else None
+    axes.fill_between(x, line.low, line.high, color=look["color"], alpha=0.2, linewidth=0, step=shape)
+
+
+def _legend(picture: Picture, axes: Axes, lines: Sequence[Line], formulas: bool) -> None:
+    if not any(line.label for line in lines):
+        return
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > MOST_LEGEND_LINES:
+        labels = [*labels[:MOST_LEGEND_LINES], f"and {len(labels) - MOST_LEGEND_LINES} more"]
+        handles = [*handles[:MOST_LEGEND_LINES], Picture().add_subplot().plot([], [], " ")[0]]
+    longest = max(map(len, labels))
+    columns = min(len(labels), 1 if longest > 24 else 2 if longest > 14 else 3)
+    picture.set_figheight(_SIZE_IN[1] + _TALLER_IN * -(-len(labels) // columns))
+    legend = picture.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
+    if not formulas:
+        as_written(legend.get_texts())
+
+
+def _have_room(places: Sequence[float]) -> bool:
+    """Whether labels at these places of an axis can be told apart."""
+    return all(b - a >= _NEAREST * (places[-1] - places[0]) for a, b in pairwise(places))
+
+
+def _are_whole(numbers: Iterable[float]) -> bool:
+    """Whether ticks between whole numbers would mean nothing."""
+    return all(float(each).is_integer() for each in numbers)
+
+
+def as_written(texts: Iterable[Text]) -> None:
+    """Names from outside are no formulas, whatever dollars are in them."""
+    for text in texts:
+        text.set_parse_math(False)
+
+
 def write_pictures(figures: Sequence[Figure], every: Sequence[Series], folder: Path) -> list[Path]:
     """Write each figure that has axes as PNG and PDF; accuracy and loss over each of `AXES`.
 
@@ -109,151 +200,130 @@ def write_pictures(figures: Sequence[Figure], every: Sequence[Series], folder: P
         UserError: the folder cannot be written.
     """
     written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with rc_context(STYLE):
-            for name, picture in _pictures(figures, every):
-                for suffix in SUFFIXES:
-                    written.append(folder / f"{name}{suffix}")
-                    picture.savefig(written[-1])
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", str(folder), "--png") from None
+    with rc_context(STYLE):
+        for name, picture in _pictures(figures, every):
+            for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES):
+                with output_file(path, "--png"):
+                    picture.savefig(path)
+                written.append(path)
     return written
 
 
 def _pictures(figures: Sequence[Figure], every: Sequence[Series]) -> Iterator[tuple[str, Picture]]:
     for content in figures:
         if isinstance(content, CurveChart):
-            names = AXES if content.key in _EVERY_AXIS else ("interval",)
-            for x in (content.x,) if content.x else names:
-                if any(x in every[curve.series].columns for curve in content.curves):
-                    yield (
-                        content.key if len(names) == 1 or content.x else f"{content.key}-{x}",
-                        _curves(content, every, x),
-                    )
+            several = content.key in _EVERY_AXIS
+            for x in (content.x,) if content.x else AXES if several else ("interval",):
+                if lines := _lines(content, every, x):
+                    yield f"{content.key}-{x}" if several else content.key, _curves(content, lines, x)
         elif isinstance(content, Heatmap):
-            yield content.key, _heat(content)
+            titles = content.x_title, content.y_title, content.z_title
+            yield content.key, _matrix(content.values, titles, content.columns, content.rows)
         elif isinstance(content, Explorer) and len(content.keys) == 2:
             for metric in content.metrics:
                 yield f"grid-{metric}", _grid(content, metric)
 
 
-def as_written(texts: Iterable[Text]) -> None:
-    """Names from outside are no formulas, whatever dollars are in them."""
-    for text in texts:
-        text.set_parse_math(False)
-
-
-def _new() -> tuple[Picture, Axes]:
-    picture = Picture(figsize=_SIZE_IN, layout="constrained")
-    FigureCanvasAgg(picture)
-    return picture, picture.add_subplot()
-
-
-def _curves(content: CurveChart, every: Sequence[Series], x: str) -> Picture:
-    picture, axes = _new()
-    alone = len(every) == 1
+def _lines(content: CurveChart, every: Sequence[Series], x: str) -> list[Line]:
+    found = []
+    labels, alone = content.labels(), len(every) == 1
     for curve in content.curves:
-        _draw(axes, curve, every[curve.series], x, alone)
-    axes.set_xlabel(content.x_title or AXES[x])
-    axes.set_ylabel(content.y_title)
-    if content.scale == "log":
-        axes.set_yscale("log")
-    shown: list[Any] = [line.get_data() for line in axes.lines]
-    for axis, numbers in ((axes.xaxis, [x for x, _ in shown]), (axes.yaxis, [y for _, y in shown])):
-        if _are_whole(numbers) and not (axis is axes.yaxis and content.scale == "log"):
-            axis.set_major_locator(MaxNLocator(integer=True))
-    if content.scale != "log" and axes.get_ylim()[0] < 0 <= min((min(y) for _, y in shown), default=-1):
-        axes.set_ylim(bottom=0)  # only a band is below: of a few seeds, which know no bounds
-    handles = _handles(content, every, alone)
-    if handles:
-        short = max(len(str(handle.get_label())) for handle in handles) <= _SHORT_LABEL
-        columns = 2 if short and len(handles) > 3 else 1
-        picture.set_figheight(_SIZE_IN[1] + _TALLER_IN * -(-len(handles) // columns))
-        as_written(picture.legend(handles=handles, loc="outside lower left", ncols=columns).get_texts())
-    return picture
+        name = every[curve.series].name
+        label = f"{name}, {curve.label}" if len(labels) > 1 else name
+        if alone:
+            label = curve.label if len(labels) > 1 else ""
+        found += _line(curve, every[curve.series], x, label, alone)
+    return found
 
 
-def _are_whole(numbers: Sequence[Sequence[float]]) -> bool:
-    """Whether ticks between whole numbers would mean nothing."""
-    return bool(numbers) and all(float(each).is_integer() for line in numbers for each in line)
-
-
-def _draw(axes: Axes, curve: Curve, series: Series, x: str, alone: bool) -> None:
-    columns = series.columns
-    along, values = columns.get(x, []), columns[curve.column]
-    kept = [at for at, value in enumerate(values) if value is not None and at < len(along) and along[at] is not None]
-    if not kept:
-        return
-    place = [along[at] for at in kept]
-    look = _look(curve.style if alone else curve.series, curve.style)
-    mark = _MARKERS[marker_of(curve.series)] if not alone or len(kept) == 1 else ""
-    drawn = "steps-mid" if curve.stepped else "default"
-    step = max(1, len(kept) // 8)
-    marked = (2 * curve.series % step, step)  # markers of equal curves stand beside each other
-    axes.plot(place, [values[at] for at in kept], drawstyle=drawn, marker=mark, markevery=marked, **look)
-    if curve.band:
-        low, high = ([columns[end][at] for at in kept] for end in curve.band)
-        axes.fill_between(
-            place, low, high, color=look["color"], alpha=0.2, linewidth=0, step="mid" if curve.stepped else None
-        )
-
-
-def _look(number: int, style: int) -> dict[str, Any]:
-    return {"color": LIGHT.curves[number % len(LIGHT.curves)], "linestyle": _LINES[DASHES[style % len(DASHES)]]}
-
-
-def line_look(number: int) -> dict[str, Any]:
-    """Colour, dash and marker of a line by its number."""
-    return _look(number, number) | {"marker": _MARKERS[marker_of(number)]}
-
-
-def _handles(content: CurveChart, every: Sequence[Series], alone: bool) -> list[Line2D]:
-    """What colours and markers mean, then what dashes mean."""
-    labels = content.labels() if len(content.labels()) > 1 else {}
-    dashes = [
-        Line2D([], [], label=label, **(_look(style if alone else 0, style) | ({} if alone else {"color": LIGHT.ink})))
-        for style, label in labels.items()
+def _line(curve: Curve, series: Series, x: str, label: str, alone: bool) -> list[Line]:
+    """None where nothing is known over this axis."""
+    names = (curve.column, *(curve.band or (curve.column, curve.column)))
+    rows = [
+        row
+        for row in zip(series.columns.get(x, ()), *(series.columns[name] for name in names), strict=False)
+        if row[0] is not None and row[1] is not None
     ]
-    shown = [] if alone else sorted({curve.series for curve in content.curves})
-    runs = [
-        Line2D([], [], label=every[at].name, marker=_MARKERS[marker_of(at)], **_look(at, 0))
-        for at in shown[:MOST_LEGEND_LINES]
-    ]
-    if len(shown) > MOST_LEGEND_LINES:
-        runs.append(Line2D([], [], linestyle="", label=f"and {len(shown) - MOST_LEGEND_LINES} more"))
-    return [*runs, *dashes]
+    if not rows:
+        return []
+    along, mean, low, high = zip(*rows, strict=True)
+    look = (curve.style if alone else curve.series, curve.style)
+    return [Line(label, along, mean, low, high, look, marked=not alone or len(rows) == 1)]
 
 
-def _heat(content: Heatmap) -> Picture:
-    picture, axes = _new()
-    values = [[float("nan") if each is None else each for each in row] for row in content.values]
-    mesh = axes.pcolormesh(content.columns, range(len(content.rows)), values, cmap="cividis_r", shading="nearest")
-    step = max(1, len(content.rows) // 20)
-    axes.set_yticks(range(0, len(content.rows), step), content.rows[::step])
-    as_written(axes.get_yticklabels())
-    axes.invert_yaxis()
-    axes.grid(False)
-    axes.set_xlabel(content.x_title)
-    axes.set_ylabel(content.y_title)
-    picture.colorbar(mesh, label=content.z_title, ticks=MaxNLocator(nbins=6, integer=True))
-    return picture
+def _curves(content: CurveChart, lines: Sequence[Line], x: str) -> Picture:
+    plain = content.scale != "log" and min(min(line.mean) for line in lines) >= 0
+    plot = Plot(
+        tuple(lines),
+        content.x_title or AXES[x],
+        content.y_title,
+        banded=True,
+        stepped=any(curve.stepped for curve in content.curves),
+        log_y=content.scale == "log",
+        bounds=(0.0 if plain else None, None),  # a band of a few seeds can be below
+    )
+    return drawn(plot, formulas=False)
 
 
 def _grid(content: Explorer, metric: str) -> Picture:
-    picture, axes = _new()
     (x, across), (y, up) = content.keys.items()
     title, found = content.metrics[metric]
-    values = [[float("nan")] * len(across) for _ in up]
+    values: list[list[float | None]] = [[None] * len(across) for _ in up]
     for (column, row), cell in zip(content.points, found, strict=True):
-        if cell is not None:
-            values[row][column] = cell[0]
-    mesh = axes.pcolormesh(range(len(across)), range(len(up)), values, cmap="cividis", shading="nearest")
-    axes.set_xticks(range(len(across)), across)
-    axes.set_yticks(range(len(up)), up)
-    as_written([*axes.get_xticklabels(), *axes.get_yticklabels()])
-    axes.grid(False)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    picture.colorbar(mesh, label=title)
+        values[row][column] = cell and cell[0]
+    picture = _matrix(values, (x, y, title), range(len(across)), up, colours="cividis")
+    picture.axes[0].set_xticks(range(len(across)), across)
+    picture.axes[0].invert_yaxis()
+    as_written(picture.axes[0].get_xticklabels())
     return picture
+
+
+def _matrix(
+    values: Any,
+    titles: tuple[str, str, str],
+    columns: Sequence[float],
+    rows: Sequence[str],
+    colours: str = "cividis_r",
+    norm: Normalize | None = None,
+) -> Picture:
+    """A matrix in colours, its first row on top; white where nothing is known.
+
+    Args:
+        values: (rows, columns); titles: along x, along y, of the colours.
+    """
+    picture, axes = _new()
+    values = np.ma.masked_invalid(np.array(values, dtype=float))
+    mesh = axes.pcolormesh(columns, range(len(rows)), values, cmap=colours, norm=norm, shading="nearest")
+    step = -(-len(rows) // _MOST_NAMED)
+    axes.set_yticks(range(0, len(rows), step), rows[::step], fontsize=5 if len(rows) > 15 else 7)
+    as_written(axes.get_yticklabels())
+    axes.invert_yaxis()
+    axes.grid(False)
+    axes.set_xlabel(titles[0])
+    axes.set_ylabel(titles[1])
+    whole = not isinstance(norm, LogNorm) and _are_whole(values.compressed())
+    picture.colorbar(mesh, label=titles[2], ticks=MaxNLocator(nbins=6, integer=True) if whole else None)
+    return picture
+
+
+def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -> Path:
+    """Draw numbers of records; white where a device holds none of a label.
+
+    Args:
+        counts: (devices, classes); names: of the devices.
+        path: a .png or .pdf file.
+
+    Raises:
+        UserError: another suffix, or a file that cannot be written.
+    """
+    devices, classes = counts.shape
+    most, least = int(counts.max()), int(counts[counts > 0].min())
+    lowest = min(1, most - 1)  # what is white is on no scale
+    norm = Normalize(lowest, most) if most < _DECADE * least else LogNorm(1, most)
+    with rc_context(STYLE), output_file(path, "--png", SUFFIXES):
+        held = np.where(counts > 0, counts, np.nan)
+        picture = _matrix(held, ("label", "", "records (white: none)"), range(classes), names, norm=norm)
+        picture.set_figheight(min(6.0, max(2.2, 0.1 * devices + 0.8)))
+        picture.axes[0].set_xticks(range(0, classes, -(-classes // 20)))
+        picture.savefig(path)
+    return path

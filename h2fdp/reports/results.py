@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from h2fdp.records.summary import reached
@@ -98,7 +99,7 @@ def schedule(
     every: Sequence[Series],
     bands: str,
     heats: Sequence[Figure] = (),
-    folded: Mapping[str, Table | str] | None = None,
+    folded: Mapping[str, Table | str] = MappingProxyType({}),
 ) -> ReportSection:
     """Interval length, participation and step size as they were chosen; what never changes is said in a sentence."""
     why = " Point at a curve of a controlled run for the controller's reasons." if _reasoned(every) else ""

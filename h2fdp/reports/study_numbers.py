@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from h2fdp.errors import UserError
 from h2fdp.records import read_summary
 from h2fdp.reports.run_view import table_of
-from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, shown, word
+from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, word
 
 CONFIDENCE = 0.95
 
@@ -81,7 +81,6 @@ class Measure:
         of: a run's rows of the metrics, its summary and the target -> the number; NaN where there is none.
         largest: over seeds the largest matters, not the mean.
         to_target: it needs a target.
-        counts: it is a whole number of each run.
         bounds: what it cannot go beyond; null for no bound.
     """
 
@@ -89,7 +88,6 @@ class Measure:
     of: Callable[[Mapping[str, Sequence[Any]], Mapping[str, Any], float], float]
     largest: bool = False
     to_target: bool = False
-    counts: bool = False
     bounds: tuple[float | None, float | None] = (0.0, None)
 
 
@@ -127,11 +125,11 @@ MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("test accuracy, %", _last("accuracy", 100.0), bounds=(0.0, 100.0)),
     "loss": Measure("test loss", _last("loss"), bounds=(None, None)),
     "epsilon": Measure("epsilon (pld)", _epsilon, largest=True),
-    "intervals": Measure("intervals", _last("interval"), counts=True),
+    "intervals": Measure("intervals", _last("interval")),
     "energy_j": Measure("energy, J", _last("energy_j")),
     "delay_s": Measure("delay, s", _last("delay_s")),
     "clock_s": Measure("simulated time, s", _last("clock_s")),
-    "target_intervals": Measure("intervals to {target}", _until("interval"), to_target=True, counts=True),
+    "target_intervals": Measure("intervals to {target}", _until("interval"), to_target=True),
     "target_energy_j": Measure("J to {target}", _until("energy_j"), to_target=True),
     "target_clock_s": Measure("s to {target}", _until("clock_s"), to_target=True),
 }
@@ -217,7 +215,7 @@ class StudyNumbers:
             UserError: a label of something else.
         """
         values = {word(values[key]) for values, _ in self.points for key in self.keys}
-        known = [*self.heads.values(), *self.keys, *sorted(values), *map(shown, values), *MEASURES, *more]
+        known = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
         for name in labels:
             if name not in known:
                 text = f"expected a swept key, one of its values or a measure, found {name}{_nearest(name, known)}"

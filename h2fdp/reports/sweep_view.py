@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from h2fdp.errors import UserError
 from h2fdp.privacy.trust_model import UNTARGETED
 from h2fdp.records import read_summary
@@ -24,7 +22,6 @@ from h2fdp.reports.run_view import MOST_POINTS, WITHHELD, table_of
 STATE, TABLE, STUDY = "sweep.json", "summary.parquet", "study.yaml"
 SEED = "seed"
 _ENDS = ("low", "high")
-_NAMES = ("name", "extends")  # keys of a mapping whose values say what it is
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ def _points(
     for words, own in rows.items():
         values = {key: table[key][own[0]] for key in keys}
         count = max(table["n"][row] for row in own)
-        name = ", ".join(f"{key}={shown(each)}" for key, each in zip(short, words, strict=True)) or "mean over seeds"
+        name = ", ".join(f"{key}={each}" for key, each in zip(short, words, strict=True)) or "mean over seeds"
         kept = [own[place] for place in places(len(own), MOST_POINTS)]
         summaries = [summary for each, summary in runs if tuple(word(each[key]) for key in keys) == words]
         columns = _columns(table, kept)
@@ -152,34 +149,6 @@ def word(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def shown(value: Any) -> str:
-    """A swept value as tables and legends have it: a mapping, which a sweep's tables hold as YAML, without its braces.
-
-    >>> shown("{name: 'my_server:Lion', step: 0.01}"), shown("{extends: h2fdp, privacy: dp-sgd}"), shown(0.5)
-    ('my_server:Lion, step 0.01', 'h2fdp, privacy dp-sgd', '0.5')
-    """
-    text = word(value)
-    if not text.startswith("{"):
-        return text
-    try:
-        mapping = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
-    if not isinstance(mapping, dict):
-        return text
-    return ", ".join(_of_mapping(mapping))
-
-
-def _of_mapping(mapping: Mapping[str, Any], above: str = "") -> list[str]:
-    found: list[str] = []
-    for key, part in mapping.items():
-        if isinstance(part, dict) and part:
-            found += _of_mapping(part, f"{above}{key}.")
-        else:
-            found.append(word(part) if not found and key in _NAMES else f"{above}{key} {word(part)}")
-    return found
 
 
 _BANDS = " Means over seeds, with bands for their 95 % intervals (Student's t)."
@@ -291,9 +260,7 @@ def _in_order(values: Any) -> list[str]:
 def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
     rows = [row for point in sweep.points if (row := _verdict(point))]
     heads = ("point", "claimed", "largest accounted", "verdict")
-    tables = (
-        {"The verdict at each point, over all observers and seeds": without_claims(heads, rows, 1)} if rows else None
-    )
+    tables = {"The verdict at each point, over all observers and seeds": without_claims(heads, rows, 1)} if rows else {}
     lead = f"{lead_of(rows, 1)} The worst verdict over runs and observers is shown." if rows else ""
     return ReportSection("privacy", "Privacy", lead, epsilon_figures(every, _BANDS), tables)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import yaml
 from h2fdp.errors import Problem, UserError
 from h2fdp.privacy import noise_placement_of
 from h2fdp.records import versions
-from h2fdp.records.atomic import write_text
+from h2fdp.records.atomic import output_file, write_text
 from h2fdp.reports.decisions import decision_table, participation
 from h2fdp.reports.figures import Column, ReportSection, Series, Table
 from h2fdp.reports.network import MOST_DRAWN, network, networks_of
@@ -115,14 +115,6 @@ def _public(columns: Mapping[str, Column], private: tuple[str, ...]) -> dict[str
 REPORT = "report.html"
 
 
-@dataclass(frozen=True)
-class _Content:
-    title: str
-    sections: Sequence[ReportSection]
-    every: Sequence[Series]
-    networks: Sequence[Topology]
-
-
 def report(
     runs: Sequence[str | Path] | str | Path,
     out: str | Path | None = None,
@@ -153,34 +145,28 @@ def report(
     if out is None and len(paths) > 1:
         raise UserError("a report of several runs needs a file to be written to", "report", "--out")
     target = Path(out) if out is not None else paths[0] / REPORT
-    if target.is_dir():
-        raise UserError("expected a file for the report, found a directory", str(target), "--out")
+    networks: list[Topology] = []
     if any(map(is_sweep, paths)):
         sweep = _the_sweep(paths)
-        shown = sweep if with_private else published_sweep(sweep)
-        content = _Content(f"Sweep: {sweep.name}", *sweep_sections(shown, withheld=shown is not sweep), [])
+        public = sweep if with_private else published_sweep(sweep)
+        title = f"Sweep: {sweep.name}"
+        sections, every = sweep_sections(public, withheld=public is not sweep)
     else:
-        runs_read = read_runs(paths)
-        content = _of_runs(runs_read if with_private else [published(run) for run in runs_read])
-    text = page(content.title, content.sections, content.every, datetime.now(), versions()["h2fdp"])
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, text)
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", str(target), "--out") from None
+        views = [view if with_private else published(view) for view in read_runs(paths)]
+        title, every = _title(views), [series_of(view) for view in views]
+        sections = _sections(views, every)
+        networks = [topology for topology, _ in networks_of(views)]
+    with output_file(target, "--out"):
+        write_text(target, page(title, sections, every, datetime.now(), versions()["h2fdp"]))
     if png is not None:
-        _write_pictures(content, Path(png))
+        from h2fdp.reports.pictures import SUFFIXES, write_pictures  # matplotlib, for those who want pictures
+        from h2fdp.topology import draw
+
+        write_pictures([figure for part in sections for figure in part.figures], every, Path(png))
+        for number, topology in enumerate(networks[:MOST_DRAWN]):
+            for suffix in SUFFIXES:
+                draw(topology, Path(png) / f"network-{number}{suffix}")
     return target
-
-
-def _write_pictures(content: _Content, folder: Path) -> None:
-    from h2fdp.reports.pictures import SUFFIXES, write_pictures  # matplotlib, for those who want pictures
-    from h2fdp.topology import draw
-
-    write_pictures([figure for part in content.sections for figure in part.figures], content.every, folder)
-    for number, topology in enumerate(content.networks[:MOST_DRAWN]):
-        for suffix in SUFFIXES:
-            draw(topology, folder / f"network-{number}{suffix}")
 
 
 def _the_sweep(paths: Sequence[Path]) -> SweepView:
@@ -190,11 +176,13 @@ def _the_sweep(paths: Sequence[Path]) -> SweepView:
     return SweepView.read(paths[0])
 
 
-def _of_runs(runs: Sequence[RunView]) -> _Content:
-    every = [series_of(run) for run in runs]
+def _title(runs: Sequence[RunView]) -> str:
     names = dict.fromkeys((runs[0].summary.get("name", runs[0].name), runs[0].name))
-    title = ": ".join(names) if len(runs) == 1 else "Runs compared"
-    sections = [
+    return ": ".join(names) if len(runs) == 1 else "Runs compared"
+
+
+def _sections(runs: Sequence[RunView], every: Sequence[Series]) -> list[ReportSection]:
+    return [
         results(runs),
         training(every, ""),
         privacy(runs, every),
@@ -204,7 +192,6 @@ def _of_runs(runs: Sequence[RunView]) -> _Content:
         fairness(every),
         configuration(runs),
     ]
-    return _Content(title, sections, every, [topology for topology, _ in networks_of(runs)])
 
 
 def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:

@@ -41,7 +41,7 @@ from h2fdp.topology import Topology
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking", "tune")
 # What chooses configurations or shows results: no bit of a run is made by it.
-ABOVE_RUNS = ("audit", "cli", "integrity", "reports", "sweeps", "tuning", "__init__.py", "__main__.py")
+ABOVE_RUNS = ("audit", "cli", "integrity.py", "reports", "sweeps", "tuning", "__init__.py", "__main__.py")
 OWN_CODE = "own code"  # of parts that the run's files name
 
 

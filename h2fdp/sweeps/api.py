@@ -15,8 +15,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.records.atomic import replacing
 from h2fdp.records.tables import read_table
-from h2fdp.reports.paper_figure import over_key, write_figure
-from h2fdp.reports.paper_table import paper_table
+from h2fdp.reports.paper import over_key, paper_table
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.run.api import Experiment
 from h2fdp.run.result import Run
@@ -165,6 +164,8 @@ class Sweep:
             x: a swept key; null for the only one.
             line: a swept key with a line for each value.
         """
+        from h2fdp.reports.pictures import write_figure
+
         return write_figure(over_key(study_numbers(self.directory), x, line, y), Path(path))
 
     def report(

@@ -16,7 +16,6 @@ DOCS = Path(__file__).parents[2] / "docs"
     [
         (["run"], "run [OPTIONS] FILE"),
         (["runs"], "runs [OPTIONS] [DIR]"),
-        (["check"], "check [OPTIONS] RUN..."),
         (["privacy", "account"], "privacy account [OPTIONS] RUN..."),
         (["report"], "report [OPTIONS] RUN..."),
         (["schema"], "schema [OPTIONS] [experiment|topology]"),

@@ -6,7 +6,7 @@ import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import create, in_use, reopen
+from h2fdp.records.directory import create, reopen
 
 
 def a_run(path):
@@ -36,27 +36,6 @@ def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="found a file"), create(tmp_path / "file"):
         pass
-
-
-@pytest.mark.process
-def test_a_second_writer_is_refused(tmp_path):
-    a_run(tmp_path / "run")
-    with create(tmp_path / "run", overwrite=True) as directory:
-        directory.config.write_text("name: x")
-        directory.write_summary({})
-        with pytest.raises(UserError, match="another run is writing"), create(tmp_path / "run", overwrite=True):
-            pass
-        assert directory.config.exists()
-
-
-def test_a_run_is_in_use_until_its_process_is_gone(tmp_path):
-    a_run(tmp_path / "run")
-    (tmp_path / "run" / "topology.yaml").write_text("name: x")
-    assert not in_use(tmp_path / "run")
-    with reopen(tmp_path / "run"):
-        assert in_use(tmp_path / "run")
-    (tmp_path / "run" / ".lock").touch()  # left by a process that was killed: the system freed its lock
-    assert not in_use(tmp_path / "run")
 
 
 def test_what_a_run_wrote_in_part_goes_when_it_is_opened_again(tmp_path):

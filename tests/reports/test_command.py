@@ -14,8 +14,9 @@ def call(*arguments):
 def test_the_command_says_what_it_wrote(spoilt):
     run = spoilt("open")
     done = call(run)
-    assert done.exit_code == 0
-    assert done.output.strip() == str(run / "report.html")
+    assert (done.exit_code, done.output.strip()) == (0, str(run / "report.html"))
+    assert call(run, "--out", run / "a/b/c.html").exit_code == 0  # folders are made
+    assert (run / "a/b/c.html").is_file()
 
 
 def test_several_runs_need_a_file_to_be_written_to(runs):
@@ -30,8 +31,3 @@ def test_a_place_that_cannot_be_written_is_told(runs, tmp_path, out):
     done = call(runs["open"], "--out", tmp_path / out)
     assert isinstance(done.exception, UserError)
     assert "--out" in str(done.exception)
-
-
-def test_folders_of_the_page_are_made(runs, tmp_path):
-    assert call(runs["open"], "--out", tmp_path / "a/b/c.html").exit_code == 0
-    assert (tmp_path / "a/b/c.html").is_file()

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from h2fdp.reports.figures import DARK, DASHES, LIGHT, MARKERS
-from h2fdp.reports.page import marker_of
+from h2fdp.reports.figures import DARK, DASHES, LIGHT, MARKERS, marker_of
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 EYES = {

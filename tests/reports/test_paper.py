@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
-from h2fdp.reports.paper_figure import Line, PaperFigure, along_runs, drawn, label_of, over_key, write_figure
-from h2fdp.reports.paper_table import column_texts, paper_table, text_of
+from h2fdp.reports.figures import Line, Plot
+from h2fdp.reports.paper import along_runs, column_texts, over_key, paper_table
+from h2fdp.reports.pictures import drawn, write_figure
 from h2fdp.reports.study_numbers import Cell, study_numbers
 from h2fdp.reports.sweep_view import SweepView
 
@@ -156,24 +157,11 @@ def test_a_column_has_equal_decimals_unless_cells_differ_too_much():
     assert column_texts([cell(1234.5, 130), cell(0.0123, 0.0002)]) == ["1234 ± 130", "0.01230 ± 0.00020"]
 
 
-def test_a_mapping_is_shown_without_braces_and_has_one_label(tmp_path):
-    lion = "{name: 'my_server:Lion', step: 0.01}"
-    rows = [{"method.server": each, "seed": 1, "accuracy": 0.5} for each in ("average", lion)]
-    numbers = study_numbers(study_of(tmp_path / "s", rows))
-    assert paper_table(numbers).texts()[1]["server"] == "my_server:Lion, step 0.01" == text_of(lion)
-    named = paper_table(numbers, labels={"my_server:Lion, step 0.01": "Lion"})
-    assert named.rows[1][0] == "Lion"
-
-
 def test_two_lines_do_not_hide_each_others_error_bars_and_ticks_are_at_the_swept_values(sweep):
     (axes,) = drawn(over_key(study_numbers(sweep), "probability", "method")).axes
     assert axes.get_xticks().tolist() == [0.0, 0.5]
     bars = [container.lines[0].get_xdata()[0] for container in axes.containers]
     assert bars[0] < 0 < bars[1]
-
-
-def test_a_legend_has_a_letter_for_epsilon_that_latex_can_set():
-    assert label_of("epsilon", "0.5", {}) == r"$\varepsilon$ = 0.5"
 
 
 def test_json_has_numbers(sweep):
@@ -211,7 +199,7 @@ def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
 
 
 def test_curves_along_runs_have_bands(sweep):
-    figure = along_runs(SweepView.read(sweep), "energy_j", where={"method": "h2fdp"})
+    figure = along_runs(SweepView.read(sweep), study_numbers(sweep).where(["method=h2fdp"]), "energy_j")
     assert [line.label for line in figure.lines] == ["probability = 0", "probability = 0.5"]
     assert figure.lines[0].x == (10.0, 20.0, 30.0)
     assert figure.lines[0].low[2] == pytest.approx(65.0)
@@ -220,10 +208,10 @@ def test_curves_along_runs_have_bands(sweep):
 def test_ticks_of_what_is_counted_are_whole_and_no_axis_goes_beyond_what_can_be():
     """Four seeds of which one fails give a band from below 0 % to above 100 %."""
     band = Line("", (1.0, 2.0, 3.0), (50.0, 50.0, 40.0), (-10.0, 20.0, 30.0), (110.0, 80.0, 50.0))
-    (axes,) = drawn(PaperFigure((band,), "interval k", "%", banded=True, bounds=(0.0, 100.0))).axes
+    (axes,) = drawn(Plot((band,), "interval k", "%", banded=True, bounds=(0.0, 100.0))).axes
     assert axes.get_ylim() == (0, 100)
     assert [tick for tick in axes.get_xticks() if 1 <= tick <= 3] == [1, 2, 3]
-    counted = PaperFigure((Line("", (0.1, 0.2), (3.0, 4.5), (2.5, 4.0), (3.5, 5.0)),), "x", "intervals", y_counts=True)
+    counted = Plot((Line("", (0.1, 0.2), (3.0, 4.0), (2.5, 4.0), (3.5, 5.0)),), "x", "intervals")
     (axes,) = drawn(counted).axes
     assert all(float(tick).is_integer() for tick in axes.get_yticks())
     assert not all(float(tick).is_integer() for tick in axes.get_xticks())

@@ -46,13 +46,6 @@ def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
     assert rows["public"][3:6] == [None, None, "nothing released"]
 
 
-def test_a_run_records_its_own_verdict(runs):
-    worst = json.loads((runs["fixed"] / "summary.json").read_text())["privacy"]["worst"]
-    rows = {row[1]: row for row in verdict_rows(read_runs([runs["fixed"]])[0])}
-    for observer, numbers in worst.items():
-        assert rows[observer][5] == numbers["verdict"]
-
-
 def test_a_run_that_goes_on_tells_its_live_account(spoilt):
     run = spoilt("fixed")
     summary_of(run, state="running", privacy=None, accuracy=None)

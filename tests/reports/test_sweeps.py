@@ -1,14 +1,15 @@
 """The page about a sweep, from a directory as `h2fdp sweep` leaves it."""
 
 import json
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from h2fdp import UserError, report
-from h2fdp.reports.figures import Explorer, Table
-from h2fdp.reports.page import table
+from h2fdp.reports.figures import Explorer, ReportSection, Table
+from h2fdp.reports.page import page
 from h2fdp.reports.pictures import write_pictures
 from h2fdp.reports.sweep_view import SweepView, last_of, sweep_sections
 from tests.reports.pages import Page
@@ -91,8 +92,10 @@ def test_results_verdicts_and_failures_are_told(sweep):
 
 def test_a_table_is_whole_unless_it_has_very_many_rows():
     """Rows in a box that scrolls are missed, and not printed."""
-    boxes = [table("results", Table(("point", "runs"), [[f"p{row}", 1] for row in range(rows)])) for rows in (100, 101)]
-    assert [box.startswith('<div class="scrolled long"') for box in boxes] == [False, True]
+    tables = {"": Table(("point", "runs"), [["p", 1]] * 100), " long": Table(("point", "runs"), [["p", 1]] * 101)}
+    for box, content in tables.items():
+        html = page("", [ReportSection("a", "a", "", tables={"results": content})], [], datetime(2024, 1, 1), "0")
+        assert f'<div class="scrolled{box}" ' in html
 
 
 def test_the_last_interval_counts_in_which_a_number_is_known(sweep):
