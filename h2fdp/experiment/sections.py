@@ -61,6 +61,7 @@ _NAMES = {
     "model": "net architecture arch nn",
     "data": "dataset data_set datasets",
     "data.partition": "partitioner split distribution",
+    "data.validation": "validation",
     "data.partition.dirichlet": "dirichlet dirichlet_alpha alpha",
     "data.partition.labels_per_device": "labels_per_device labels_per_client classes_per_client shards_per_client",
     "topology": "network clients num_clients n_clients devices num_devices num_users n_parties edges num_edges "

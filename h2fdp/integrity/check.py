@@ -13,7 +13,7 @@ from h2fdp.records import in_use
 from h2fdp.records.tables import read_table
 from h2fdp.run.state import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries
-from h2fdp.tuning.directory import TuneDirectory, name_of, read_state
+from h2fdp.tuning.results import TuneDirectory, name_of, read_state
 
 
 def check(path: str | Path) -> Findings:
