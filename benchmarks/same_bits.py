@@ -233,7 +233,7 @@ def swept(folder: Path) -> dict[str, Any]:
     """A sweep over trust and seeds."""
     sweep = {"sweep": "{seed: [1, 2], topology.trust.probability: [0, 1]}"}
     target = folder / "swept"
-    code, text = command("sweep", str(experiment(folder, "swept", sweep)), *KEYED, "--out", str(target), "--inline")
+    code, text = command("sweep", str(experiment(folder, "swept", sweep)), *KEYED, "--out", str(target), "--jobs", "1")
     assert code == 0, text
     found = sorted(file.parent for file in target.rglob("model.pt"))
     return {str(run.relative_to(target)): digest(run) for run in found}

@@ -96,8 +96,8 @@ def sweep(folder: Path, full: bool) -> None:
         file = folder / f"sweep-{count}.yaml"
         file.write_text(SMALL + f"sweep: {{seed: {list(range(1, count + 1))}}}\n")
         out = folder / f"sweep-{count}"
-        measured(f"{count} runs: sweep", "sweep", file, "--out", out, "--inline", "--quiet")
-        measured(f"{count} runs: the same again", "sweep", file, "--out", out, "--inline", "--quiet")
+        measured(f"{count} runs: sweep", "sweep", file, "--out", out, "--jobs", "1", "--quiet")
+        measured(f"{count} runs: the same again", "sweep", file, "--out", out, "--jobs", "1", "--quiet")
         measured(f"{count} runs: check", "check", out)
         measured(f"{count} runs: report", "report", out)
         sizes(f"{count} runs: files", out, ("sweep", "summary", "report"))

@@ -221,7 +221,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--jobs", type=int, default=None)
-    parser.add_argument("--inline", action="store_true", help="one run after another, in this process")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--columns", nargs="+", default=list(COLUMNS), choices=list(COLUMNS))
     parser.add_argument("--out", type=Path, default=Path("sweeps/ali-first"))
@@ -236,7 +235,7 @@ def main() -> None:
     for name in asked.columns:
         done = h2fdp.sweep(
             FILE, settings_of(COLUMNS[name], asked.seeds), asked.out / name, data_root=asked.data_root,
-            jobs=asked.jobs, inline=asked.inline,
+            jobs=asked.jobs,
         )  # fmt: skip
         assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
         write(asked.out)

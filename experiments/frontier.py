@@ -228,7 +228,7 @@ def main() -> None:
     label = asked.data_set if asked.model == "softmax" else f"{asked.data_set}-{asked.model}"
     command = f"python -m experiments.frontier {without_places(sys.argv[1:])}"
     made_by = f"`{command}` at {commit_of(FILE.parent)}"
-    options = {"data_root": asked.data_root, "jobs": asked.jobs, "inline": asked.jobs == 1}
+    options = {"data_root": asked.data_root, "jobs": asked.jobs}
     for mechanism in MODELS[asked.model]:
         if asked.only is None or mechanism.name in asked.only:
             mechanism = part_of(mechanism, asked.epsilons, asked.networks)

@@ -26,8 +26,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--out", type=Path, default=Path("sweeps/open-cifar10"))
     asked = parser.parse_args()
-    file, inline = FOLDER / "open_cifar10.yaml", asked.jobs == 1
-    done = h2fdp.sweep(file, out=asked.out, data_root=asked.data_root, jobs=asked.jobs, inline=inline)
+    file = FOLDER / "open_cifar10.yaml"
+    done = h2fdp.sweep(file, out=asked.out, data_root=asked.data_root, jobs=asked.jobs)
     assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
     searched = Table(done.table, f"{len(done.runs)} of {len(done.names)}")
     found = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.main import Command, main
-from h2fdp.cli.session import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
+from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import AsJson, DataRoot, print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
@@ -54,7 +54,6 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("reproductions"),
     data_root: DataRoot = None,
     jobs: Jobs = None,
-    inline: Inline = False,
     overwrite: OverwriteRuns = False,
     experiments: Annotated[Path, typer.Option(help="Folder with figures.yaml and claims.yaml.")] = FOLDER,
     page: Annotated[
@@ -94,7 +93,7 @@ def reproduce(
     settings = None if quick else settings_of(session, stored=not (overwrite and name == SETTINGS))
 
     def watching(interrupt: Interrupt) -> AbstractContextManager[WorkOptions]:
-        return watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet)
+        return watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet)
 
     if name == SETTINGS:
         reproduce_settings(session, settings, watching, page if check else None, keeps=keeps, as_json=as_json)

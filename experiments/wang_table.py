@@ -108,9 +108,7 @@ def run_part(part: str, out: Path, seeds: list[int], root: Path | None, jobs: in
             first = (seed - 1) * DGD_RECORDS
             some = train.part(np.arange(first, first + DGD_RECORDS))
             archive(out / f"case-{case}-{seed}.npz", case, some, test)
-    done = h2fdp.sweep(
-        FOLDER / "wang.yaml", settings(part, out.absolute(), seeds), out / part, jobs=jobs, inline=jobs == 1
-    )
+    done = h2fdp.sweep(FOLDER / "wang.yaml", settings(part, out.absolute(), seeds), out / part, jobs=jobs)
     assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
     rows = []
     for run in done.runs.values():

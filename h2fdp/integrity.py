@@ -33,7 +33,7 @@ from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.state import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries
 from h2fdp.topology import read as read_topology
-from h2fdp.tuning.directory import TuneDirectory, name_of, read_state
+from h2fdp.tuning.results import TuneDirectory, name_of, read_state
 
 
 @dataclass

@@ -16,8 +16,8 @@ from h2fdp.records.tables import read_table, write_table
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.state import write_inputs
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates
-from h2fdp.tuning.directory import TuneDirectory, read_state, write_state
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, write_entries
+from h2fdp.tuning.results import TuneDirectory, read_state, write_state
 from tests.noise_keys import keys_are, known
 from tests.tuning.searches import search
 
@@ -164,7 +164,7 @@ def test_a_sweep_is_checked_with_its_runs_and_its_tables(tmp_path):
         "topology: {edges: [{name: a, trusted: true, devices: {count: 2}}]}\ndata: digits\nmethod: hfl\n"
         "training: {intervals: 1, local_steps: 1, batch_size: 2}\nsweep: {seed: [1, 2]}\n"
     )
-    h2fdp.sweep(file, out=tmp_path / "out", inline=True)
+    h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
     assert h2fdp.check(tmp_path / "out").whole
     table = tmp_path / "out" / "sweep.parquet"
     whole = table.read_bytes()
@@ -181,7 +181,7 @@ def test_a_sweep_is_checked_with_its_runs_and_its_tables(tmp_path):
 def test_a_sweep_that_has_runs_to_begin_is_not_called_whole_though_nothing_is_damaged(tmp_path):
     out = SweepDirectory(tmp_path)
     entries = {f"seed={seed}": SweepEntry({"seed": seed}, "of a file", "of code") for seed in (1, 2, 3)}
-    SweepStates(out, "study", ("seed",), entries).write()
+    write_entries(out, "study", ("seed",), entries)
     found = h2fdp.check(tmp_path)
     assert (found.whole, found.damaged, found.waiting) == (False, False, ["seed=1", "seed=2", "seed=3"])
     shown = CliRunner().invoke(app, ["runs", "--check", str(tmp_path)])
@@ -193,7 +193,7 @@ def test_a_sweep_that_has_runs_to_begin_is_not_called_whole_though_nothing_is_da
 def searched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     file = search(folder, options="trials: 2\n  privacy: ignore")
-    return h2fdp.tune(file, out=folder / "out", inline=True).directory
+    return h2fdp.tune(file, out=folder / "out", jobs=1).directory
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ class Question(ABC):
         Returns:
             the rows of all of them.
         """
-        done = h2fdp.sweep(self.file, settings, out / self.name, data_root=data_root, jobs=jobs, inline=jobs == 1)
+        done = h2fdp.sweep(self.file, settings, out / self.name, data_root=data_root, jobs=jobs)
         assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
         return self.gathered(done)
 

@@ -17,10 +17,9 @@ from h2fdp.records.directory import locked
 from h2fdp.run.identity import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
-from h2fdp.sweeps.directory import RUN, SweepDirectory, SweepEntry, SweepStates, read_entries
-from h2fdp.sweeps.pool import WorkOptions
+from h2fdp.sweeps.directory import RUN, SweepDirectory, SweepEntry, read_entries, write_entries
+from h2fdp.sweeps.pool import Outcome, WorkOptions
 from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
-from h2fdp.sweeps.task import Outcome
 
 DECIDED = "decided"
 
@@ -47,7 +46,7 @@ def decide(study: Study, path: Path, shared: SharedInputs, options: WorkOptions)
             if options.stop():
                 return {}
             tables.append(_decided(study, planned, shared, options))
-        SweepStates(directory, study.name, study.keys, wanted).write()
+        write_entries(directory, study.name, study.keys, wanted)
         with replacing(directory.table) as file:
             pd.concat(tables, ignore_index=True).to_parquet(file, index=False)
     return {name: Outcome(DECIDED) for name in wanted}

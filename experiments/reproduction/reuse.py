@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from h2fdp.run.identity import package_digest
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries
+from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries, write_entries
 from h2fdp.sweeps.study import Study
 
 
@@ -32,7 +32,7 @@ def borrow(study: Study, directory: SweepDirectory, others: Iterable[SweepDirect
         _link(path, directory.run(planned.point.name))
         entries[planned.point.name] = replace(entry, values=planned.point.values)
     if given:
-        SweepStates(directory, study.name, study.keys, entries).write()
+        write_entries(directory, study.name, study.keys, entries)
     return {planned.point.name: offered[planned.digest][0] for planned in given}
 
 

@@ -10,7 +10,6 @@ from h2fdp.cli.tables import (
     AsJson,
     DataRoot,
     ExperimentPath,
-    Seed,
     Settings,
     print_facts,
     print_json,
@@ -33,14 +32,13 @@ _MOST_EDGES_SHOWN = 30
 def plan_command(
     file: ExperimentPath,
     settings: Settings = None,
-    seed: Seed = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the controller's first decision and the reasons for it, without training."""
     from h2fdp.run.preview import plan
 
-    found = plan(file, [*(settings or []), *([] if seed is None else [f"seed={seed}"])], data_root)
+    found = plan(file, settings or [], data_root)
     if as_json:
         print_json(found.as_dict())
     else:

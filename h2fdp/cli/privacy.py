@@ -12,7 +12,6 @@ from h2fdp.cli.tables import (
     AsJson,
     DataRoot,
     ExperimentPath,
-    Seed,
     Settings,
     in_few_characters,
     print_facts,
@@ -30,7 +29,6 @@ _SHOWN = ("observer", "rdp", "pld", "coarse", "claimed", "verdict", "device")  #
 def calibrate_command(
     file: ExperimentPath,
     settings: Settings = None,
-    seed: Seed = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -38,7 +36,7 @@ def calibrate_command(
     from h2fdp.run import Experiment
     from h2fdp.run.privacy_report import privacy_report
 
-    run = Experiment.from_file(file, settings or [], seed).prepare(data_root)
+    run = Experiment.from_file(file, settings or []).prepare(data_root)
     report = privacy_report(run)
     if as_json:
         print_json(report)
@@ -98,7 +96,6 @@ def merged(noises: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def explain_command(
     file: ExperimentPath,
     settings: Settings = None,
-    seed: Seed = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -106,7 +103,7 @@ def explain_command(
     from h2fdp.run import Experiment
     from h2fdp.run.explain import explanation
 
-    found = explanation(Experiment.from_file(file, settings or [], seed).prepare(data_root))
+    found = explanation(Experiment.from_file(file, settings or []).prepare(data_root))
     if as_json:
         print_json(found)
     else:
@@ -120,7 +117,6 @@ def account_command(
     ],
     delta: Annotated[float | None, typer.Option(help="delta.", show_default="the run's")] = None,
     accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld, prv or classic-rdp; may be repeated.")] = None,
-    devices: Annotated[bool, typer.Option("--devices", help="Every device, not just the worst.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Recompute every observer's epsilon from the ledger of a run, or of several runs on the same records together."""
@@ -147,21 +143,6 @@ def account_command(
     print_table(rows, title=f"accounted epsilon at delta {found['delta']:g}, the worst device of each observer")
     for note in (*found["notes"], *(f"warning: {each}" for each in found.get("warnings", ()))):
         typer.echo(note)
-    if devices:
-        print_table(
-            [
-                {
-                    "device": device,
-                    **{
-                        f"{observer} {name}": epsilons.get(observer, {}).get(name)
-                        for observer in found["worst"]
-                        for name in wanted[:1]
-                    },
-                }
-                for device, epsilons in found["devices"].items()
-            ],
-            title=f"every device, by {wanted[0]}",
-        )
 
 
 @app.command("audit")
@@ -169,11 +150,7 @@ def audit_command(
     file: ExperimentPath,
     observer: Annotated[str, typer.Option(help="The observer: edge, peer, cloud or public.")],
     canaries: Annotated[int, typer.Option(help="Number of canaries; a fair coin includes each or not.")],
-    kind: Annotated[
-        str, typer.Option(help="dominating, turning (the data too), or dirac (a gradient of the clip norm).")
-    ] = "dominating",
     settings: Settings = None,
-    seed: Seed = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -181,10 +158,10 @@ def audit_command(
     from h2fdp.audit.run_audit import as_dict, audit
     from h2fdp.run import Experiment
 
-    run = Experiment.from_file(file, settings or [], seed).prepare(data_root)
+    run = Experiment.from_file(file, settings or []).prepare(data_root)
     with progress(run.config.training.intervals, quiet=as_json, verbose=False) as display:
-        # audit() checks both names and says which there are
-        found = as_dict(audit(run, observer, canaries, kind, on_interval=display.update))  # type: ignore[arg-type]
+        # audit() checks the name and says which there are
+        found = as_dict(audit(run, observer, canaries, on_interval=display.update))
     if as_json:
         print_json(found)
     else:

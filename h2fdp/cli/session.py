@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.progress import Target, progress
-from h2fdp.cli.sweep_progress import sweep_progress
+from h2fdp.cli.progress import Target, progress, sweep_progress
 from h2fdp.cli.tables import print_facts, print_json
 from h2fdp.wording import counted
 
@@ -27,8 +26,12 @@ if TYPE_CHECKING:
     from h2fdp.sweeps.pool import WorkOptions
 
 
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs in parallel.", show_default="one for each CPU")]
-Inline = Annotated[bool, typer.Option("--inline", help="Run one after another, in this process.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Runs in parallel; with 1, one after another in this process.", show_default="one for each CPU"
+    ),
+]
 OverwriteRuns = Annotated[bool, typer.Option("--overwrite", help="Repeat the runs that have changed.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 
@@ -46,15 +49,14 @@ def stopped_at_once() -> Iterator[Interrupt]:
 
 @contextmanager
 def watched(
-    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, inline: bool, overwrite: bool, quiet: bool
+    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, overwrite: bool, quiet: bool
 ) -> Iterator[WorkOptions]:
     """Options of work that shows its progress here and stops when the user asks."""
-    from h2fdp.sweeps.pool import WorkOptions, jobs_of
+    from h2fdp.sweeps.pool import WorkOptions
 
-    at_a_time = jobs_of(jobs, inline)
     with sweep_progress(quiet=quiet) as watcher:
         # `listen` again once Ray is up, which takes SIGTERM for itself
-        yield WorkOptions(data_root, at_a_time, overwrite, watcher, interrupt.listen, interrupt.asked)
+        yield WorkOptions(data_root, jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
 
 
 _OF_PROBABILITIES = ("cross-entropy", "label-smoothing")  # losses that are log(classes) where all are equally likely

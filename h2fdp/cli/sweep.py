@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Inline, Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
+from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Settings, print_facts, print_json, print_table
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
     from h2fdp.reports.study_numbers import StudyNumbers
     from h2fdp.sweeps import Sweep
-    from h2fdp.sweeps.task import Outcome
+    from h2fdp.sweeps.pool import Outcome
 
 _MOST_ROWS = 60
 _MEANS = {"loss": "loss", "epsilon": "epsilon", "energy J": "energy_j"}  # heading -> measure
@@ -29,22 +29,21 @@ def sweep_command(
     out: Annotated[Path | None, typer.Option(help="The sweep's directory.", show_default="sweeps/<name>")] = None,
     data_root: DataRoot = None,
     jobs: Jobs = None,
-    inline: Inline = False,
     overwrite: OverwriteRuns = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Run every combination of the values under `sweep:`; repeat the command to continue."""
     from h2fdp.sweeps.api import Sweep
-    from h2fdp.sweeps.conduct import conduct, default_directory
+    from h2fdp.sweeps.conduct import conduct
     from h2fdp.sweeps.study import SharedInputs, read_study
 
     shared = SharedInputs()
     study = read_study(file, settings or [], shared)
-    directory = out or default_directory(study)
+    directory = out or study.directory
     with (
         stopped_at_once() as interrupt,
-        watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet) as options,
+        watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
     ):
         outcomes = conduct(study, directory, shared, options)
     sweep = Sweep(directory, tuple(planned.point.name for planned in study.runs))

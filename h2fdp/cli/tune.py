@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Inline, Jobs, Quiet, stopped_at_once, watched
+from h2fdp.cli.session import Jobs, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import (
     AsJson,
     DataRoot,
@@ -33,7 +33,6 @@ def tune_command(
     out: Annotated[Path | None, typer.Option(help="The search's directory.", show_default="tunes/<name>")] = None,
     data_root: DataRoot = None,
     jobs: Jobs = None,
-    inline: Inline = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another search in --out.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -41,18 +40,17 @@ def tune_command(
     """Search the ranges under `tune:` for the best values; repeat the command to continue."""
     from h2fdp.sweeps.study import SharedInputs
     from h2fdp.tuning.api import Tuned
-    from h2fdp.tuning.conduct import conduct
-    from h2fdp.tuning.directory import default_directory
     from h2fdp.tuning.plan import read_plan
+    from h2fdp.tuning.search import conduct
 
     shared = SharedInputs()
     plan = read_plan(file, settings or [], shared)
-    directory = out or default_directory(plan)
+    directory = out or plan.directory
     for sentence in plan.price.beforehand():
         print_text(f"note: {sentence}", error=True)
     with (
         stopped_at_once() as interrupt,
-        watched(interrupt, data_root, jobs, inline=inline, overwrite=overwrite, quiet=quiet) as options,
+        watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
     ):
         searched = conduct(plan, directory, shared, options)
     tuned, finished = Tuned(directory), searched.finished

@@ -36,31 +36,50 @@ from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
 
 Cost = Annotated[Literal["joules", "seconds", "bytes"], Expect("one of joules, seconds, bytes")]
-Accuracy = Annotated[Literal["accuracy", "validation accuracy"], Expect("accuracy")]
+Measure = Annotated[
+    Literal["accuracy", "joules", "seconds", "bytes"], Expect("one of accuracy, joules, seconds, bytes")
+]
+Number = Annotated[int | float, Expect("a finite number")]
+Ends = Annotated[list[Number], Field(min_length=2, max_length=2), Expect("two numbers, as [2, 60]")]
 
 
 class Span(Section):
-    """Numbers from `low` to `high`, whole ones where both ends are.
+    """Numbers between two ends, whole ones where both ends are.
 
     Attributes:
-        low: the lowest number.
-        high: the highest number.
-        log: search on a logarithmic scale.
+        uniform: the ends.
+        log: the ends, searched on a logarithmic scale.
     """
 
-    low: Annotated[int | float, Expect("a finite number")]
-    high: Annotated[int | float, Expect("a finite number")]
-    log: Flag = False
+    uniform: Ends | None = None
+    log: Ends | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_older_words(cls, values: Any) -> Any:
+        if isinstance(values, dict) and not values.keys().isdisjoint({"low", "high"}):
+            raise ValueError("expected {uniform: [low, high]} or {log: [low, high]}, found low and high as keys")
+        return values
 
     @model_validator(mode="after")
     def _ascending(self) -> Span:
-        if self.low > self.high:
-            raise ValueError(f"expected low of at most high, found {self.low:g} and {self.high:g}")
-        if self.low == self.high:
-            raise ValueError(f"low and high are both {self.low:g}; state the value in its own section instead")
-        if self.log and self.low <= 0:
-            raise ValueError(f"expected low above 0 with log: true, found {self.low:g}")
+        if (self.uniform is None) == (self.log is None):
+            raise ValueError("expected one of {uniform: [low, high]}, {log: [low, high]}")
+        if self.low >= self.high:
+            raise ValueError(f"expected two ascending numbers, found {self.low:g} and {self.high:g}")
+        if self.log is not None and self.low <= 0:
+            raise ValueError(f"expected numbers above 0 on a logarithmic scale, found {self.low:g}")
         return self
+
+    @property
+    def low(self) -> int | float:
+        """The lowest number."""
+        return (self.uniform or self.log or [])[0]
+
+    @property
+    def high(self) -> int | float:
+        """The highest number."""
+        return (self.uniform or self.log or [])[1]
 
     @property
     def whole(self) -> bool:
@@ -71,49 +90,8 @@ class Span(Section):
 Range = Annotated[
     Annotated[Span, Tag("mapping")] | Annotated[list[Any], Field(min_length=1), Tag("list")],
     Discriminator(shape),
-    Expect("a range {low, high, log} or a list of choices"),
+    Expect("a range {uniform: [low, high]} or {log: [low, high]}, or a list of choices"),
 ]
-
-
-class Goals(Section):
-    """Several objectives: accuracy on validation records, and costs.
-
-    Attributes:
-        maximize: accuracy on the validation records.
-        minimize: one cost, or a list of costs.
-    """
-
-    maximize: Accuracy = "accuracy"
-    minimize: Annotated[
-        Annotated[Cost, Tag("scalar")] | Annotated[list[Cost], Field(min_length=1), Tag("list")],
-        Discriminator(shape),
-        Expect("one of joules, seconds, bytes, or a list of these"),
-    ]
-
-    @field_validator("minimize")
-    @classmethod
-    def _distinct(cls, value: str | list[str]) -> str | list[str]:
-        if isinstance(value, list) and len(set(value)) < len(value):
-            raise ValueError("a cost comes twice")
-        return value
-
-
-class Limits(Section):
-    """Costs that a setting must not exceed; one that does is stopped, and never best.
-
-    Attributes:
-        joules: energy of the whole run.
-        seconds: time of the whole run on the simulated clock.
-        bytes: that devices send in the whole run, as planned.
-    """
-
-    joules: Positive | None = None
-    seconds: Positive | None = None
-    bytes: Positive | None = None
-
-    def stated(self) -> dict[str, float]:
-        """Cost -> limit."""
-        return {name: limit for name in Limits.model_fields if (limit := getattr(self, name)) is not None}
 
 
 class TuneSection(Section):
@@ -122,35 +100,44 @@ class TuneSection(Section):
     Attributes:
         ranges: dotted key -> what may become of it; keys separated by commas have lists of values that go together.
         trials: how many; the mean of a random number under `privacy: account`.
-        limits: on costs, of a whole run.
-        validation: the share of each device's training records that trials are judged on.
-        privacy: who pays for the search: `account` counts it in epsilon, with `public` trials use stand-in data alone,
-            with `ignore` nobody does.
-        stand_in: a `data:` section for trials under `public`.
-        objective: `accuracy` on the validation records, or it and costs: `{maximize: accuracy, minimize: joules}`.
+        objective: `accuracy` on the validation records, and costs: `[accuracy, joules]`.
+        limits: cost of a whole run -> the most of it; a trial that exceeds it is stopped, and never best. `bytes` are
+            those that devices send, as planned.
+        privacy: who pays for the search: `account` counts it in epsilon, with `ignore` nobody does.
+        stand_in: a `data:` section that trials use instead, so that the search reveals nothing.
     """
 
     ranges: Annotated[
-        dict[Text, Range], Field(min_length=1), Expect("dotted keys with ranges, as `training.step_size: {low, high}`")
+        dict[Text, Range],
+        Field(min_length=1),
+        Expect("dotted keys with ranges, as `training.step_size: {log: [0.1, 10]}`"),
     ]
     trials: Annotated[int, Field(ge=2, le=100_000), Expect("a whole number from 2 to 100000")] = 30
-    objective: Annotated[
-        Annotated[Accuracy, Tag("scalar")] | Annotated[Goals, Tag("mapping")],
-        Discriminator(shape),
-        Expect("accuracy or {maximize: accuracy, minimize: joules}"),
-    ] = "accuracy"
-    limits: Limits = Limits()
-    validation: Annotated[float, Field(gt=0, lt=1), Expect("a number above 0 and below 1")] = 0.1
-    privacy: Annotated[Literal["account", "public", "ignore"], Expect("one of account, public, ignore")] = "account"
+    objective: Annotated[list[Measure], Expect("a list of measures, as [accuracy, joules]")] = Field(
+        default=["accuracy"]
+    )
+    limits: Annotated[dict[Cost, Positive], Expect("costs with limits, as {joules: 3}")] = Field(default_factory=dict)
+    privacy: Annotated[Literal["account", "ignore"], Expect("account or ignore")] = "account"
     stand_in: DataSection | None = None
+
+    @field_validator("objective", mode="after")
+    @classmethod
+    def _accuracy_and_costs(cls, value: list[str]) -> list[str]:
+        if "accuracy" not in value or len(set(value)) < len(value):
+            raise ValueError(f"expected accuracy and costs, each once, found [{', '.join(value)}]")
+        return value
+
+    @field_validator("privacy", mode="before")
+    @classmethod
+    def _no_public(cls, value: Any) -> Any:
+        if value == "public":
+            raise ValueError("expected account or ignore, or stand_in alone, which is what `public` meant")
+        return value
 
     @property
     def costs(self) -> tuple[str, ...]:
         """The costs that are objectives."""
-        if not isinstance(self.objective, Goals):
-            return ()
-        least = self.objective.minimize
-        return (least,) if isinstance(least, str) else tuple(least)
+        return tuple(each for each in self.objective if each != "accuracy")
 
 
 _NAMES = {
@@ -182,6 +169,7 @@ _NAMES = {
     "data.partition": "partitioner split distribution iid",
     "data.test": "device_test_share test_share",
     "data.records": "smallest_size log_size_mean log_size_deviation",
+    "data.validation": "validation",
     "data.partition.dirichlet": "dirichlet dirichlet_alpha alpha",
     "data.partition.labels_per_device": "labels_per_device labels_per_client classes_per_client shards_per_client",
     "topology": "network clients num_clients n_clients devices num_devices num_users n_parties edges num_edges "

@@ -20,12 +20,11 @@ from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.run.api import Experiment
 from h2fdp.run.result import Run
 from h2fdp.run.tracking import PythonProgress
-from h2fdp.sweeps.conduct import conduct, default_directory
+from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import SWEEP
-from h2fdp.sweeps.pool import SilentWatcher, WorkOptions, jobs_of
+from h2fdp.sweeps.pool import Outcome, SilentWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, Study, study_of
-from h2fdp.sweeps.task import Outcome
 from h2fdp.wording import table_html
 
 if TYPE_CHECKING:
@@ -234,7 +233,6 @@ def sweep(
     grid: Mapping[str, Sequence[Any]] | None = None,
     data_root: str | Path | None = None,
     jobs: int | None = None,
-    inline: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Sweep:
@@ -246,8 +244,7 @@ def sweep(
         progress: show how many runs are done; null: in notebooks and on terminals.
         settings: as `--set` takes them; `sweep.seed=[1, 2]` changes the grid.
         out: the sweep's directory, by default `sweeps/<name>`.
-        jobs: runs at a time, by default one for each CPU.
-        inline: one after another, in this process.
+        jobs: runs at a time, by default one for each CPU; with 1, one after another in this process.
         overwrite: replace runs whose configuration or code has changed.
 
     Returns:
@@ -263,11 +260,11 @@ def sweep(
     else:
         changes = [parse_setting(each) for each in settings] + ([] if grid is None else [grid_setting(grid)])
         study = study_of(named_document(Path(file)), changes, shared)
-    directory = default_directory(study) if out is None else Path(out)
+    directory = study.directory if out is None else Path(out)
     root = None if data_root is None else Path(data_root)
     watcher = PythonWatcher(progress)
     try:
-        conduct(study, directory, shared, WorkOptions(root, jobs_of(jobs, inline), overwrite, watcher))
+        conduct(study, directory, shared, WorkOptions(root, jobs, overwrite, watcher))
     finally:
         watcher.close()
     return Sweep(directory, tuple(planned.point.name for planned in study.runs))

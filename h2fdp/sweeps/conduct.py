@@ -2,128 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from h2fdp.config.check import quote
 from h2fdp.errors import Problem, UserError
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
-from h2fdp.run.identity import counted, own_parts_of, package_digest
+from h2fdp.run.identity import package_digest
 from h2fdp.runtime.section import usable_cpus
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, SweepStates, read_entries, remove_run, write_tables
-from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
-from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study, configuration_of
-from h2fdp.sweeps.task import Outcome, Task
-from h2fdp.topology.yaml_text import yaml_text
+from h2fdp.sweeps.directory import (
+    SweepDirectory,
+    SweepEntry,
+    read_entries,
+    remove_run,
+    write_entries,
+    write_tables,
+)
+from h2fdp.sweeps.grid import SWEEP
+from h2fdp.sweeps.pool import Outcome, Pool, SilentWatcher, SweepWatcher, Task, WorkOptions
+from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
 
-_ABSENT = object()
-_MOST_KEYS = 5
 _MOST_PROBLEMS = 20
-
-
-def changed_runs(
-    study: Study, directory: SweepDirectory, entries: Mapping[str, SweepEntry], code: str, shared: SharedInputs
-) -> dict[str, list[Problem]]:
-    """The points whose run is there and would be another one now -> what changed."""
-    found: dict[str, list[Problem]] = {}
-    for planned in study.runs:
-        name = planned.point.name
-        entry = entries.get(name)
-        if not directory.is_begun(name) or (entry and (entry.digest, entry.code) == (planned.digest, code)):
-            continue
-        same = entry is not None and entry.digest == planned.digest
-        problems = [] if same else _differences(study, planned, directory, shared)
-        parts = own_parts_of(*shared.experiment(study.document, planned.settings))
-        if entry and not same and not problems and parts:
-            text = "the run was made by other code of your own than is there now"
-            problems.append(Problem(text, str(directory.run(name)), "code"))
-        if entry is None or entry.code != code:
-            text = "the code of h2fdp has changed since the run was made"
-            problems.append(Problem(text, str(directory.run(name)), "code"))
-        if problems:
-            found[name] = problems
-    return found
-
-
-def refuse(changed: Mapping[str, Sequence[Problem]]) -> None:
-    """Raise for runs that changed: which keys, what they were and what they are.
-
-    Raises:
-        UserError: one line for each key, with the first run that has it.
-    """
-    by_text: dict[tuple[str, str], list[Problem]] = {}
-    for problems in changed.values():
-        for problem in problems:
-            by_text.setdefault((problem.key, problem.text), []).append(problem)
-    lines = []
-    for alike in list(by_text.values())[:_MOST_PROBLEMS]:
-        first, more = alike[0], len(alike) - 1
-        others = f", and of {more} more runs" if more > 1 else ", and of one more run" if more else ""
-        lines.append(replace(first, text=first.text + others))
-    runs = "1 run is" if len(changed) == 1 else f"{len(changed)} runs are"
-    repeat = "add --overwrite (overwrite=True) to repeat these runs"
-    hint = f"{runs} changed since it was made; {repeat}, or choose another --out"
-    raise UserError([*lines, Problem(hint)])
-
-
-def _differences(study: Study, planned: PlannedRun, directory: SweepDirectory, shared: SharedInputs) -> list[Problem]:
-    """Keys that differ between a run's own files and what it would run now."""
-    config, topology = shared.experiment(study.document, planned.settings)
-    run = directory.run(planned.point.name)
-    before = yaml.safe_load((run / "config.yaml").read_text())
-    then, now = _flat(counted(before)), _flat(configuration_of(config))
-    then.pop("topology", None)
-    opened = [f"training.{key}" for key in config.training.left_open]  # chosen by the run itself, as a model is
-    if config.model.name == "auto":
-        opened.append("model")
-    then, now = (
-        {key: each for key, each in values.items() if not any(f"{key}.".startswith(f"{part}.") for part in opened)}
-        for values in (then, now)
-    )
-    now.pop("training.extends", None)
-    then["runtime.engine"], now["runtime.engine"] = before["runtime"]["engine"], config.runtime.engine
-    if config.runtime.engine in ("auto", "fastest"):  # stands for one that the run chose by itself
-        now["runtime.engine"] = then["runtime.engine"]
-    found = _told(then, now, str(run))
-    text = (run / "topology.yaml").read_text()
-    if text != yaml_text(topology):
-        before, after = (_flat({"topology": yaml.safe_load(each)}) for each in (text, yaml_text(topology)))
-        found += _told(before, after, str(run))
-    return found
-
-
-def _told(then: Mapping[str, Any], now: Mapping[str, Any], where: str) -> list[Problem]:
-    keys = [key for key in {**then, **now} if then.get(key, _ABSENT) != now.get(key, _ABSENT)]
-    problems = [
-        Problem(f"was {_word(then.get(key, _ABSENT))}, is {_word(now.get(key, _ABSENT))} now", where, key)
-        for key in keys[:_MOST_KEYS]
-    ]
-    if len(keys) > _MOST_KEYS:
-        problems.append(Problem(f"{len(keys) - _MOST_KEYS} more values differ", where, keys[0].partition(".")[0]))
-    return problems
-
-
-def _word(value: Any) -> str:
-    return "not there" if value is _ABSENT else quote(value)
-
-
-def _flat(values: Any, key: str = "") -> dict[str, Any]:
-    """Dotted key -> value, down to what is neither a mapping nor a list."""
-    if isinstance(values, Mapping) and values:
-        return {k: v for name, part in values.items() for k, v in _flat(part, f"{key}.{name}" if key else name).items()}
-    if isinstance(values, list) and values:
-        return {k: v for number, part in enumerate(values) for k, v in _flat(part, f"{key}[{number}]").items()}
-    return {key: values}
-
-
-def default_directory(study: Study) -> Path:
-    """The default directory of a sweep."""
-    return Path("sweeps") / study.name
 
 
 def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions) -> dict[str, Outcome]:
@@ -142,31 +45,63 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions
     directory = SweepDirectory(path.absolute())
     read_entries(directory)  # raises before anything is written
     with locked(directory.path, str(path), "sweep"):
-        return _conducted(study, directory, shared, options)
+        before = read_entries(directory)
+        changed = _changed_runs(study, directory, before)
+        if changed and not options.overwrite:
+            raise UserError(_told(changed))
+        names = [planned.point.name for planned in study.runs]
+        stand = set(directory.finished(names)) - changed.keys()
+        _check_data((each for each in study.runs if each.point.name not in stand), study, shared, options.data_root)
+        for name in changed:
+            remove_run(directory.run(name))
+        (directory.path / "runs").mkdir(exist_ok=True)
+        write_text(directory.study, study.text())
+        _write_states(study, directory, before, {})
+        tasks = _tasks(study, directory, stand)
+        options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
+        notes = _Failures(directory, options.watcher)
+        try:
+            return _carried_out(tasks, study, notes, shared, options)
+        finally:
+            values = {planned.point.name: planned.point.values for planned in study.runs}
+            write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
+            _write_states(study, directory, before, notes.reasons)
 
 
-def _conducted(
-    study: Study, directory: SweepDirectory, shared: SharedInputs, options: WorkOptions
-) -> dict[str, Outcome]:
-    """`conduct` in a directory that nobody else writes to."""
-    before = read_entries(directory)
-    changed = changed_runs(study, directory, before, package_digest(), shared)
-    if changed and not options.overwrite:
-        refuse(changed)
-    names = [planned.point.name for planned in study.runs]
-    stand = set(directory.finished(names)) - set(changed)
-    _check_data(
-        (planned for planned in study.runs if planned.point.name not in stand), study, shared, options.data_root
-    )
-    states = _begun(study, directory, before, changed)
-    tasks = _tasks(study, directory, set(directory.finished(names)))
-    options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
-    try:
-        return _carried_out(tasks, study, states, shared, options)
-    finally:
-        values = {planned.point.name: planned.point.values for planned in study.runs}
-        write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
-        states.write()
+def _changed_runs(study: Study, directory: SweepDirectory, entries: Mapping[str, SweepEntry]) -> dict[str, Problem]:
+    """The points whose run is there and would be another one now -> what changed."""
+    code, found, sections = package_digest(), dict[str, Problem](), _changed_sections(study, directory)
+    for planned in study.runs:
+        name = planned.point.name
+        entry = entries.get(name)
+        if not directory.is_begun(name) or (entry and (entry.digest, entry.code) == (planned.digest, code)):
+            continue
+        if entry is None or entry.digest == planned.digest:
+            text, key = "the code of h2fdp has changed since the run was made", "code"
+        else:
+            text, key = "its configuration, its topology or its own code has changed since the run was made", sections
+        found[name] = Problem(text, str(directory.run(name)), key)
+    return found
+
+
+def _changed_sections(study: Study, directory: SweepDirectory) -> str:
+    """The sections of the study's file that differ from those of its last start, as far as the file says."""
+    if not directory.study.is_file():
+        return ""
+    before, now = yaml.safe_load(directory.study.read_text()), yaml.safe_load(study.text())
+    return ", ".join(key for key in {**before, **now} if key != SWEEP and before.get(key) != now.get(key))
+
+
+def _told(changed: Mapping[str, Problem]) -> list[Problem]:
+    """A line for each kind of change, with the first run that has it."""
+    alike: dict[tuple[str, str], list[Problem]] = {}
+    for problem in changed.values():
+        alike.setdefault((problem.key, problem.text), []).append(problem)
+    lines = [
+        replace(first, text=first.text + (f" (and {len(more)} more)" if more else ""))
+        for first, *more in list(alike.values())[:_MOST_PROBLEMS]
+    ]
+    return [*lines, Problem("add --overwrite (overwrite=True) to repeat these runs, or choose another --out")]
 
 
 def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs, root: Path | None) -> None:
@@ -189,62 +124,51 @@ def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs, 
         raise UserError(problems)
 
 
-def _begun(
-    study: Study, directory: SweepDirectory, before: dict[str, SweepEntry], changed: Iterable[str]
-) -> SweepStates:
-    """The states of all runs that are there or to come; `sweep.json` says what each is made of before it is made.
-
-    Args:
-        changed: existing runs that are to be replaced.
-    """
-    code = package_digest()
-    for name in changed:
-        remove_run(directory.run(name))
-    current = {
-        planned.point.name: SweepEntry(
-            planned.point.values, planned.digest, code, directory.state_of(planned.point.name)
-        )
-        for planned in study.runs
-    }
-    aside = {name: entry for name, entry in before.items() if directory.run(name).is_dir()}
-    states = SweepStates(directory, study.name, study.keys, aside | current)
-    (directory.path / "runs").mkdir(exist_ok=True)
-    write_text(directory.study, study.text())
-    states.write()
-    return states
+def _write_states(
+    study: Study, directory: SweepDirectory, before: Mapping[str, SweepEntry], reasons: Mapping[str, str]
+) -> None:
+    """Write what all runs that are there or to come are made of, those of earlier grids as long as they have a run."""
+    code, entries = package_digest(), {name: each for name, each in before.items() if directory.run(name).is_dir()}
+    for planned in study.runs:
+        name, point = planned.point.name, planned.point
+        state = "failed" if name in reasons else directory.state_of(name)
+        entries[name] = SweepEntry(point.values, planned.digest, code, state, reasons.get(name, ""))
+    write_entries(directory, study.name, study.keys, entries)
 
 
-def _tasks(study: Study, directory: SweepDirectory, finished: set[str]) -> list[Task]:
+def _tasks(study: Study, directory: SweepDirectory, finished: Collection[str]) -> list[Task]:
     """What is left to do; runs that share their data come one after the other."""
     firsts: dict[str, int] = {}
     for number, planned in enumerate(study.runs):
         firsts.setdefault(planned.alike, number)
     left = [planned for planned in study.runs if planned.point.name not in finished]
-    return [_task(planned, directory) for planned in sorted(left, key=lambda planned: firsts[planned.alike])]
+    return [
+        Task(
+            planned.point.name,
+            planned.settings,
+            planned.digest,
+            directory.run(planned.point.name),
+            planned.intervals,
+            directory.intervals_of(planned.point.name),
+            planned.on_ray,
+        )
+        for planned in sorted(left, key=lambda planned: firsts[planned.alike])
+    ]
 
 
-def _task(planned: PlannedRun, directory: SweepDirectory) -> Task:
-    name = planned.point.name
-    return Task(
-        name,
-        planned.settings,
-        planned.digest,
-        directory.run(name),
-        planned.intervals,
-        directory.intervals_of(name),
-        planned.on_ray,
-    )
+class _Failures(SilentWatcher):
+    """Writes down what runs failed with, and passes all events on.
 
+    Attributes:
+        reasons: of runs that failed for good, in a line.
+    """
 
-class _Notes(SilentWatcher):
-    """Writes down how runs stand, and passes it on."""
-
-    def __init__(self, states: SweepStates, watcher: SweepWatcher) -> None:
-        self._states, self._watcher = states, watcher
+    def __init__(self, directory: SweepDirectory, watcher: SweepWatcher) -> None:
+        self._directory, self._watcher = directory, watcher
         self._errors: dict[str, list[str]] = {}
+        self.reasons: dict[str, str] = {}
 
     def started(self, name: str, done: int, intervals: int) -> None:
-        self._states.note(name, "running")
         self._watcher.started(name, done, intervals)
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
@@ -252,26 +176,26 @@ class _Notes(SilentWatcher):
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
         self._errors.setdefault(name, []).append(outcome.error)
-        failure = self._states.directory.failure(name)
+        failure = self._directory.failure(name)
         if not outcome.error:
             failure.unlink(missing_ok=True)
         elif not again:
             failure.parent.mkdir(exist_ok=True)
             write_text(failure, "\n".join(self._errors[name]).rstrip() + "\n")
-        self._states.note(name, outcome.state, outcome.reason)
+            self.reasons[name] = outcome.reason
         self._watcher.ended(name, outcome, again)
 
 
 def _carried_out(
-    tasks: list[Task], study: Study, states: SweepStates, shared: SharedInputs, options: WorkOptions
+    tasks: list[Task], study: Study, watcher: SweepWatcher, shared: SharedInputs, options: WorkOptions
 ) -> dict[str, Outcome]:
     """Runs without Ray of their own side by side; then the others, which have the machine for themselves."""
-    notes, outcomes = _Notes(states, options.watcher), dict[str, Outcome]()
+    outcomes: dict[str, Outcome] = {}
     own_ray = all(each.address is None for each in study.runs)
     for on_ray in (False, True):
         these = [task for task in tasks if task.on_ray is on_ray]
         if these:
             jobs = 1 if on_ray else min(options.jobs or usable_cpus(), len(these))
             with Pool(study.document, shared, options, jobs, own_ray=on_ray and own_ray) as pool:
-                outcomes |= pool.carry_out(these, notes)
+                outcomes |= pool.carry_out(these, watcher)
     return outcomes

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from h2fdp.sweeps.grid import word
 SCHEMA_VERSION = 2  # 1 had no checksum
 WAITING = "waiting"
 DAMAGED = "damaged"
-_SECONDS_BETWEEN_WRITES = 1.0
 
 
 @dataclass(frozen=True)
@@ -115,37 +113,17 @@ class SweepEntry:
     error: str = ""
 
 
-@dataclass
-class SweepStates:
-    """`sweep.json` during a sweep: written at most once a second, and at the end.
+def write_entries(directory: SweepDirectory, name: str, keys: Sequence[str], entries: Mapping[str, SweepEntry]) -> None:
+    """Replace `sweep.json`: at the start of a sweep, and at its end.
 
-    Attributes:
+    Args:
+        name: of the study.
+        keys: that are swept.
         entries: point -> what is known, those of earlier grids too as long as they have a run.
     """
-
-    directory: SweepDirectory
-    name: str
-    keys: tuple[str, ...]
-    entries: dict[str, SweepEntry]
-    _written: float = field(default=0.0, init=False)
-
-    def note(self, name: str, state: str, error: str = "") -> None:
-        """A run has another state."""
-        before = self.entries[name]
-        self.entries[name] = SweepEntry(before.values, before.digest, before.code, state, error)
-        if time.monotonic() - self._written >= _SECONDS_BETWEEN_WRITES:
-            self.write()
-
-    def write(self) -> None:
-        """Write it now."""
-        values = {
-            "schema_version": SCHEMA_VERSION,
-            "name": self.name,
-            "keys": list(self.keys),
-            "points": {name: vars(entry) for name, entry in self.entries.items()},
-        }
-        write_checked_json(self.directory.state, values, indent=1)
-        self._written = time.monotonic()
+    points = {point: vars(entry) for point, entry in entries.items()}
+    values = {"schema_version": SCHEMA_VERSION, "name": name, "keys": list(keys), "points": points}
+    write_checked_json(directory.state, values, indent=1)
 
 
 def read_entries(directory: SweepDirectory) -> dict[str, SweepEntry]:
@@ -163,14 +141,10 @@ def read_entries(directory: SweepDirectory) -> dict[str, SweepEntry]:
         return {}
     try:
         values = read_checked_json(directory.state) or {}
-        return {name: _entry(entry) for name, entry in values["points"].items()}
+        return {name: SweepEntry(**entry) for name, entry in values["points"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         text = f"damaged ({error!r}); expected the file that a sweep wrote, or another --out"
         raise UserError(text, str(directory.state)) from None
-
-
-def _entry(values: Mapping[str, Any]) -> SweepEntry:
-    return SweepEntry(dict(values["values"]), str(values["digest"]), str(values["code"]), str(values["state"]))
 
 
 RUN, SEED, INTERVAL, COUNT = "run", "seed", "interval", "n"
@@ -190,28 +164,20 @@ def write_tables(directory: SweepDirectory, keys: Sequence[str], values: Mapping
 
 
 def _table(directory: SweepDirectory, keys: Sequence[str], values: Mapping[str, Mapping[str, Any]]) -> pa.Table:
-    parts = [_metrics_of(directory.run(name)) for name in values]
+    parts = []
+    for name in values:
+        path = RunDirectory(directory.run(name)).metrics
+        try:
+            parts.append(read_table(path))
+        except UserError as error:
+            text = f"{error.problems[0].text}, although its run is done; delete the run's folder and repeat the command"
+            raise UserError(text, str(path)) from None
     metrics = pa.concat_tables(parts or [METRICS_SCHEMA.empty_table()], promote_options="default")
-    rows = [part.num_rows for part in parts]
-    columns = {RUN: _repeated(pa.array(list(values), pa.string()), rows)}
-    for key in keys:
-        columns[key] = _repeated(column_of([point[key] for point in values.values()]), rows)
-    names = [*columns, *metrics.column_names]
-    return pa.table([*columns.values(), *metrics.columns], names=names)
-
-
-def _metrics_of(run: Path) -> pa.Table:
-    """The metrics of a finished run."""
-    path = RunDirectory(run).metrics
-    try:
-        return read_table(path)
-    except UserError as error:
-        text = f"{error.problems[0].text}, although its run is done; delete the run's folder and repeat the command"
-        raise UserError(text, str(path)) from None
-
-
-def _repeated(column: pa.Array, rows: Sequence[int]) -> pa.Array:
-    return column.take(pa.array(np.repeat(np.arange(len(rows)), rows)))
+    run_of_row = pa.array(np.repeat(np.arange(len(parts)), [part.num_rows for part in parts]))
+    columns = {RUN: pa.array(list(values), pa.string())}
+    columns |= {key: column_of([point[key] for point in values.values()]) for key in keys}
+    repeated = [column.take(run_of_row) for column in columns.values()]
+    return pa.table([*repeated, *metrics.columns], names=[*columns, *metrics.column_names])
 
 
 def column_of(values: Sequence[Any]) -> pa.Array:
@@ -236,18 +202,12 @@ def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """
     others = [key for key in keys if key != SEED]
     metrics = [name for name in table.columns if name not in (RUN, INTERVAL, *keys)]
-    parts = [_summary_of_group(group, others, metrics) for group in _groups(table, others)]
-    if not parts:
-        names = [*others, INTERVAL, COUNT, *(f"{name}_{what}" for name in metrics for what in ("mean", "low", "high"))]
-        return pd.DataFrame({name: pd.Series(dtype="float64") for name in names})
-    return pd.concat(parts, ignore_index=True)
-
-
-def _groups(table: pd.DataFrame, others: Sequence[str]) -> list[pd.DataFrame]:
-    """The rows of each combination, in the order of the table."""
-    if not others or table.empty:
-        return [] if table.empty else [table]
-    return [group for _, group in table.groupby(list(others), sort=False, dropna=False)]
+    columns = [*others, INTERVAL, COUNT, *(f"{name}_{what}" for name in metrics for what in ("mean", "low", "high"))]
+    if table.empty:
+        return pd.DataFrame({name: pd.Series(dtype="float64") for name in columns})
+    groups = [group for _, group in table.groupby(others, sort=False, dropna=False)] if others else [table]
+    parts = [_summary_of_group(group, others, metrics) for group in groups]
+    return pd.concat(parts, ignore_index=True)[columns]
 
 
 def _summary_of_group(group: pd.DataFrame, others: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
@@ -261,8 +221,7 @@ def _summary_of_group(group: pd.DataFrame, others: Sequence[str], metrics: Seque
     for what in ("mean", "low", "high"):
         columns = getattr(means, what).reshape(len(intervals), len(metrics))
         found |= {f"{name}_{what}": columns[:, place] for place, name in enumerate(metrics)}
-    ordered = [*others, INTERVAL, COUNT, *(f"{name}_{what}" for name in metrics for what in ("mean", "low", "high"))]
-    return pd.DataFrame(found)[ordered]
+    return pd.DataFrame(found)
 
 
 def last_intervals(summary: pd.DataFrame) -> pd.DataFrame:

@@ -6,11 +6,11 @@ What the runs of one process have in common is made once: drawn topologies, the 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -45,26 +45,18 @@ Value = TypeVar("Value")
 MOST_TOPOLOGIES, MOST_POOLS = 8, 2  # a pool may take 200 MB
 
 
-class LeastRecentlyUsed(Generic[Value]):
-    """The values that were asked for last, each made once as long as it is kept.
+def kept(values: dict[Hashable, Value], key: Hashable, make: Callable[[], Value], most: int) -> Value:
+    """The value of a key, which determines it; the oldest values make room for new ones.
 
-    >>> kept = LeastRecentlyUsed[str](most=1)
-    >>> [kept.get(key, lambda: made) for key, made in (("a", "first"), ("a", "second"), ("b", "third"))]
+    >>> values = {}
+    >>> [kept(values, key, lambda: made, most=1) for key, made in (("a", "first"), ("a", "second"), ("b", "third"))]
     ['first', 'first', 'third']
     """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[Hashable, Value] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key, which determines it."""
-        if key not in self._values:
-            self._values[key] = make()
-        self._values.move_to_end(key)
-        while len(self._values) > self._most:
-            self._values.popitem(last=False)
-        return self._values[key]
+    if key not in values:
+        values[key] = make()
+    while len(values) > most:
+        del values[next(iter(values))]
+    return values[key]
 
 
 def _digest_of(topology: Topology) -> str:
@@ -76,9 +68,9 @@ class SharedInputs:
     """Experiments that share what equal parts of their configurations determine. Files are taken not to change."""
 
     def __init__(self) -> None:
-        self._topologies = LeastRecentlyUsed[Topology](MOST_TOPOLOGIES)
-        self._networks = LeastRecentlyUsed[tuple[Topology, str]](MOST_TOPOLOGIES)
-        self._pools = LeastRecentlyUsed[Pool](MOST_POOLS)
+        self._topologies: dict[Hashable, Topology] = {}
+        self._networks: dict[Hashable, tuple[Topology, str]] = {}
+        self._pools: dict[Hashable, Pool] = {}
 
     def experiment(self, document: Document, settings: Settings) -> tuple[ExperimentFile, Topology]:
         """See `experiment_from`; the document stays as it is."""
@@ -87,7 +79,7 @@ class SharedInputs:
     def network(self, topology: Topology) -> str:
         """A digest of a topology as it is written, and of the code of its own parts."""
         # What is kept has the topology itself, so that no other one can have its number.
-        return self._networks.get(id(topology), lambda: (topology, _digest_of(topology)))[1]
+        return kept(self._networks, id(topology), lambda: (topology, _digest_of(topology)), MOST_TOPOLOGIES)[1]
 
     def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> RunSetup:
         return prepare(config, topology, data_root=root, data_source=configured_data(config, self._pool))
@@ -111,10 +103,11 @@ class SharedInputs:
     def _topology(self, document: Document, wanted: str | dict[str, Any], seed: int, settings: Settings) -> Topology:
         values = [(key, value) for key, value, _ in settings]
         key = json.dumps([str(document.folder), wanted, values, seed])
-        return self._topologies.get(key, lambda: draw_topology(document, wanted, seed, settings))
+        make = partial(draw_topology, document, wanted, seed, settings)
+        return kept(self._topologies, key, make, MOST_TOPOLOGIES)
 
     def _pool(self, request: DataRequest) -> Pool:
-        return self._pools.get(request.origin, request.read)
+        return kept(self._pools, request.origin, request.read, MOST_POOLS)
 
 
 _MOST_PROBLEMS = 50
@@ -159,6 +152,11 @@ class Study:
     settings: tuple[Setting, ...]
     keys: tuple[str, ...]
     runs: tuple[PlannedRun, ...]
+
+    @property
+    def directory(self) -> Path:
+        """Where its sweep goes by default."""
+        return Path("sweeps") / self.name
 
     def text(self) -> str:
         """The study as a self-contained file: settings written in, paths absolute."""

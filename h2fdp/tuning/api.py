@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from h2fdp.records.tables import read_table
-from h2fdp.sweeps.pool import WorkOptions, jobs_of
+from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs
-from h2fdp.tuning.conduct import conduct
-from h2fdp.tuning.directory import TuneDirectory, default_directory, read_state
 from h2fdp.tuning.plan import read_plan
+from h2fdp.tuning.results import TuneDirectory, read_state
+from h2fdp.tuning.search import conduct
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,6 @@ def tune(
     *,
     data_root: str | Path | None = None,
     jobs: int | None = None,
-    inline: bool = False,
     overwrite: bool = False,
 ) -> Tuned:
     """Search the ranges of a file's `tune:` section, or go on with that.
@@ -74,8 +73,7 @@ def tune(
     Args:
         settings: as `--set` takes them; `tune.trials=50` changes the search.
         out: its directory, by default `tunes/<name>`.
-        jobs: trials at a time, by default one for each CPU.
-        inline: one after another, in this process.
+        jobs: trials at a time, by default one for each CPU; with 1, one after another in this process.
         overwrite: begin again where the directory has another search.
 
     Raises:
@@ -84,7 +82,7 @@ def tune(
     """
     shared = SharedInputs()
     plan = read_plan(Path(file), settings, shared)
-    directory = default_directory(plan) if out is None else Path(out)
+    directory = plan.directory if out is None else Path(out)
     root = None if data_root is None else Path(data_root)
-    conduct(plan, directory, shared, WorkOptions(root, jobs_of(jobs, inline), overwrite))
+    conduct(plan, directory, shared, WorkOptions(root, jobs, overwrite))
     return Tuned(directory)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -25,7 +24,8 @@ from h2fdp.tuning.space import RANGES, TUNE, Drawn, Space, space_of
 CHECKS = 4  # times that a trial is judged: at each quarter of its intervals
 _REDRAWN = 5
 _SEEDS = 2**31 - 1
-EXPECTED = "expected ranges, as `ranges: {training.step_size: {low: 0.1, high: 10, log: true}}`"
+_VALIDATION = 0.1  # the share of training records that judge trials, where the file holds none out
+EXPECTED = "expected ranges, as `ranges: {training.step_size: {log: [0.1, 10]}}`"
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class TunePlan:
     price: Price
     config: ExperimentFile
     final_seeds: frozenset[int]
+
+    @property
+    def directory(self) -> Path:
+        """Where it goes by default."""
+        return Path("tunes") / self.name
 
     @property
     def seed(self) -> int:
@@ -70,7 +75,9 @@ class TunePlan:
             attempt += 1
         return seed
 
-    def trial_settings(self, drawn: dict[str, Drawn], number: int, intervals: int | None = None) -> tuple[Setting, ...]:
+    def trial_settings(
+        self, drawn: Mapping[str, Drawn], number: int, intervals: int | None = None
+    ) -> tuple[Setting, ...]:
         """Everything that a trial changes in the document.
 
         Args:
@@ -78,21 +85,20 @@ class TunePlan:
         """
         own: list[Setting] = []
         where = self.document.where((TUNE,))
+        data = self.section.stand_in or self.config.data
         if self.section.stand_in is not None:
-            data = self.document.values()[TUNE]["stand_in"]
-            own.append(Setting("data", {"name": data} if isinstance(data, str) else data, where))
-        own += [
-            Setting("data.validation", self.section.validation, self.document.where((TUNE, "validation"))),
-            Setting("seed", self.trial_seed(number), where),
-            Setting("tracking.tensorboard", False, where),
-        ]
+            stated = self.document.values()[TUNE]["stand_in"]
+            own.append(Setting("data", {"name": stated} if isinstance(stated, str) else stated, where))
+        if not getattr(data, "validation", 0):
+            own.append(Setting("data.validation", _VALIDATION, where))
+        own += [Setting("seed", self.trial_seed(number), where), Setting("tracking.tensorboard", False, where)]
         if self.config.training.until is not None:  # test records judge no trial
             own.append(Setting("training.until", None, where))
         if intervals is not None:
             own.append(Setting("training.evaluate_every", -(-intervals // CHECKS), where))
-        return (*self.settings, *self.space.settings(drawn), *own)
+        return (*self.final_settings(drawn), *own)
 
-    def final_settings(self, drawn: dict[str, Drawn]) -> tuple[Setting, ...]:
+    def final_settings(self, drawn: Mapping[str, Drawn]) -> tuple[Setting, ...]:
         """What the values of a trial change in the document, for a final run."""
         return (*self.settings, *self.space.settings(drawn))
 
@@ -131,35 +137,24 @@ def read_plan(path: Path, settings: Sequence[str], shared: SharedInputs) -> Tune
         raise UserError(f"the section is missing; {EXPECTED}", document.name, TUNE)
     if not content[TUNE].content:
         raise UserError(f"the section is empty; {EXPECTED}", document.where((TUNE,)), TUNE)
-    return _checked(document, tuple(base), shared)
-
-
-def _checked(document: Document, base: tuple[Setting, ...], shared: SharedInputs) -> TunePlan:
     config, _ = shared.experiment(document, base)
     section = config.tune
     assert section is not None, "the document has one"
     swept = [key.strip() for keys in config.sweep for key in keys.split(",")]
     space = space_of(document, section, swept)
-    _check_not_set(base, space)
+    if problems := [
+        Problem(f"is searched; expected --set {TUNE}.{RANGES}.{setting.key}=...", setting.where, setting.key)
+        for setting in base
+        if setting.key in space.keys
+    ]:
+        raise UserError(problems)
     if section.stand_in is not None and (own := [key for key in space.keys if key.partition(".")[0] == "data"]):
         text = "is searched, and trials have the data of tune.stand_in instead"
         raise UserError(text, document.where((TUNE, RANGES)), f"{TUNE}.{RANGES}.{own[0]}")
     finals = frozenset([config.seed, *_swept_seeds(config)])
-    plan = TunePlan(
-        config.name, document, base, section, space, Price("ignore", section.trials), config, finals
-    )  # prices follow from configurations, and these from the space
-    corners = _checked_corners(plan, shared)
-    return replace(plan, price=price_of(section, corners, document))
-
-
-def _check_not_set(base: Sequence[Setting], space: Space) -> None:
-    problems = [
-        Problem(f"is searched; expected --set {TUNE}.{RANGES}.{setting.key}=...", setting.where, setting.key)
-        for setting in base
-        if setting.key in space.keys
-    ]
-    if problems:
-        raise UserError(problems)
+    free = Price("ignore", section.trials)  # prices follow from configurations, and these from the space
+    plan = TunePlan(config.name, document, tuple(base), section, space, free, config, finals)
+    return replace(plan, price=price_of(section, _checked_corners(plan, shared), document))
 
 
 def _swept_seeds(config: ExperimentFile) -> list[int]:
@@ -178,15 +173,15 @@ def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFil
     """
     found: list[ExperimentFile] = []
     problems: dict[tuple[str, str, str], Problem] = {}
+    others = [plan.space.draw(seed) for seed in range(_REDRAWN)]
     for axis, point in plan.space.checked_points():
         config, wrong = _tried(plan, point, shared)
         if config is not None:
             found.append(config)
             continue
-        persistent = wrong
-        for redraw in range(_REDRAWN):
-            others = plan.space.draw(Streams(plan.seed).open("", "check of a range", redraw))
-            persistent &= _tried(plan, others | {axis.name: point[axis.name]}, shared)[1]
+        persistent = wrong.intersection(
+            *(_tried(plan, other | {axis.name: point[axis.name]}, shared)[1] for other in others)
+        )
         problems |= {(each.where, each.key, each.text): each for each in wrong & persistent}
     if problems:
         raise UserError(problems.values())
@@ -196,13 +191,10 @@ def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFil
     return found
 
 
-def _tried(plan: TunePlan, point: dict[str, Drawn], shared: SharedInputs) -> tuple[ExperimentFile | None, set[Problem]]:
+def _tried(
+    plan: TunePlan, point: Mapping[str, Drawn], shared: SharedInputs
+) -> tuple[ExperimentFile | None, set[Problem]]:
     try:
         return shared.experiment(plan.document, plan.trial_settings(point, 0))[0], set()
     except UserError as error:
         return None, set(error.problems)
-
-
-def values_of(plan: TunePlan, drawn: dict[str, Drawn]) -> dict[str, Any]:
-    """Searched key -> value."""
-    return {setting.key: setting.value for setting in plan.space.settings(drawn)}

@@ -1,20 +1,31 @@
-"""What a search reveals, and who pays for it."""
+"""What a search reveals, who pays for it, and the noise of trials that follows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, TuneSection
 from h2fdp.privacy import noise_placement_of
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, total_rdp
 from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_best
+from h2fdp.privacy.calibration import Composition, scaled, smallest_factor
+from h2fdp.records.atomic import write_text
+from h2fdp.run.forecast import planned_accounts, planned_work
+from h2fdp.run.prepare import with_settings
+from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
 from h2fdp.tuning.space import TUNE
 
 PRIVATE = "publish only best.yaml; everything else here can leak"
+_INSTEAD = "tune.privacy: ignore, or stand_in data"
+_CAUTION, _ROUNDS = 0.998, 20
 
 
 @dataclass(frozen=True)
@@ -23,29 +34,35 @@ class Price:
 
     Attributes:
         kind: `account`, `public` or `ignore`; `none` where the method promises nothing.
+        trials: fixed number, or mean.
+        stand_in: the data of the trials under `public`.
         epsilon, delta: of all that is covered under `account`.
         observers: whom it is promised about.
         law: of the number of trials under `account`; else None.
         budget: what a trial may reveal under `account`.
-        trials: fixed number, or mean.
-        stand_in: the data of the trials under `public`.
         each: about the epsilon of a trial, and of the final run, under `account`.
     """
 
     kind: str
     trials: int
+    stand_in: str = ""
     epsilon: float = 0.0
     delta: float = 0.0
     observers: tuple[str, ...] = ()
     law: TrialNumbers | None = None
     budget: SearchBudget | None = None
-    stand_in: str = ""
     each: float = 0.0
 
     @property
     def covered(self) -> bool:
         """Whether the search is part of an account."""
         return self.kind == "account"
+
+    @property
+    def drawn_number(self) -> str:
+        """In words how a number of trials comes about that is not stated."""
+        why = "drawn at random so that the search can be counted in epsilon"
+        return f"{why}; {self.trials} is its mean; see tune.privacy"
 
     def beforehand(self) -> list[str]:
         """What the user must know before the search."""
@@ -57,29 +74,25 @@ class Price:
             f"the number of trials is {self.drawn_number}",
         ]
 
-    @property
-    def drawn_number(self) -> str:
-        """In words how a number of trials comes about that is not stated."""
-        why = "drawn at random so that the search can be counted in epsilon"
-        return f"{why}; {self.trials} is its mean; see tune.privacy"
-
     def sentences(self) -> list[str]:
-        """What the user must know."""
-        if self.kind == "none":
-            return ["the method promises no privacy, and the search none"]
-        if self.kind == "public":
-            return [f"trials used stand-in data ({self.stand_in}) alone, so that the search reveals nothing"]
-        if self.kind == "ignore":
-            text = "the search is in nobody's epsilon: trials were trained and judged on private records"
-            return [f"{text}, and the account of a run of best.yaml counts that run alone"]
-        assert self.budget is not None, "it is counted"
+        """What the user must know of the search that was made."""
+        if self.budget is None:
+            return [
+                {
+                    "none": "the method promises no privacy, and the search none",
+                    "public": f"trials used stand-in data ({self.stand_in}) alone, so that the search reveals nothing",
+                    "ignore": "the search is not covered by any reported epsilon: trials were trained and judged on "
+                    "private records, and the account of a run of best.yaml counts that run alone",
+                }[self.kind]
+            ]
         orders = " and ".join(f"{most:.4g} at order {order}" for order, most in self.budget.bounds.items())
-        text = f"epsilon {self.epsilon:g} at delta {self.delta:g}, for each of {', '.join(self.observers)}, covers the"
-        each = f"each trial has a Renyi divergence of at most {orders}, its score noise of standard deviation "
-        each += f"{self.budget.score_deviation:.3g} on the number of right records"
-        drawn = f"the number of trials was drawn at random (geometric, mean {self.trials})"
-        text += f" search and one run of best.yaml: {drawn}, and only the best is published"
-        return [f"{text}; {each}", PRIVATE]
+        return [
+            f"epsilon {self.epsilon:g} at delta {self.delta:g}, for each of {', '.join(self.observers)}, covers the "
+            f"search and one run of best.yaml: the number of trials was drawn at random (geometric, mean "
+            f"{self.trials}), and only the best is published; each trial has a Renyi divergence of at most {orders}, "
+            f"its score noise of standard deviation {self.budget.score_deviation:.3g} on the number of right records",
+            PRIVATE,
+        ]
 
 
 def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: Document) -> Price:
@@ -91,52 +104,36 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
     Raises:
         UserError: a search that is not covered by what it asks for; keys that mean nothing with what is stated.
     """
-    problems = _contradictions(section, document)
+    if section.stand_in is not None:
+        if "privacy" in section.model_fields_set:
+            problem = "means nothing with stand_in, as trials read no private records then"
+            raise UserError([_problem(document, "privacy", problem)])
+        return Price("public", section.trials, str(getattr(section.stand_in, "name", "your own")))
     private = [noise_placement_of(config.method.privacy).private for config in corners]
-    if not problems and section.privacy == "account" and any(private):
-        problems = unaccounted(corners, document)
-        if section.costs:
-            text = "one trial is released, and several objectives have several best ones; expected accuracy with "
-            problems.append(_problem(document, "objective", f"{text}tune.limits, or privacy: public or ignore"))
+    if section.privacy == "ignore" or not any(private):
+        return Price("ignore" if any(private) else "none", section.trials)
+    problems = unaccounted(corners, document)
+    if section.costs:
+        text = "one trial is released, and several objectives have several best ones; expected accuracy with "
+        problems.append(_problem(document, "objective", f"{text}tune.limits, or {_INSTEAD}"))
     if problems:
         raise UserError(problems)
-    if section.privacy == "public":
-        assert section.stand_in is not None, "there is one"
-        name = getattr(section.stand_in, "name", "your own")
-        return Price("public", section.trials, stand_in=str(name))
-    if not any(private):
-        return Price("none", section.trials)
-    if section.privacy == "ignore":
-        return Price("ignore", section.trials)
-    return _accounted(section, corners[0], document)
-
-
-def _accounted(section: TuneSection, config: ExperimentFile, document: Document) -> Price:
+    config = corners[0]
     epsilon, delta = config.privacy.epsilon, config.privacy.delta
     law = TrialNumbers.of_mean(section.trials)
     budget = budget_of_best(law, epsilon, delta)
     if budget is None:
         text = f"{section.trials} trials cost more than epsilon {epsilon:g}, however noisy they are; expected fewer"
-        raise UserError(f"{text}, or privacy: public or ignore", document.where((TUNE, "trials")), f"{TUNE}.trials")
+        raise UserError(f"{text}, or {_INSTEAD}", document.where((TUNE, "trials")), f"{TUNE}.trials")
     observers = tuple(config.privacy.target_observers)
     gaussian = ReleaseType(budget.score_deviation, steps=1, sampling_rate=1.0)  # its divergences are the bounds
     each = ACCOUNTANTS[config.privacy.accountant].epsilon({gaussian: 1}, delta)
-    return Price("account", section.trials, epsilon, delta, observers, law, budget, each=each)
-
-
-def _contradictions(section: TuneSection, document: Document) -> list[Problem]:
-    if section.privacy != "public" and "stand_in" in section.model_fields_set:
-        return [_problem(document, "stand_in", "means nothing without privacy: public")]
-    if section.privacy == "public" and section.stand_in is None:
-        text = "the key is missing; expected the data of trials, as `digits`: models that were trained on private "
-        text += "records reveal them, whatever records they are judged on"
-        return [_problem(document, "stand_in", text)]
-    return []
+    return Price("account", section.trials, "", epsilon, delta, observers, law, budget, each)
 
 
 def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[Problem]:
     """Why a search with trials of these configurations has no account."""
-    instead = "expected tune.privacy: public or ignore, or"
+    instead = f"expected {_INSTEAD}, or"
     for config in corners:
         placement = noise_placement_of(config.method.privacy)
         if not placement.private or config.privacy.calibration != "accounted":
@@ -157,3 +154,62 @@ def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[P
 
 def _problem(document: Document, key: str, text: str) -> Problem:
     return Problem(text, document.where((TUNE, key)), f"{TUNE}.{key}")
+
+
+def share_of(composition: Composition, bounds: Mapping[int, float]) -> float:
+    """How much of the bounds on Renyi divergence a composition takes, 1 where it is at the nearest of them.
+
+    Args:
+        bounds: order, one of `ORDERS` -> the largest divergence.
+    """
+    divergences = total_rdp(composition)
+    return max(float(divergences[_place(order)]) / most for order, most in bounds.items())
+
+
+def _place(order: int) -> int:
+    return int(np.searchsorted(ORDERS, order))
+
+
+def held_by(setup: RunSetup) -> list[Composition]:
+    """What target observers will hold about each distinct device after the planned run."""
+    accounts = planned_accounts(setup)
+    found = [each.composition for observer in setup.target_observers for each in accounts.classes(observer)]
+    return list({tuple(sorted(each.items())): each for each in found}.values())
+
+
+def within(setup: RunSetup, bounds: Mapping[int, float]) -> RunSetup:
+    """The run under the epsilon at which every target observer's divergences are at most these, as near as may be.
+
+    The noise is still calibrated to an epsilon, by the accountant of the file; the epsilon is that of the noise which
+    the bounds ask for. So the configuration of the run says how it is made.
+
+    Raises:
+        UserError: no noise is enough.
+    """
+    privacy = setup.config.privacy
+    accountant = ACCOUNTANTS[privacy.accountant]
+    held = held_by(setup)
+    factor = smallest_factor(held, 1.0, lambda each: share_of(each, bounds))
+    epsilon = max(accountant.epsilon(scaled(each, factor), privacy.delta) for each in held)
+    for _ in range(_ROUNDS):
+        config = setup.config.model_copy(update={"privacy": privacy.model_copy(update={"epsilon": epsilon})})
+        found = with_settings(setup, config).keyed(setup.noise_key or None)
+        if max(share_of(each, bounds) for each in held_by(found)) <= 1:
+            return found
+        epsilon *= _CAUTION
+    raise UserError("no noise was found that keeps to the budget of the search", key="privacy.epsilon")
+
+
+def with_facts(facts: Path, bounds: Mapping[int, float] | None, setup: RunSetup) -> RunSetup:
+    """The trial under its noise; what is known of it before it runs is on disk when this returns.
+
+    Args:
+        facts: the file of the number of validation records, and of the bytes that devices send as planned.
+        bounds: order -> largest divergence of the trial; None where its own epsilon holds.
+    """
+    setup = setup if bounds is None else within(setup, bounds)
+    assert setup.data.validation is not None, "trials are judged on validation records"
+    known = {"validation_records": len(setup.data.validation), "bytes": planned_work(setup).costs["device_bytes"]}
+    facts.parent.mkdir(exist_ok=True)
+    write_text(facts, json.dumps(known) + "\n")
+    return setup

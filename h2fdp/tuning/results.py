@@ -1,10 +1,10 @@
-"""What a search leaves: the table of its trials, a picture, and files with the best values that are ready to run."""
+"""What a search leaves: its directory, the table of its trials, a picture, and files with the best values."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,194 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from h2fdp.errors import UserError
+from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
+from h2fdp.records import in_use
 from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.summary import read_checked_json, write_checked_json
 from h2fdp.records.tables import write_table
+from h2fdp.run import noise_key
 from h2fdp.sweeps.directory import column_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.study import SharedInputs, written_out
-from h2fdp.tuning.directory import TuneDirectory, name_of, write_state
-from h2fdp.tuning.noise_of_trials import within
-from h2fdp.tuning.plan import TunePlan, values_of
-from h2fdp.tuning.space import TUNE
-from h2fdp.tuning.trials import Trial, best_of, front_of
+from h2fdp.tuning.plan import TunePlan
+from h2fdp.tuning.price import within
+from h2fdp.tuning.space import TUNE, Drawn
 
+SCHEMA_VERSION = 2  # 1 had no checksum
+COLUMNS = {"joules": "energy_j", "seconds": "clock_s"}  # of the metrics, which add up
 _UNITS = {"joules": "energy, J", "seconds": "simulated time, s", "bytes": "sent by devices, bytes"}
 _LOOKS = {"done": ("o", "#0072B2"), "pruned": ("x", "#999999"), "over a limit": ("v", "#D55E00")}
+
+
+@dataclass(frozen=True)
+class TuneDirectory:
+    """Paths of one tuning's directory."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        """The file, settings written in."""
+        return self.path / "tune.yaml"
+
+    @property
+    def state(self) -> Path:
+        """What the search is made of, and what it found."""
+        return self.path / "tune.json"
+
+    @property
+    def journal(self) -> Path:
+        """Optuna's storage: the trials that have ended."""
+        return self.path / "optuna.log"
+
+    @property
+    def secret(self) -> Path:
+        """The key of draws that nobody may know, readable by its owner alone."""
+        return self.path / "secret"
+
+    @property
+    def best(self) -> Path:
+        """The file with the best values, ready to run."""
+        return self.path / "best.yaml"
+
+    @property
+    def front(self) -> Path:
+        """The folder of the files of all trials that no other one beats."""
+        return self.path / "front"
+
+    @property
+    def table(self) -> Path:
+        """A row for each trial; `.csv` beside it."""
+        return self.path / "trials.parquet"
+
+    @property
+    def picture(self) -> Path:
+        """Accuracy over cost."""
+        return self.path / "pareto.png"
+
+    def run(self, number: int) -> Path:
+        """The run directory of a trial."""
+        return self.path / "runs" / name_of(number)
+
+    def facts(self, number: int) -> Path:
+        """What was known of a trial before it ran."""
+        return self.path / "facts" / f"{name_of(number)}.json"
+
+    def failure(self, number: int) -> Path:
+        """What a trial failed with."""
+        return self.path / "failures" / f"{name_of(number)}.txt"
+
+
+def name_of(number: int) -> str:
+    """A trial as files call it.
+
+    >>> name_of(7)
+    'trial-0007'
+    """
+    return f"trial-{number:04d}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a trial ended.
+
+    Attributes:
+        drawn: axis -> what was drawn.
+        state: `done`, `pruned`, `over a limit` or `failed`.
+        accuracy: on validation records, at the end; with the noise of the account where there is one.
+        costs: joules, seconds and bytes of the whole run.
+        checks: accuracy at the quarters of its intervals that were reached.
+        reason: why it failed.
+    """
+
+    number: int
+    drawn: Mapping[str, Drawn]
+    state: str
+    accuracy: float | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
+    checks: Sequence[float] = ()
+    reason: str = ""
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The most accurate one that came to its end within the limits; of equal ones the first. None where none did."""
+    done = [trial for trial in trials if trial.state == "done"]
+    return max(done, key=lambda trial: (trial.accuracy or 0.0, -trial.number), default=None)
+
+
+def front_of(trials: Sequence[Trial], costs: Sequence[str]) -> list[Trial]:
+    """The trials that came to their ends and that no other one beats in accuracy and all costs, by falling accuracy."""
+    done = [trial for trial in trials if trial.state == "done"]
+    values = {trial.number: (-(trial.accuracy or 0.0), *(trial.costs[name] for name in costs)) for trial in done}
+
+    def beaten(trial: Trial) -> bool:
+        own = values[trial.number]
+        return any(
+            other != own and all(theirs <= ours for theirs, ours in zip(other, own, strict=True))
+            for other in values.values()
+        )
+
+    return sorted((trial for trial in done if not beaten(trial)), key=lambda trial: values[trial.number])
+
+
+def check_usable(directory: TuneDirectory, plan: TunePlan, *, overwrite: bool) -> None:
+    """Refuse a directory of something else or of another search; with `overwrite`, one of another search gives way.
+
+    Raises:
+        UserError: see above, or a trial in it is being computed.
+    """
+    where, path = str(directory.path), directory.path
+    if path.exists() and not path.is_dir():
+        raise UserError("expected a directory for the search, found a file", where)
+    if not directory.state.is_file():
+        if path.is_dir() and any(each.name != ".lock" for each in path.iterdir()):
+            raise UserError("the directory contains something other than a search; choose another --out", where)
+        return
+    before = read_state(directory)
+    if before.get("digest") == plan.digest():
+        return
+    if not overwrite:
+        text = "the search in this directory is of another file, other settings or other code"
+        hint = "add --overwrite (overwrite=True) to begin again, or choose another --out"
+        raise UserError([Problem(text, where), Problem(hint)])
+    if any(in_use(run) for run in (path / "runs").glob("*")):
+        raise UserError("another search is writing to this directory", where)
+    for each in path.iterdir():
+        if each.name != ".lock":
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+def read_state(directory: TuneDirectory) -> dict[str, Any]:
+    """What `tune.json` says.
+
+    Raises:
+        UserError: it is not there, or damaged.
+    """
+    values = read_checked_json(directory.state)
+    if values is None:
+        raise UserError("not the directory of a search (expected tune.json)", str(directory.path))
+    return values
+
+
+def write_state(directory: TuneDirectory, values: dict[str, Any]) -> None:
+    """Replace `tune.json`."""
+    write_checked_json(directory.state, {"schema_version": SCHEMA_VERSION} | values, indent=1)
+
+
+def secret_of(directory: TuneDirectory, plan: TunePlan) -> bytes:
+    """The key under which an account needs the number of trials, their settings and the noise of scores to be drawn.
+
+    It is new for each search; empty where nothing must be secret, or where the file has its noise drawn by the seed.
+    """
+    if not plan.price.covered or plan.config.privacy.noise_key == "seed":
+        return b""
+    try:
+        return bytes.fromhex(directory.secret.read_text())
+    except FileNotFoundError:
+        key = noise_key.drawn()
+        write_text(directory.secret, key.hex() + "\n", private=True)
+        return key
 
 
 def draw(plan: TunePlan, trials: Sequence[Trial], front: Sequence[Trial], best: Trial | None, path: Path) -> None:
@@ -65,36 +238,6 @@ def _points(trials: Sequence[Trial], cost: str) -> tuple[list[float], list[float
     return [each.costs[cost] for each in trials], [100 * (each.accuracy or 0.0) for each in trials]
 
 
-COSTS = ("joules", "seconds", "bytes")
-
-
-@dataclass(frozen=True)
-class Found:
-    """A file that is ready to run.
-
-    Attributes:
-        trial: whose values it has.
-        values: searched key -> value.
-        epsilon: `privacy.epsilon` in it, where the account of the search sets that; else None.
-    """
-
-    trial: Trial
-    values: dict[str, Any]
-    file: Path
-    epsilon: float | None
-
-    def told(self) -> dict[str, Any]:
-        """For machines."""
-        return {
-            "trial": self.trial.number,
-            "validation_accuracy": self.trial.accuracy,
-            **{cost: self.trial.costs[cost] for cost in COSTS},
-            "values": self.values,
-            "file": str(self.file),
-            "epsilon": self.epsilon,
-        }
-
-
 def write_results(
     plan: TunePlan,
     directory: TuneDirectory,
@@ -109,9 +252,12 @@ def write_results(
     Raises:
         UserError: no trial is within the limits; no noise of a final run keeps to the account.
     """
-    _write_table(plan, directory, trials)
-    best = best_of(trials, plan.section)
-    front = front_of(trials, plan.section, plan.section.costs or ("joules",))
+    table = table_of(plan, trials)
+    write_table(directory.table, pa.Table.from_pandas(table, preserve_index=False))
+    with replacing(directory.table.with_suffix(".csv")) as file:
+        file.write(table.to_csv(index=False).encode())
+    best = best_of(trials)
+    front = front_of(trials, plan.section.costs or ("joules",))
     draw(plan, trials, front, best, directory.picture)
     if not finished:
         return
@@ -127,7 +273,7 @@ def write_results(
         others = [
             _written(plan, directory.front / f"{name_of(each.number)}.yaml", each, shared, data_root) for each in front
         ]
-    write_state(directory, state | {"best": found.told(), "front": [each.told() for each in others]})
+    write_state(directory, state | {"best": found, "front": others})
 
 
 def _why_none(trials: Sequence[Trial]) -> str:
@@ -137,21 +283,21 @@ def _why_none(trials: Sequence[Trial]) -> str:
     return f"{text}; the first failure: {failed[0].reason}" if failed else f"{text}; expected higher tune.limits"
 
 
-def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, data_root: Path | None) -> Found:
-    """Write the file of a trial's values."""
-    settings = plan.final_settings(dict(trial.drawn))
+def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, data_root: Path | None) -> dict[str, Any]:
+    """Write the file of a trial's values, ready to run; the answer says what it is, for machines."""
+    settings = plan.final_settings(trial.drawn)
     epsilon = _final_epsilon(plan, settings, shared, data_root)
     if epsilon is not None:
         settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
     values = written_out(plan.document, settings)
     del values[TUNE]
     sweep = values.pop("sweep", {}) if plan.price.covered else {}  # its runs would all be releases
-    found = Found(trial, values_of(plan, dict(trial.drawn)), path, epsilon)
+    tried = plan.space.values(trial.drawn)
     accuracy = "unknown" if trial.accuracy is None else f"{100 * trial.accuracy:.2f} %"
     secret = plan.price.law is not None  # then the best trial may be shown, but not which one it was
     which = "the best trial" if secret else f"trial {trial.number}"
     comment = [f"{which} of the search of {plan.name}: validation accuracy {accuracy}"]
-    comment += [f"{key}: {word(value)}" for key, value in found.values.items()]
+    comment += [f"{key}: {word(value)}" for key, value in tried.items()]
     comment += plan.price.sentences()
     if epsilon is not None:
         comment.append("so privacy.epsilon is what is left for one run; a second one is not covered")
@@ -159,7 +305,8 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
         comment.append("so the sweep: section of the search's file is left out")
     text = "".join(f"# {line}\n" for line in comment)
     write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
-    return found
+    reached = {"trial": trial.number, "validation_accuracy": trial.accuracy, **trial.costs}
+    return reached | {"values": tried, "file": str(path), "epsilon": epsilon}
 
 
 def _final_epsilon(
@@ -169,15 +316,7 @@ def _final_epsilon(
     if plan.price.budget is None:
         return None
     config, topology = shared.experiment(plan.document, settings)
-    setup = within(shared.prepare(config, topology, data_root), plan.price.budget.bounds)
-    return setup.target
-
-
-def _write_table(plan: TunePlan, directory: TuneDirectory, trials: Sequence[Trial]) -> None:
-    table = table_of(plan, trials)
-    write_table(directory.table, pa.Table.from_pandas(table, preserve_index=False))
-    with replacing(directory.table.with_suffix(".csv")) as file:
-        file.write(table.to_csv(index=False).encode())
+    return within(shared.prepare(config, topology, data_root), plan.price.budget.bounds).target
 
 
 def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:
@@ -187,10 +326,9 @@ def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:
         "state": [trial.state for trial in trials],
         "validation_accuracy": pd.array([trial.accuracy for trial in trials], dtype="Float64"),
     }
-    for cost in COSTS:
+    for cost in _UNITS:
         columns[cost] = pd.array([trial.costs.get(cost) for trial in trials], dtype="Float64")
-    values = [values_of(plan, dict(trial.drawn)) for trial in trials]
-    for key in plan.space.keys:
-        columns[key] = column_of([each[key] for each in values]).to_pandas()
+    values = [plan.space.values(trial.drawn) for trial in trials]
+    columns |= {key: column_of([each[key] for each in values]).to_pandas() for key in plan.space.keys}
     columns["reason"] = [trial.reason or None for trial in trials]
     return pd.DataFrame(columns)

@@ -1,128 +1,236 @@
-"""The trials of a search: made to tasks batch by batch, judged when they end."""
+"""Carry out a search: Optuna is asked for each trial, a process runs it, and Optuna is told how it ended.
+
+Optuna's journal holds the trials; one that a kill interrupted is asked for again, and its run resumed. Under an
+account all trials are drawn alike and at random, for its theorem needs that.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import observers
+from h2fdp.records import RunDirectory
 from h2fdp.records.atomic import write_text
+from h2fdp.records.directory import locked
+from h2fdp.records.tables import read_table
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.result import Run
-from h2fdp.run.state import FINISHED
 from h2fdp.runtime import chosen_backend
+from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.directory import SweepDirectory
-from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher
+from h2fdp.sweeps.pool import FAILED, Outcome, Pool, SilentWatcher, SweepWatcher, Task, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of
-from h2fdp.sweeps.task import FAILED, Outcome, Task
-from h2fdp.tuning.book import TrialBook
-from h2fdp.tuning.directory import TuneDirectory, name_of, rows_of_run
-from h2fdp.tuning.noise_of_trials import TrialPreparation, share_of
 from h2fdp.tuning.plan import CHECKS, TunePlan
-from h2fdp.tuning.price import unaccounted
+from h2fdp.tuning.price import share_of, unaccounted, with_facts
+from h2fdp.tuning.results import (
+    COLUMNS,
+    Trial,
+    TuneDirectory,
+    check_usable,
+    name_of,
+    secret_of,
+    write_results,
+    write_state,
+)
 from h2fdp.tuning.space import Drawn
-from h2fdp.tuning.trials import COLUMNS, EarlyEnd, State, Trial
 
+_TRIAL = "h2fdp"  # what Optuna keeps of a trial for us
+_STARTUP, _FEWEST_TO_PRUNE = 8, 5
 _SCORES = ("accuracy", "loss")  # ends of columns
 _ROUNDING = 1e-6  # relative, of divergences added up in another order
 
 
 @dataclass(frozen=True)
-class _Begun:
-    """A trial under way."""
+class Searched:
+    """How far a search came.
 
-    number: int
-    drawn: Mapping[str, Drawn]
-    path: Path
-    early_end: EarlyEnd
+    Attributes:
+        finished: all trials have ended.
+        crashes: the trials that failed by no mistake of the user, which the same command tries again.
+    """
+
+    finished: bool
+    crashes: Mapping[int, Outcome]
+
+
+def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptions) -> Searched:
+    """Make the trials of a search that have not ended, in its directory, and write what was found.
+
+    Raises:
+        UserError: the directory holds something else or is in use; no data can be read; no trial is within the limits.
+    """
+    directory = TuneDirectory(path.absolute())
+    check_usable(directory, plan, overwrite=options.overwrite)
+    _check_data(plan, shared, options.data_root)
+    with locked(directory.path, str(path), "search"):
+        check_usable(directory, plan, overwrite=False)
+        (directory.path / "runs").mkdir(exist_ok=True)
+        write_state(directory, {"digest": plan.digest(), "name": plan.name, "finished": False})
+        write_text(directory.plan, plan.text())
+        secret = secret_of(directory, plan)
+        trials = number_of_trials(plan, secret)
+        search = Search(plan, directory, shared, secret, options.watcher)
+        if not search.study.trials and (first := _chosen(plan, shared, options.data_root)):
+            search.study.enqueue_trial(first)
+        options.watcher.begin(trials, len(search.ended_trials), 0)  # how many intervals a trial has is drawn with it
+        on_ray = chosen_backend(plan.config.runtime) == "ray"  # then each trial has the machine for itself
+        jobs = 1 if on_ray else min(options.jobs or usable_cpus(), trials)
+        own_ray = on_ray and plan.config.runtime.address is None
+        with Pool(plan.document, shared, options, jobs, own_ray=own_ray) as pool:
+            pool.carry_out(search.tasks(trials), search)
+        found = search.ended_trials
+        write_results(plan, directory, found, shared, options.data_root, finished=len(found) >= trials)
+        return Searched(len(found) >= trials, search.crashes)
+
+
+def number_of_trials(plan: TunePlan, secret: bytes) -> int:
+    """How many trials there are: as stated, or as drawn where nobody may know."""
+    if plan.price.law is None:
+        return plan.section.trials
+    return plan.price.law.draw(Streams(plan.seed, secret=secret).open("", "number of trials"))
+
+
+def _check_data(plan: TunePlan, shared: SharedInputs, root: Path | None) -> None:
+    """Refuse a search whose data cannot be read, once and before anything is written."""
+    _, point = plan.space.checked_points()[0]
+    try:
+        config, topology = shared.experiment(plan.document, plan.trial_settings(point, 0))
+    except UserError:  # these values do not fit each other; trials with others tell of their data
+        return
+    request = shared.request(config, topology, root)
+    if request is not None:
+        shared.read(request)
+
+
+def _chosen(plan: TunePlan, shared: SharedInputs, root: Path | None) -> dict[str, Drawn]:
+    """Where the search begins: at what `training: auto` chooses for keys that are searched, by the names of axes.
+
+    Empty where an account covers the search, for then all trials have to be drawn alike.
+    """
+    if plan.price.covered:
+        return {}
+    try:
+        config, topology = shared.experiment(plan.document, plan.trial_settings({}, 0))
+        open_keys = {f"training.{key}" for key in config.training.left_open}
+        axes = [axis for axis in plan.space.axes if open_keys.issuperset(axis.keys)]
+        training = shared.prepare(config, topology, root).config.training if axes else config.training
+    except UserError:  # without the searched keys it is no experiment; trials tell of their own mistakes
+        return {}
+    values = training.model_dump()
+    chosen = {axis.name: axis.nearest([values[key.removeprefix("training.")] for key in axis.keys]) for axis in axes}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 class Search(SilentWatcher):
-    """The trials of a search: batch by batch made to tasks, judged when they end, and passed on to a watcher.
+    """The trials of a search: made to tasks, judged when they end, and passed on to a watcher.
 
     Args:
-        trials: how many there are.
-        secret: the key of the noise of scores.
+        secret: the key of what is drawn at random, where it must not be known.
 
     Attributes:
-        crashes: trials that failed twice by no mistake of the user. What comes next depends on all trials of a batch,
-            so no other batch begins then.
+        crashes: trials that failed twice by no mistake of the user. No other trial begins then.
     """
 
     def __init__(
-        self,
-        plan: TunePlan,
-        directory: TuneDirectory,
-        book: TrialBook,
-        shared: SharedInputs,
-        trials: int,
-        secret: bytes,
-        watcher: SweepWatcher,
+        self, plan: TunePlan, directory: TuneDirectory, shared: SharedInputs, secret: bytes, watcher: SweepWatcher
     ) -> None:
-        self._plan, self._directory, self._book, self._shared = plan, directory, book, shared
-        self._trials, self._watcher = trials, watcher
+        self._plan, self._directory, self._shared, self._watcher = plan, directory, shared, watcher
         self._streams = Streams(plan.seed, secret=secret)
-        self._begun: dict[str, _Begun] = {}
+        self._running: dict[str, tuple[optuna.Trial, int]] = {}  # and how many intervals are between its checks
         self.crashes: dict[int, Outcome] = {}
+        directions = ["maximize", *(["minimize"] * len(plan.section.costs))]
+        self.study = _opened(directory.journal, self._sampler(0), directions)
 
-    def carry_out(self, pool: Pool, stop: Callable[[], bool]) -> None:
-        """Make the trials that are left, until one of them crashes or the search is to stop."""
-        while not self.crashes and not stop():
-            left = next((number for number in range(self._trials) if number not in self._book.trials), None)
-            if left is None:
-                return
-            pool.carry_out(self._tasks(self._book.batch_of(left)), self)
+    @property
+    def ended_trials(self) -> list[Trial]:
+        """The trials that have ended, in their order."""
+        return [
+            Trial(each.number, dict(each.params), **each.user_attrs[_TRIAL])
+            for each in self.study.get_trials(deepcopy=False)
+            if each.state.is_finished()
+        ]
 
-    def _tasks(self, batch: range) -> list[Task]:
-        """The trials of a batch that are left, without those whose values exclude each other or whose run has ended."""
-        thresholds = self._book.thresholds(batch)
-        left = {
-            number: drawn
-            for number, drawn in self._book.choose(batch).items()
-            if number < self._trials and number not in self._book.trials
-        }
-        tasks = [self._task(number, drawn, thresholds) for number, drawn in left.items()]
-        return [task for task in tasks if task is not None]
+    def tasks(self, trials: int) -> Iterator[Task]:
+        """The trials that are left, one by one: those that were interrupted, then new ones; none after a crash."""
+        plan = self._plan
+        interrupted = self.study.get_trials(states=(TrialState.RUNNING,))
+        left = [optuna.Trial(self.study, each._trial_id) for each in interrupted]
+        while not self.crashes:
+            if left:
+                trial = left.pop(0)
+            else:
+                number = sum(each.state != TrialState.WAITING for each in self.study.get_trials(deepcopy=False))
+                if number >= trials:
+                    return
+                self.study.sampler = self._sampler(number)
+                trial = self.study.ask(plan.space.distributions)
+            if (task := self._task(trial)) is not None:
+                yield task
 
-    def _task(self, number: int, drawn: Mapping[str, Drawn], thresholds: tuple[float, ...]) -> Task | None:
-        plan, name = self._plan, name_of(number)
+    def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
+        """Seeded with the number of the trial to come."""
+        seed = self._streams.key("", "sampler", number) % 2**32
+        if self._plan.price.covered:  # the theorem of the account needs trials that are drawn alike
+            return optuna.samplers.RandomSampler(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_STARTUP
+            )
+
+    def _task(self, trial: optuna.Trial) -> Task | None:
+        """A trial to run; None where its values exclude each other."""
+        plan, number, name = self._plan, trial.number, name_of(trial.number)
         try:
-            config, topology = self._shared.experiment(plan.document, plan.trial_settings(dict(drawn), number))
+            config, topology = self._shared.experiment(plan.document, plan.trial_settings(trial.params, number))
             intervals = intervals_of(config, len(topology.subnets))
-            settings = plan.trial_settings(dict(drawn), number, intervals)
+            settings = plan.trial_settings(trial.params, number, intervals)
             config, topology = self._shared.experiment(plan.document, settings)
             if plan.price.covered and (problems := unaccounted([config], plan.document)):
                 raise UserError(problems)  # ranges are checked at some of their values only
         except UserError as error:
-            self._fail(number, drawn, Outcome(FAILED, error.report, mistake=True))
+            self._fail(trial, Outcome(FAILED, error.report, mistake=True))
             return None
-        limits = {COLUMNS[cost]: limit for cost, limit in plan.section.limits.stated().items() if cost in COLUMNS}
-        run, early_end = self._directory.run(number), EarlyEnd(limits, -(-intervals // CHECKS), thresholds)
-        self._begun[name] = _Begun(number, drawn, run, early_end)
-        runs = SweepDirectory(self._directory.path)
-        state = runs.state_of(name)
-        ended = early_end_of(early_end, run) if state == "interrupted" else ""
-        if state in FINISHED or ended:
-            self._judge(self._begun[name], ended)
-            return None
+        limits = {COLUMNS[cost]: most for cost, most in plan.section.limits.items() if cost in COLUMNS}
         bounds = None if plan.price.budget is None else plan.price.budget.bounds
+        every = -(-intervals // CHECKS)
+        self._running[name] = trial, every
         return Task(
             name,
             settings,
             digest_of(config, self._shared.network(topology)),
-            run,
+            self._directory.run(number),
             intervals,
-            runs.intervals_of(name),
+            SweepDirectory(self._directory.path).intervals_of(name),
             chosen_backend(config.runtime) == "ray",
-            early_end.reason,
-            TrialPreparation(self._directory.facts(number), bounds).adjusted,
+            partial(early_end, limits, every, self._thresholds()),
+            partial(with_facts, self._directory.facts(number), bounds),
         )
+
+    def _thresholds(self) -> tuple[float, ...]:
+        """The accuracy at each check below which a trial is behind half of those that have ended."""
+        found = []
+        for check in range(CHECKS - 1 if self._plan.prunes else 0):
+            reached = [trial.checks[check] for trial in self.ended_trials if len(trial.checks) > check]
+            if len(reached) < _FEWEST_TO_PRUNE:
+                break
+            found.append(float(median(reached)))
+        return tuple(found)
 
     def started(self, name: str, done: int, intervals: int) -> None:
         self._watcher.started(name, done, intervals)
@@ -133,48 +241,85 @@ class Search(SilentWatcher):
         self._watcher.interval(name, shown)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        begun = self._begun[name]
+        trial, every = self._running[name]
         if outcome.error and not again:
-            self._fail(begun.number, begun.drawn, outcome)
+            self._fail(trial, outcome)
         elif outcome.finished or outcome.ended_early:
-            self._judge(begun, outcome.ended_early)
+            self._judge(trial, every, outcome.ended_early)
         self._watcher.ended(name, outcome, again)
 
-    def _fail(self, number: int, drawn: Mapping[str, Drawn], outcome: Outcome) -> None:
-        path = self._directory.failure(number)
+    def _fail(self, trial: optuna.Trial, outcome: Outcome) -> None:
+        path = self._directory.failure(trial.number)
         path.parent.mkdir(exist_ok=True)
         write_text(path, outcome.error.rstrip() + "\n")
         if outcome.mistake:
-            self._book.add(Trial(number, drawn, "failed", reason=outcome.reason))
+            self._tell(trial, TrialState.FAIL, {"state": "failed", "reason": outcome.reason})
         else:
-            self.crashes[number] = outcome
+            self.crashes[trial.number] = outcome
 
-    def _judge(self, begun: _Begun, ended_early: str) -> None:
-        """Enter what a trial reached."""
-        rows = rows_of_run(begun.path)
-        facts = json.loads(self._directory.facts(begun.number).read_text())
-        known = [row for row in rows if row.get("validation_accuracy") is not None]
-        checks = [float(row["validation_accuracy"]) for row in known if row["interval"] % begun.early_end.every == 0]
-        if self._plan.price.covered:
-            checks = []  # exact ones stay secret
+    def _judge(self, trial: optuna.Trial, every: int, ended_early: str) -> None:
+        """Tell Optuna what a trial reached; one over a limit has the objectives that it reached."""
+        plan, run = self._plan, self._directory.run(trial.number)
+        rows = read_table(RunDirectory(run).metrics).to_pylist()
+        facts = json.loads(self._directory.facts(trial.number).read_text())
+        scores = {row["interval"]: float(row["validation_accuracy"]) for row in rows if row["validation_accuracy"]}
+        checks = [score for interval, score in scores.items() if interval % every == 0]
+        accuracy = list(scores.values())[-1] if scores else None
         costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()} | {"bytes": float(facts["bytes"])}
-        state: State = "pruned" if ended_early == "pruned" else "over a limit" if ended_early else "done"
-        accuracy = float(known[-1]["validation_accuracy"]) if known else None
-        if self._plan.price.budget is not None and accuracy is not None:
-            deviation = self._plan.price.budget.score_deviation / facts["validation_records"]
-            accuracy += deviation * float(self._streams.open("", "score", begun.number).standard_normal())
-        trial = Trial(begun.number, begun.drawn, state, accuracy, costs, checks)
-        if trial.state == "done" and any(over > 0 for over in trial.over(self._plan.section.limits.stated()).values()):
-            trial = replace(trial, state="over a limit")
-        if self._plan.price.budget is not None and not within_budget(begun.path, self._plan):
-            reason = "its ledger is above the budget of a trial, as it was resumed on another machine"
-            trial = replace(trial, state="failed", accuracy=None, reason=reason)
-        self._book.add(trial)
+        excesses = {cost: costs[cost] / most - 1 for cost, most in plan.section.limits.items()}
+        for cost, excess in excesses.items():
+            trial.set_constraint(cost, excess)
+        state = ended_early or ("over a limit" if any(excess > 0 for excess in excesses.values()) else "done")
+        reached: dict[str, Any] = {"costs": costs}
+        if (budget := plan.price.budget) is not None:
+            if not within_budget(run, plan):
+                reason = "its ledger is above the budget of a trial, as it was resumed on another machine"
+                self._tell(trial, TrialState.FAIL, reached | {"state": "failed", "reason": reason})
+                return
+            noise = float(self._streams.open("", "score", trial.number).standard_normal())
+            accuracy = (accuracy or 0.0) + budget.score_deviation / facts["validation_records"] * noise
+            checks = []  # exact ones stay secret
+        reached |= {"state": state, "accuracy": accuracy, "checks": checks}
+        if plan.prunes:
+            for step, score in enumerate(checks):
+                trial.report(score, step)
+        values = None if state == "pruned" else [accuracy or 0.0, *(costs[name] for name in plan.section.costs)]
+        self._tell(trial, TrialState.PRUNED if state == "pruned" else TrialState.COMPLETE, reached, values)
+
+    def _tell(
+        self, trial: optuna.Trial, state: TrialState, known: Mapping[str, Any], values: Sequence[float] | None = None
+    ) -> None:
+        trial.set_user_attr(_TRIAL, dict(known))
+        self.study.tell(trial, values, state)
 
 
-def early_end_of(early_end: EarlyEnd, run: Path) -> str:
-    """Why a run that stopped was to stop, by what it recorded; empty where it was stopped from outside."""
-    return next((reason for row in rows_of_run(run) if (reason := early_end.reason(row))), "")
+def early_end(limits: Mapping[str, float], every: int, thresholds: Sequence[float], row: Mapping[str, Any]) -> str:
+    """Why a trial ends after this interval, empty where it goes on; see `sweeps.pool.Task.early_end`.
+
+    Args:
+        limits: column of the metrics -> the most of it.
+        every: intervals between checks.
+        thresholds: the accuracy that is asked for at each check that has one, the first at place 0.
+    """
+    if any(row[column] > limit for column, limit in limits.items()):
+        return "over a limit"
+    check, rest = divmod(int(row["interval"]), every)
+    if rest or not 1 <= check <= len(thresholds) or row.get("validation_accuracy") is None:
+        return ""
+    return "pruned" if row["validation_accuracy"] < thresholds[check - 1] else ""
+
+
+def _opened(path: Path, sampler: optuna.samplers.BaseSampler, directions: Sequence[Any]) -> optuna.Study:
+    """The study of a journal, from which what a kill left unfinished is removed; nobody else has it open."""
+    path.with_name(path.name + ".lock").unlink(missing_ok=True)
+    if path.is_file():
+        written = path.read_bytes()
+        path.write_bytes(written[: written.rfind(b"\n") + 1])
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(JournalFileBackend(str(path)))
+    return optuna.create_study(
+        storage=storage, sampler=sampler, study_name="tune", directions=directions, load_if_exists=True
+    )
 
 
 def within_budget(run: Path, plan: TunePlan) -> bool:

@@ -1,13 +1,10 @@
-"""What is searched: the ranges of a `tune:` section, drawn from at random, or named for a sampler that learns."""
+"""What is searched: the ranges of a `tune:` section, as Optuna's distributions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
@@ -29,7 +26,7 @@ _REFUSED = {
     "tracking": "cannot be searched over",
     "runtime": "changes where a run is computed and not what it finds",
     "seed": "is chosen by the search: trials are judged on other draws than final runs",
-    "data.validation": "has a key of its own under tune: tune.validation",
+    "data.validation": "is the same for all trials: data.validation",
     "training.until": "ends runs by their accuracy on test records, which judge nothing here",
     "privacy": _HELD,
     "method.privacy.noise_multiplier": _HELD,
@@ -61,20 +58,6 @@ class Axis:
             return self.choices[int(drawn)]
         return (Setting(self.keys[0], int(drawn) if self.span.whole else float(drawn), self.where),)
 
-    def draw(self, rng: np.random.Generator) -> Drawn:
-        """At random: choices and whole numbers equally likely; with `log`, equally likely on a logarithmic scale."""
-        if self.span is None:
-            return int(rng.integers(len(self.choices)))
-        low, high = self.span.low, self.span.high
-        if self.span.whole and not self.span.log:
-            return int(rng.integers(int(low), int(high) + 1))
-        if self.span.whole:
-            ends = math.log(low - 0.5), math.log(high + 0.5)
-            return int(np.clip(round(math.exp(rng.uniform(*ends))), low, high))
-        if self.span.log:
-            return float(np.clip(math.exp(rng.uniform(math.log(low), math.log(high))), low, high))
-        return float(rng.uniform(low, high))
-
     def nearest(self, values: Sequence[Any]) -> Drawn | None:
         """What is drawn where the keys have these values, or the end of a span next to them; None where nothing is."""
         if self.span is None:
@@ -92,14 +75,14 @@ class Axis:
 
     @property
     def distribution(self) -> BaseDistribution:
-        """The same for Optuna."""
+        """Where Optuna draws from."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if self.span is None:
             return CategoricalDistribution(list(range(len(self.choices))))
         if self.span.whole:
-            return IntDistribution(int(self.span.low), int(self.span.high), log=self.span.log)
-        return FloatDistribution(self.span.low, self.span.high, log=self.span.log)
+            return IntDistribution(int(self.span.low), int(self.span.high), log=self.span.log is not None)
+        return FloatDistribution(self.span.low, self.span.high, log=self.span.log is not None)
 
 
 @dataclass(frozen=True)
@@ -117,9 +100,21 @@ class Space:
         """What drawn values set, by the names of their axes; of other axes nothing."""
         return tuple(setting for axis in self.axes if axis.name in drawn for setting in axis.settings(drawn[axis.name]))
 
-    def draw(self, rng: np.random.Generator) -> dict[str, Drawn]:
+    def values(self, drawn: Mapping[str, Drawn]) -> dict[str, Any]:
+        """Searched key -> the value that it has then."""
+        return {setting.key: setting.value for setting in self.settings(drawn)}
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The distributions of all axes, by their names."""
+        return {axis.name: axis.distribution for axis in self.axes}
+
+    def draw(self, seed: int) -> dict[str, Drawn]:
         """A point at random, each axis on its own."""
-        return {axis.name: axis.draw(rng) for axis in self.axes}
+        import optuna
+
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
+        return dict(study.ask(self.distributions).params)
 
     def checked_points(self) -> list[tuple[Axis, dict[str, Drawn]]]:
         """Points to check before the search: each corner of an axis, the others being at their first corners."""

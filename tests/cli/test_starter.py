@@ -62,7 +62,7 @@ def test_its_run_speaks_of_no_sweep_and_its_sweep_is_a_line_away(folder, h2fdp, 
     file, few = folder / "experiment.yaml", ["--set", "training.intervals=1"]
     assert "sweep" not in h2fdp("run", file, "--quiet", "--out", tmp_path / "one", *few).stderr
     file.write_text(file.read_text().replace("# sweep:", "sweep:"))
-    done = h2fdp("sweep", file, "--inline", "--quiet", "--out", tmp_path / "all", *few, "--set", "sweep.seed=[1]")
+    done = h2fdp("sweep", file, "--jobs", "1", "--quiet", "--out", tmp_path / "all", *few, "--set", "sweep.seed=[1]")
     assert done.returncode == 0, done.stderr
     assert "2 of 2 done" in done.stdout
 

@@ -6,16 +6,15 @@ import signal
 from typer.testing import CliRunner
 
 from h2fdp import UserError
-from h2fdp.cli import sweep_progress
 from h2fdp.cli.main import app
-from h2fdp.cli.sweep_progress import SweepCounts
+from h2fdp.cli.progress import SweepCounts, ending
 from h2fdp.run import recorders
-from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.pool import Outcome
 from tests.sweeps.studies import study
 
 
 def called(*arguments):
-    return CliRunner().invoke(app, ["sweep", *map(str, arguments), "--inline"], env={"COLUMNS": "80"})
+    return CliRunner().invoke(app, ["sweep", *map(str, arguments), "--jobs", "1"], env={"COLUMNS": "80"})
 
 
 def test_it_ends_with_a_line_for_each_combination_and_its_directory(tmp_path):
@@ -71,7 +70,7 @@ def assert_stopped(done, path, out):
     assert states["seed=3"]["state"] == "waiting"
     refused = called(path, "--out", out)
     assert isinstance(refused.exception, UserError)
-    assert "training.intervals: was 100000, is 3 now" in str(refused.exception)
+    assert "training: its configuration, its topology or its own code has changed" in str(refused.exception)
 
 
 def test_ctrl_c_ends_the_run_after_its_interval_and_the_same_command_goes_on(tmp_path, monkeypatch):
@@ -86,44 +85,15 @@ def test_ctrl_c_ends_the_run_after_its_interval_and_the_same_command_goes_on(tmp
     assert_stopped(done, path, tmp_path / "out")
 
 
-def test_the_tally_counts_intervals_that_were_not_seen():
-    tally = SweepCounts()
-    tally.begin(runs=3, finished=1, intervals=20)
-    tally.started("a", 0, 10)
-    tally.started("b", 4, 14)
-    tally.interval("a", {"interval": 5})
-    assert tally.words().startswith("1/3 runs done  2 running  ")
-    tally.ended("a", Outcome("done"), again=False)
-    tally.ended("b", Outcome("failed", "no luck"), again=False)
-    assert tally.words().startswith("2/3 runs done  1 failed  ")
-
-
-def test_the_time_left_is_said_once_a_run_has_ended_and_is_that_of_runs_like_it(monkeypatch):
-    """Two side by side, 10 intervals in 60 s each: of four runs the last two take another 60 s, half of that is left
-    when both are half done."""
-    now = iter([0.0, 0.0, *([60.0] * 4), *([90.0] * 9)])
-    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: next(now))
-    tally = SweepCounts()
-    tally.begin(runs=4, finished=0, intervals=40)
-    for name in "ab":
-        tally.started(name, 0, 10)
-    tally.interval("a", {"interval": 9})
-    assert "left" not in tally.words(), "no run has ended, so that nothing is known"
-    tally.ended("a", Outcome("done"), again=False)
-    tally.ended("b", Outcome("done"), again=False)
-    for name in "cd":
-        tally.started(name, 0, 10)
-        tally.interval(name, {"interval": 5})
-    assert tally.words().endswith("about 30 s left")
-
-
-def test_runs_that_a_search_gives_up_are_done_and_counted_by_why():
-    tally, pruned = SweepCounts(), Outcome("interrupted", ended_early="pruned")
-    tally.begin(runs=2, finished=0, intervals=0)
-    for name in ("trial-0000", "trial-0001"):
-        tally.started(name, 0, 8)
-        tally.interval(name, {"interval": 2})
-        tally.ended(name, pruned, again=False)
-    assert sweep_progress.ending("trial-0001", pruned, again=False) == "trial-0001: pruned"
-    assert tally.words().startswith("2/2 runs done  2 pruned")
-    assert "left" not in tally.words()
+def test_runs_are_counted_by_how_they_ended():
+    counts, pruned = SweepCounts(), Outcome("interrupted", ended_early="pruned")
+    counts.begin(runs=4, finished=1, intervals=20)
+    for name in "abc":
+        counts.started(name, 0, 10)
+    counts.interval("a", {"interval": 5})
+    assert counts.words() == "1/4 runs done  3 running"
+    counts.ended("a", Outcome("done"), again=False)
+    counts.ended("b", Outcome("failed", "no luck"), again=False)
+    counts.ended("c", pruned, again=False)
+    assert counts.words() == "3/4 runs done  1 pruned  1 failed"
+    assert ending("c", pruned, again=False) == "c: pruned"

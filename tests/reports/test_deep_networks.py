@@ -73,7 +73,7 @@ def test_a_sweep_shows_the_tiers_too(tmp_path):
     (tmp_path / "study.yaml").write_text(
         f"name: deep\ndata: digits\ntopology: network.yaml\ntraining: {training}\nsweep: {{privacy.epsilon: [1, 4]}}\n"
     )
-    arguments = ["sweep", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out"), "--inline"]
+    arguments = ["sweep", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
     lines = done.stdout.splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.split()[-3:] == ["epsilon", "energy", "J"])

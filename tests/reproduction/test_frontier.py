@@ -137,7 +137,7 @@ def test_a_page_is_written_between_its_markers():
 def test_the_study_searches_on_validation_data_and_ends_on_test_data(tmp_path):
     """Two trials on digits; the second command finds everything done, and says the same."""
     small = replace(BY_NAME["per-record"], trials={8.0: ((2, 0.001), (2, 1.0))}, networks=(0.0, 1.0))
-    studies = [Study(small, "digits", tmp_path, seeds=(1, 2), jobs=1, inline=True) for _ in range(2)]
+    studies = [Study(small, "digits", tmp_path, seeds=(1, 2), jobs=1) for _ in range(2)]
     trials = studies[0].search()
     assert len(trials) == 4
     assert set(trials["seed"]) == {SEARCH_SEED}

@@ -21,7 +21,7 @@ BEGIN, END = begin(RESULTS), end(RESULTS)
 
 
 def reproduce(path, *arguments, experiments=None):
-    fixed = ["--inline", "--experiments", str(experiments or path / "experiments"), "--out", str(path / "out")]
+    fixed = ["--jobs", "1", "--experiments", str(experiments or path / "experiments"), "--out", str(path / "out")]
     return CliRunner().invoke(app, [*arguments, *fixed], env={"COLUMNS": "100"})
 
 

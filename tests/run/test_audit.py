@@ -235,7 +235,7 @@ def test_the_command_prints_a_table_and_json(tmp_path):
     assert "epsilon at least" in table
     assert "accounted" in table
     assert max(map(len, table.splitlines())) <= 80
-    options = ("--kind", "dirac", "--set", "training.intervals=2", "--seed", 3, "--json")
+    options = ("--set", "training.intervals=2", "--set", "seed=3", "--json")
     found = json.loads(command(file, "--observer", "cloud", "--canaries", 16, *options))
-    assert (found["observer"], found["kind"], found["canaries"], found["intervals"]) == ("cloud", "dirac", 16, 2)
+    assert (found["observer"], found["kind"], found["canaries"], found["intervals"]) == ("cloud", "dominating", 16, 2)
     assert found["epsilon_lower"] <= found["pld"] <= found["rdp"] * 1.01

@@ -82,7 +82,7 @@ def test_nothing_is_repeated_when_a_run_goes_on_and_a_sweep_says_it_in_its_table
         "privacy: {epsilon: 8, sensitivity: tight}\n"
         "training: {intervals: 3, local_steps: 2, batch_size: 4}\nsweep: {seed: [1, 2]}\n"
     )
-    h2fdp.sweep(file, out=tmp_path / "out", inline=True)
+    h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
     assert "is claimed" not in capsys.readouterr().err
 
 

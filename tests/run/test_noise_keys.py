@@ -231,12 +231,12 @@ def test_runs_of_a_sweep_have_keys_of_their_own_and_keep_them(tmp_path):
         "name: small\ntopology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\n"
         "training: {intervals: 3, local_steps: 2, batch_size: 4}\nsweep: {seed: [1], privacy.epsilon: [1, 20]}\n"
     )
-    found = h2fdp.sweep(file, out=tmp_path / "out", inline=True)
+    found = h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
     ids = {run.summary["noise_key_id"] for run in found.runs.values()}
     assert len(ids) == 2
     first = next(iter(found.runs.values())).directory
     shutil.rmtree(first)
-    again = h2fdp.sweep(file, out=tmp_path / "out", inline=True)
+    again = h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
     assert len(ids & {run.summary["noise_key_id"] for run in again.runs.values()}) == 1
 
 

@@ -104,11 +104,11 @@ def test_without_noise_changed_code_is_no_reason_to_go_on_in_silence(file):
 def test_a_sweep_redoes_runs_whose_own_code_changed(file):
     study = FILE | {"sweep": {"model.hidden": [3, 4]}}
     file.write_text(yaml.safe_dump(study))
-    h2fdp.sweep(file, out=file.parent / "sweep", inline=True)
-    h2fdp.sweep(file, out=file.parent / "sweep", inline=True)  # nothing left to do
+    h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)
+    h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)  # nothing left to do
     (file.parent / "own_module.py").write_text(MODULE + "LATER = 1\n")
-    with pytest.raises(UserError, match="made by other code of your own than is there now"):
-        h2fdp.sweep(file, out=file.parent / "sweep", inline=True)
+    with pytest.raises(UserError, match="its own code has changed"):
+        h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_a_resumed_run_finds_the_radio_model_of_its_network_and_its_code(with_ai
 
 def test_a_sweep_redoes_runs_whose_radio_model_changed(with_air):
     with_air.write_text(with_air.read_text() + "sweep: {seed: [1]}\n")
-    h2fdp.sweep(with_air, out=with_air.parent / "sweep", inline=True)
-    h2fdp.sweep(with_air, out=with_air.parent / "sweep", inline=True)  # nothing left to do
+    h2fdp.sweep(with_air, out=with_air.parent / "sweep", jobs=1)
+    h2fdp.sweep(with_air, out=with_air.parent / "sweep", jobs=1)  # nothing left to do
     (with_air.parent / "networks" / "own_air.py").write_text(AIR + "LATER = 1\n")
-    with pytest.raises(UserError, match="made by other code of your own"):
-        h2fdp.sweep(with_air, out=with_air.parent / "sweep", inline=True)
+    with pytest.raises(UserError, match="its own code has changed"):
+        h2fdp.sweep(with_air, out=with_air.parent / "sweep", jobs=1)
 
 
 @pytest.fixture(scope="module")

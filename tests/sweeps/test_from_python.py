@@ -21,9 +21,7 @@ class Net(nn.Sequential):
 
 def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
     experiment = Experiment(topology=NETWORK, data=(X, Y), test_data=0.2, model=Net, **SETTINGS)
-    found = sweep(
-        experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True
-    )
+    found = sweep(experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", jobs=1)
     assert not found.failures
     assert repr(found) == f"Sweep({str(tmp_path / 'all')!r}: 4 of 4 runs done)"
     assert list(found.runs) == [f"training.step_size={size},seed={seed}" for size in (0.1, 0.5) for seed in (1, 2)]
@@ -37,9 +35,7 @@ def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
     assert found.plot(tmp_path / "a.svg").is_file()
     assert found.report() == tmp_path / "all" / "report.html"
     assert "4 of 4 runs" in found._repr_html_()
-    again = sweep(
-        experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", inline=True
-    )
+    again = sweep(experiment, grid={"training.step_size": [0.1, 0.5], "seed": [1, 2]}, out=tmp_path / "all", jobs=1)
     assert again.runs.keys() == found.runs.keys()
 
 
@@ -47,7 +43,7 @@ def test_the_validation_part_of_splits_travels_with_a_sweep(tmp_path):
     frame = pd.DataFrame(X).rename(columns="x{}".format).assign(label=Y)
     splits = {"train": frame[:40], "test": frame[40:50], "validation": frame[50:]}
     experiment = Experiment(topology=NETWORK, data=splits, **SETTINGS)
-    found = sweep(experiment, grid={"seed": [3]}, out=tmp_path / "all", inline=True)
+    found = sweep(experiment, grid={"seed": [3]}, out=tmp_path / "all", jobs=1)
     alone = Experiment(topology=NETWORK, data=splits, seed=3, **SETTINGS).run(tmp_path / "alone")
     swept = found.runs["seed=3"].metrics["validation_accuracy"]
     assert swept.tolist() == alone.metrics["validation_accuracy"].tolist()
@@ -59,18 +55,16 @@ def test_records_of_a_function_stay_with_their_devices(tmp_path):
         return X[place::4], Y[place::4]
 
     experiment = Experiment(topology=NETWORK, data=records, test_data=(X, Y), **SETTINGS)
-    found = sweep(experiment, grid={"seed": [3]}, out=tmp_path / "all", inline=True)
+    found = sweep(experiment, grid={"seed": [3]}, out=tmp_path / "all", jobs=1)
     alone = Experiment(topology=NETWORK, data=records, test_data=(X, Y), seed=3, **SETTINGS).run(tmp_path / "alone")
     assert found.runs["seed=3"].metrics["loss"].tolist() == alone.metrics["loss"].tolist()
 
 
 def test_a_files_grid_can_be_given_from_python(tmp_path):
     file = study(tmp_path)
-    found = sweep(file, grid={"training.intervals": [1, 2]}, out=tmp_path / "out", inline=True)
+    found = sweep(file, grid={"training.intervals": [1, 2]}, out=tmp_path / "out", jobs=1)
     assert [len(run.metrics) for run in found.runs.values()] == [1, 2]
-    same = sweep(
-        Experiment.from_file(file, ["seed=1"]), grid={"training.intervals": [2]}, out=tmp_path / "b", inline=True
-    )
+    same = sweep(Experiment.from_file(file, ["seed=1"]), grid={"training.intervals": [2]}, out=tmp_path / "b", jobs=1)
     one, other = found.runs["training.intervals=2"], same.runs["training.intervals=2"]
     assert one.metrics["loss"].tolist() == other.metrics["loss"].tolist()
 
@@ -92,4 +86,4 @@ def test_a_files_grid_can_be_given_from_python(tmp_path):
 def test_mistakes_are_told(tmp_path, arguments, told):
     experiment = Experiment(topology=NETWORK, **SETTINGS)
     with pytest.raises(UserError, match=told):
-        sweep(experiment, out=tmp_path / "out", inline=True, **arguments)
+        sweep(experiment, out=tmp_path / "out", jobs=1, **arguments)

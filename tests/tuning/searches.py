@@ -8,7 +8,7 @@ method: hfl
 model: softmax
 training: {{extends: paper, intervals: 4, local_steps: 1, aggregate_every: 1, batch_size: 8, step_size: 0.5}}
 """
-RANGES = "training.step_size: {low: 0.01, high: 2, log: true}\n    training.intervals: {low: 2, high: 8}"
+RANGES = "training.step_size: {log: [0.01, 2]}\n    training.intervals: {uniform: [2, 8]}"
 
 
 def search(folder, ranges=RANGES, options="", base=BASE, name="search.yaml"):

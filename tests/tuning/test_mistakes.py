@@ -9,7 +9,7 @@ from tests.tuning.searches import BASE, search
 
 PRIVATE = BASE.replace("method: hfl", "method: h2fdp")
 PUBLIC = "data.public: [0.1]"
-STEP = "training.step_size: {low: 0.1, high: 10}"
+STEP = "training.step_size: {uniform: [0.1, 10]}"
 
 
 @pytest.mark.parametrize(
@@ -17,33 +17,30 @@ STEP = "training.step_size: {low: 0.1, high: 10}"
     [
         ("training.step_sise: [1, 2]", "", "8: training.step_sise: unknown key; did you mean `step_size`?"),
         (
-            "training.step_size: {low: 2, high: 1}",
+            "training.step_size: {low: 1, high: 2}",
             "",
-            "8: tune.ranges.training.step_size: expected low of at",
+            "8: tune.ranges.training.step_size: expected {uniform: [low, high]} or {log: [low, high]}",
         ),
-        ("training.step_size: {low: 0, high: 1, log: true}", "", "expected low above 0 with log: true, found 0"),
-        ("training.step_size: {low: 1, high: 1}", "", "low and high are both 1; state the value"),
-        ("training.batch_size: [8, 4, 8]", "", "8: tune.ranges.training.batch_size: the value 8 comes twice"),
+        ("training.step_size: {uniform: [1, 1]}", "", "step_size: expected two ascending numbers, found 1 and 1"),
+        ("training.step_size: {log: [0, 1]}", "", "expected numbers above 0 on a logarithmic scale, found 0"),
         ("training.batch_size: [8, 8.0]", "", "8: tune.ranges.training.batch_size: the value 8.0 comes twice"),
         ('"training.clip_scope, training.clip_norm": [[batch, 1], [batch, 1]]', "", "the value [batch, 1] comes twice"),
-        ("training.step_size: []", "", "expected a range {low, high, log} or a list of choices, found an empty list"),
-        ("training.step_size: {low: -1, high: 1}", "", "8: training.step_size: expected a number from 1e-9 to 1e9"),
-        (
-            "training.intervals: [2, two]",
-            "",
-            '8: training.intervals: expected a whole number of at least 1, found "tw',
-        ),
+        ("training.step_size: []", "", "expected a range {uniform: [low, high]} or {log: [low, high]}, or a list of"),
+        ("training.step_size: {uniform: [-1, 1]}", "", "8: training.step_size: expected a number from 1e-9 to 1e9"),
+        ("training.intervals: [2, two]", "", "8: training.intervals: expected a whole number of at least 1"),
         ("privacy.epsilon: [1, 2]", "", "8: tune.ranges.privacy.epsilon: is held by calibration for every setting"),
-        ("seed: [1, 2]", "", "8: tune.ranges.seed: is chosen by the search"),
-        ("data.validation: [0.1]", "", "tune.ranges.data.validation: has a key of its own under tune"),
+        ("data.validation: [0.1]", "", "tune.ranges.data.validation: is the same for all trials: data.validation"),
         ('"training.intervals, training.intervals": [[1, 2]]', "", "tune.ranges.training.intervals: is searched twice"),
         ('"seed2, training.intervals": [[1, 2, 3]]', "", "expected a list of 2 values, one for each key"),
         ("training.batch_size: [2, 4]", "", "tune.ranges.training.batch_size: is in sweep too"),
         (STEP, "trials: 1", "9: tune.trials: expected a whole number from 2 to 100000, found 1"),
-        (STEP, "objective: {minimize: joule}", "9: tune.objective.minimize: expected one of joules, seconds, bytes"),
+        (STEP, "objective: {minimize: joules}", "9: tune.objective: expected a list of measures"),
+        (STEP, "objective: [joules]", "9: tune.objective: expected accuracy and costs, each once, found [joules]"),
+        (STEP, "limits: {joule: 3}", "9: tune.limits.joule: expected one of joules, seconds, bytes"),
         (STEP, "trails: 5", "9: tune.trails: unknown key; did you mean `trials`?"),
-        (STEP, "privacy: public", "6: tune.stand_in: the key is missing; expected the data of trials"),
-        (STEP, "stand_in: digits", "9: tune.stand_in: means nothing without privacy: public"),
+        (STEP, "validation: 0.2", "9: tune.validation: unknown key; did you mean `data.validation`?"),
+        (STEP, "privacy: public", "9: tune.privacy: expected account or ignore, or stand_in alone"),
+        (STEP, "privacy: ignore\n  stand_in: digits", "9: tune.privacy: means nothing with stand_in"),
     ],
 )
 def test_wrong_values_are_told_with_line_and_key(tmp_path, ranges, options, message):
@@ -57,7 +54,7 @@ def test_wrong_values_are_told_with_line_and_key(tmp_path, ranges, options, mess
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("objective: {minimize: joules}", "10: tune.objective: one trial is released"),
+        ("objective: [accuracy, joules]", "10: tune.objective: one trial is released"),
         ("trials: 100000", "tune.trials: 100000 trials cost more than epsilon 0.0001"),
     ],
 )
@@ -86,7 +83,7 @@ def test_trials_without_a_known_account_are_refused(tmp_path, keys, ranges, mess
     with pytest.raises(UserError) as error:
         tune(search(tmp_path, ranges, "", base))
     assert f"tune.privacy: {message}" in str(error.value)
-    assert "expected tune.privacy: public or ignore" in str(error.value)
+    assert "expected tune.privacy: ignore, or stand_in data, or" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Searches in one process: the same trials however they are computed, stopped and gone on with; what they leave."""
 
 import json
-import pickle
 import re
 
 import pandas as pd
@@ -15,14 +14,13 @@ from h2fdp.privacy.accounting.selection import TrialNumbers
 from h2fdp.run import recorders
 from h2fdp.run.result import Run
 from h2fdp.streams import Streams
-from h2fdp.sweeps.pool import Pool, WorkOptions
+from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs
-from h2fdp.sweeps.task import carry_out
-from h2fdp.tuning import Tuned, conduct
-from h2fdp.tuning.book import TrialBook
-from h2fdp.tuning.directory import TuneDirectory
-from h2fdp.tuning.noise_of_trials import share_of
+from h2fdp.tuning import Tuned
+from h2fdp.tuning import search as searching
 from h2fdp.tuning.plan import read_plan
+from h2fdp.tuning.price import share_of
+from h2fdp.tuning.results import TuneDirectory
 from tests.tuning.searches import BASE, search
 
 BY_RECORD = "until: {accuracy: 0.01}, sampling_rate: 0.2, clip_scope: record, clip_norm: 1"
@@ -38,7 +36,7 @@ def table_of(directory):
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
-    return tune(search(folder, options=OPTIONS), out=folder / "out", inline=True)
+    return tune(search(folder, options=OPTIONS), out=folder / "out", jobs=1)
 
 
 @pytest.mark.run
@@ -68,9 +66,9 @@ def test_a_search_tries_what_it_says_and_leaves_a_file_that_runs(searched, tmp_p
 def test_a_search_begins_at_what_auto_chooses(tmp_path):
     base = PRIVATE.replace("extends: paper", "extends: auto").replace(", step_size: 0.5", "").replace(BY_RECORD, "")
     base = base.replace("local_steps: 1, aggregate_every: 1, ", "")
-    ranges = "training.step_size: {low: 0.001, high: 1000, log: true}\n    training.clip_norm: {low: 5, high: 9}"
+    ranges = "training.step_size: {log: [0.001, 1000]}\n    training.clip_norm: {uniform: [5, 9]}"
     path = search(tmp_path, f"{ranges}\n    training.sampling_rate: [0.5, 1]", "trials: 2\n  privacy: ignore", base)
-    found = tune(path, out=tmp_path / "out", inline=True)
+    found = tune(path, out=tmp_path / "out", jobs=1)
     settings = ("data.validation=0.1", "seed=101")
     chosen = Experiment.from_file(path, settings).prepare().config.training
     values = found.trials.set_index("trial")
@@ -82,20 +80,9 @@ def test_a_search_begins_at_what_auto_chooses(tmp_path):
 
 
 @pytest.mark.run
-def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkeypatch):
-    """Two trials at a time, ended in the other order; in between the process dies, and leaves half a line behind."""
+def test_a_search_that_is_killed_goes_on_to_the_same_trials(searched, tmp_path, monkeypatch):
+    """In the fifth trial the process dies, and leaves half a line behind."""
     path, out = search(tmp_path, options=OPTIONS), tmp_path / "out"
-
-    class TwoAtATime(Pool):
-        def carry_out(self, tasks, watcher):
-            while tasks and not self._stop():
-                pair, tasks = pickle.loads(pickle.dumps(tasks[:2])), tasks[2:]  # as they go to another process
-                outcomes = [
-                    (each.name, carry_out(each, self._here, lambda row: None, self._stop)) for each in reversed(pair)
-                ]
-                for name, outcome in outcomes:
-                    watcher.ended(name, outcome, False)
-
     left = [12]
 
     def killed(step, interval):
@@ -103,19 +90,23 @@ def test_two_workers_and_interruptions_change_nothing(searched, tmp_path, monkey
         if not left[0]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(conduct, "Pool", TwoAtATime)
     with monkeypatch.context() as dying:
         dying.setattr(recorders, "listener", killed)
         with pytest.raises(KeyboardInterrupt):
-            tune(path, out=out)
+            tune(path, out=out, jobs=1)
     journal = TuneDirectory(out).journal
-    whole = journal.read_bytes()
-    assert whole.count(b"\n") < 20
-    journal.write_bytes(whole + b'{"op_code": 4, "wor')
+    journal.write_bytes(journal.read_bytes() + b'{"op_code": 4, "wor')
     (out / "optuna.log.lock").symlink_to(journal)
-    again = tune(path, out=out)
+    again = tune(path, out=out, jobs=1)
     pd.testing.assert_frame_equal(table_of(out), table_of(searched.directory), check_exact=True)
     assert again.file.read_bytes() == searched.file.read_bytes()
+
+
+@pytest.mark.process
+def test_trials_are_made_side_by_side(tmp_path):
+    found = tune(search(tmp_path, options="trials: 3\n  privacy: ignore"), out=tmp_path / "out", jobs=2).trials
+    assert set(found["state"]) == {"done"}
+    assert sorted(found["trial"]) == [0, 1, 2]
 
 
 @pytest.mark.run
@@ -124,22 +115,22 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
     path, out, shared = search(tmp_path, options=options), tmp_path / "out", SharedInputs()
     asked = iter([False] * 6 + [True] * 20)
     plan = read_plan(path, (), shared)
-    assert not conduct.conduct(plan, out, shared, WorkOptions(jobs=1, stop=lambda: next(asked))).finished
+    assert not searching.conduct(plan, out, shared, WorkOptions(jobs=1, stop=lambda: next(asked))).finished
     assert Tuned(out).best is None
     with pytest.raises(UserError, match="the search in this directory is of another file"):
-        tune(path, ["training.momentum=0.5"], out, inline=True)
+        tune(path, ["training.momentum=0.5"], out, jobs=1)
     (tmp_path / "x").mkdir()
     with pytest.raises(UserError, match="something other than a search"):
-        tune(path, (), tmp_path, inline=True)
-    assert len(tune(path, (), out, inline=True).trials) == 3
-    assert len(tune(path, ["tune.trials=4"], out, inline=True).trials) == 4  # more may follow
-    assert len(tune(path, ["training.momentum=0.5"], out, inline=True, overwrite=True).trials) == 3
+        tune(path, (), tmp_path, jobs=1)
+    assert len(tune(path, (), out, jobs=1).trials) == 3
+    assert len(tune(path, ["tune.trials=4"], out, jobs=1).trials) == 4  # more may follow
+    assert len(tune(path, ["training.momentum=0.5"], out, jobs=1, overwrite=True).trials) == 3
 
 
 @pytest.mark.run
 def test_a_trial_that_crashes_twice_stops_the_search_and_is_tried_again(tmp_path, monkeypatch):
     path = search(tmp_path, options="trials: 2\n  privacy: ignore")
-    arguments = ["tune", str(path), "--inline", "--quiet", "--out", str(tmp_path / "out")]
+    arguments = ["tune", str(path), "--jobs", "1", "--quiet", "--out", str(tmp_path / "out")]
 
     def failing(step, interval):
         raise RuntimeError("no luck")
@@ -155,9 +146,9 @@ def test_a_trial_that_crashes_twice_stops_the_search_and_is_tried_again(tmp_path
 
 @pytest.mark.run
 def test_limits_and_several_objectives(tmp_path):
-    options = "trials: 4\n  privacy: ignore\n  objective: {minimize: joules}\n  limits: {seconds: 0.06}"
+    options = "trials: 4\n  privacy: ignore\n  objective: [accuracy, joules]\n  limits: {seconds: 0.06}"
     ranges = "training.intervals: [2, 4, 8, 500]"
-    done = tune(search(tmp_path, ranges, options), (), tmp_path / "out", inline=True)
+    done = tune(search(tmp_path, ranges, options), (), tmp_path / "out", jobs=1)
     table = done.trials
     long = table["training.intervals"] == 500
     assert long.any()
@@ -174,7 +165,7 @@ def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
     path, shared = search(tmp_path, "training.step_size: [0.3, 1.0]", "trials: 3", PRIVATE), SharedInputs()
     path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
     plan = read_plan(path, (), shared)
-    command = CliRunner().invoke(app, ["tune", str(path), "--inline", "--out", str(tmp_path / "out")])
+    command = CliRunner().invoke(app, ["tune", str(path), "--jobs", "1", "--out", str(tmp_path / "out")])
     assert "trial-0000: done  epsilon 3.9" in command.stderr
     assert "accuracy" not in command.stderr  # nobody may know what a trial scores without its noise
     done = Tuned(tmp_path / "out")
@@ -216,7 +207,7 @@ def test_what_cannot_be_counted_is_found_in_any_corner_of_the_ranges(tmp_path):
         path.read_text().replace(", training.batch_size: [8]", "").replace("method: h2fdp", "method: {extends: h2fdp}")
     )
     path.write_text(text)
-    found = tune(path, (), tmp_path / "out", inline=True).trials
+    found = tune(path, (), tmp_path / "out", jobs=1).trials
     central = found["method.privacy"] == "central"
     assert central.any()
     assert (found.loc[central, "state"] == "failed").all()
@@ -224,19 +215,22 @@ def test_what_cannot_be_counted_is_found_in_any_corner_of_the_ranges(tmp_path):
         found.loc[central & (found["training.clip_scope"] == "batch"), "reason"].str.contains("protects devices").all()
     )
     with pytest.raises(UserError, match="the search in this directory is of another file"):
-        tune(path, ["tune.trials=7"], tmp_path / "out", inline=True)
+        tune(path, ["tune.trials=7"], tmp_path / "out", jobs=1)
 
 
 def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
     monkeypatch.setattr("h2fdp.run.noise_key.drawn", lambda: b"0123456789abcdef")
-    path = search(tmp_path, "training.step_size: {low: 0.1, high: 10}", "", PRIVATE)
+    path = search(tmp_path, "training.step_size: {uniform: [0.1, 10]}", "", PRIVATE)
     path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
     plan = read_plan(path, ["privacy.noise_key=system"], SharedInputs())
-    known = [conduct.number_of_trials(plan, b""), TrialBook(plan, tmp_path / "a", b"", {}).choose(range(2))]
-    secret = [
-        conduct.number_of_trials(plan, b"x" * 16),
-        TrialBook(plan, tmp_path / "b", b"x" * 16, {}).choose(range(2)),
-    ]
+
+    def drawn(secret):
+        found = searching.Search(plan, TuneDirectory(tmp_path / secret.hex()), SharedInputs(), secret, SilentWatcher())
+        return searching.number_of_trials(plan, secret), [found.study.ask(plan.space.distributions).params]
+
+    (tmp_path / b"".hex()).mkdir(exist_ok=True)
+    (tmp_path / (b"x" * 16).hex()).mkdir()
+    known, secret = drawn(b""), drawn(b"x" * 16)
     assert known[0] != secret[0]
     assert known[1] != secret[1]
     assert plan.trial_seed(0) == plan.trial_seed(1) == 101
@@ -246,9 +240,9 @@ def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
 
 @pytest.mark.run
 def test_stand_ins_and_choices_that_exclude_each_other(tmp_path):
-    options = "trials: 5\n  privacy: public\n  stand_in: {name: synthetic, features: 64, classes: 10}"
+    options = "trials: 5\n  stand_in: {name: synthetic, features: 64, classes: 10}"
     path = search(tmp_path, "method.objective: [plain, scaffold]\n    method.server: [average, scaffold]", options)
-    arguments = ["tune", str(path), "--inline", "--quiet", "--out", str(tmp_path / "out")]
+    arguments = ["tune", str(path), "--jobs", "1", "--quiet", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, [*arguments, "--json"], env={"COLUMNS": "80"})
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
@@ -269,4 +263,4 @@ def test_stand_ins_and_choices_that_exclude_each_other(tmp_path):
 def test_a_search_without_a_best_ends_with_the_reason(tmp_path):
     path = search(tmp_path, options="trials: 2\n  privacy: ignore\n  limits: {joules: 1.0e-9}")
     with pytest.raises(UserError, match="no trial is best: of 2, 2 exceeded a limit and 0 failed"):
-        tune(path, (), tmp_path / "out", inline=True)
+        tune(path, (), tmp_path / "out", jobs=1)

@@ -9,16 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp import Experiment
-from h2fdp.experiment.sections import TuneSection
 from h2fdp.privacy.accounting.selection import TrialNumbers, budget_of_best
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.sweeps.study import SharedInputs
-from h2fdp.tuning.noise_of_trials import TrialPreparation, share_of, within
 from h2fdp.tuning.plan import read_plan
-from h2fdp.tuning.trials import EarlyEnd, Trial, best_of, front_of
+from h2fdp.tuning.price import share_of, with_facts, within
+from h2fdp.tuning.results import Trial, best_of, front_of
+from h2fdp.tuning.search import early_end
 from tests.tuning.searches import BASE, search
-
-ANY = {"ranges": {"training.step_size": [1]}}
 
 
 def trial(number, accuracy, state="done", **costs):
@@ -28,9 +26,8 @@ def trial(number, accuracy, state="done", **costs):
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=12))
 def test_the_front_is_what_nothing_beats(points):
-    section = TuneSection.model_validate(ANY | {"objective": {"minimize": ["joules", "seconds"]}})
     trials = [trial(n, a / 4, joules=float(j), seconds=float(s)) for n, (a, j, s) in enumerate(points)]
-    front = {each.number for each in front_of(trials, section)}
+    front = {each.number for each in front_of(trials, ("joules", "seconds"))}
     for number, (accuracy, joules, seconds) in enumerate(points):
         beaten = any(
             a >= accuracy and j <= joules and s <= seconds and (a, j, s) != (accuracy, joules, seconds)
@@ -40,54 +37,53 @@ def test_the_front_is_what_nothing_beats(points):
 
 
 def test_the_best_is_within_the_limits_and_the_first_of_equals():
-    section = TuneSection.model_validate(ANY | {"limits": {"joules": 5}})
     trials = [
-        trial(0, 0.9, joules=6.0),
-        trial(1, 0.8, joules=5.0),
+        trial(0, 0.9, "over a limit"),
+        trial(1, 0.8),
         trial(2, 0.8),
         trial(3, 0.85, "pruned"),
         trial(4, None, "failed"),
     ]
-    assert best_of(trials, section).number == 1
-    assert best_of(trials[:1], section) is None
+    assert best_of(trials).number == 1
+    assert best_of(trials[:1]) is None
 
 
 def test_a_trial_ends_over_a_limit_or_behind_at_a_check():
-    early = EarlyEnd({"energy_j": 10.0}, every=3, thresholds=(0.5, 0.7))
     row = {"interval": 3, "energy_j": 1.0, "validation_accuracy": 0.5}
-    assert early.reason(row) == ""
-    assert early.reason(row | {"validation_accuracy": 0.49}) == "pruned"
-    assert early.reason(row | {"interval": 6}) == "pruned"
-    assert early.reason(row | {"interval": 9, "validation_accuracy": 0.0}) == ""  # nothing is asked for there
-    assert early.reason(row | {"interval": 4, "validation_accuracy": 0.0}) == ""
-    assert early.reason(row | {"energy_j": 10.1}) == "over a limit"
-    assert early.reason({"interval": 3, "energy_j": 1.0, "validation_accuracy": None}) == ""
+
+    def reason(**changes):
+        return early_end({"energy_j": 10.0}, 3, (0.5, 0.7), row | changes)
+
+    assert reason() == ""
+    assert reason(validation_accuracy=0.49) == "pruned"
+    assert reason(interval=6) == "pruned"
+    assert reason(interval=9, validation_accuracy=0.0) == ""  # nothing is asked for there
+    assert reason(interval=4, validation_accuracy=0.0) == ""
+    assert reason(energy_j=10.1) == "over a limit"
+    assert reason(validation_accuracy=None) == ""
 
 
-RANGES = """training.intervals: {low: 2, high: 5}
-    training.batch_size: {low: 1, high: 100, log: true}
-    training.step_size: {low: 0.01, high: 1, log: true}
-    training.momentum: {low: 0.0, high: 0.5}
+RANGES = """training.intervals: {uniform: [2, 5]}
+    training.batch_size: {log: [1, 100]}
+    training.step_size: {log: [0.01, 1]}
+    training.momentum: {uniform: [0.0, 0.5]}
     "training.local_steps, training.aggregate_every": [[1, 1], [4, 2]]"""
 
 
-def test_draws_lie_in_their_ranges_and_are_spread_as_stated(tmp_path):
+def test_draws_lie_in_their_ranges(tmp_path):
     base = BASE.replace("batch_size: 8, ", "").replace("intervals: 4, local_steps: 1, aggregate_every: 1, ", "")
     path = search(tmp_path, RANGES, "", base)
     path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
     space = read_plan(path, (), SharedInputs()).space
-    rng = np.random.default_rng(1)
-    drawn = [{each.key: each.value for each in space.settings(space.draw(rng))} for _ in range(2000)]
+    drawn = [space.values(space.draw(seed)) for seed in range(200)]
     assert {each["training.intervals"] for each in drawn} == {2, 3, 4, 5}
     assert {(each["training.local_steps"], each["training.aggregate_every"]) for each in drawn} == {(1, 1), (4, 2)}
-    batches = np.array([each["training.batch_size"] for each in drawn])
-    assert (batches.min(), batches.max()) == (1, 100)
-    below = math.log(10.5 / 0.5) / math.log(100.5 / 0.5)
-    assert np.mean(batches <= 10) == pytest.approx(below, abs=5 * math.sqrt(below * (1 - below) / 2000))
-    steps = np.array([each["training.step_size"] for each in drawn])
-    assert np.mean(steps <= 0.1) == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2000))
-    momenta = np.array([each["training.momentum"] for each in drawn])
-    assert 0 <= momenta.min() < 0.01 < 0.49 < momenta.max() <= 0.5
+    assert all(isinstance(each["training.batch_size"], int) for each in drawn)
+    assert all(1 <= each["training.batch_size"] <= 100 for each in drawn)
+    below = np.mean([each["training.step_size"] <= 0.1 for each in drawn])  # half of the logarithmic scale
+    assert below == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(200))
+    assert all(0 <= each["training.momentum"] <= 0.5 for each in drawn)
+    assert space.draw(3) == space.draw(3) != space.draw(4)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +105,7 @@ def test_the_noise_of_a_trial_takes_its_budget_and_is_stated_as_an_epsilon(prepa
     assert all(share <= 1 for share in taken.values())
     assert max(taken.values()) > 0.99
     assert held.target == held.config.privacy.epsilon < 1.5  # of the 2 that all of the search may take
-    TrialPreparation(tmp_path / "facts" / "x.json", None).adjusted(prepared)
+    with_facts(tmp_path / "facts" / "x.json", None, prepared)
     facts = json.loads((tmp_path / "facts" / "x.json").read_text())
     bits = prepared.costs.message_bits
     assert facts["bytes"] == 3 * 50 * bits / 8  # a message of each of 50 devices in 3 intervals
