@@ -60,7 +60,7 @@ class LiveAccounts(Recorder):
             if (observer := self._filter.exceeded(interval)) is not None:
                 stated, spent = observer in setup.config.privacy.budget, self._filter.spent(interval, observer)
                 text = (
-                    f"the first interval is epsilon {spent:.4g} (rdp) for observer {observer}; expected a larger budget"
+                    f"the first interval is epsilon {spent:.4g} (rdp) for observer {observer}; expected a larger number"
                 )
                 raise UserError(text, key=f"privacy.budget.{observer}" if stated else "privacy.epsilon")
         self._local = self._global = 0

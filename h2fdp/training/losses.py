@@ -288,19 +288,19 @@ class RecordLoss:
         if self._at_once is None:
             self._at_once = self._takes_records_at_once(model, x[:1], y[:1], *others)
         if self._at_once:
-            return self.gradients_at_once(model, x, y, *others)
+            return self._gradients_at_once(model, x, y, *others)
         leaf = model.detach().requires_grad_()
         losses = (self._of_one(leaf, *record, *others) for record in zip(x, y, strict=True))
         return torch.stack([torch.autograd.grad(each, leaf)[0] for each in losses])
 
     def _takes_records_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> bool:
         try:
-            self.gradients_at_once(model, x.repeat_interleave(2, dim=0), y.repeat_interleave(2), *others)
+            self._gradients_at_once(model, x.repeat_interleave(2, dim=0), y.repeat_interleave(2), *others)
         except FAILURES:  # what fails for another reason fails again, one by one
             return False
         return True
 
-    def gradients_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+    def _gradients_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         """(n, M) the same, all at once, or an error of `torch.func`."""
         each = vmap(grad(self._of_one), in_dims=(None, 0, 0, *(None for _ in others)))
         found: Tensor = each(model, x, y, *others)

@@ -96,7 +96,7 @@ def test_devices_that_send_no_raw_update_measure_nothing(privacy):
 def test_noise_made_for_a_claim_that_is_far_off_ends_no_run_at_its_beginning(tmp_path):
     method = {"extends": "fedavg", "privacy": "output", "schedule": "experiments.noise_decay:NoiseDecay"}
     made = Experiment(data="digits", method=method, epsilon=2.0, training=STEPS)
-    with pytest.raises(UserError, match=r"privacy\.epsilon: the first interval is epsilon .* a budget under"):
+    with pytest.raises(UserError, match=r"privacy\.epsilon: the first interval is epsilon .* expected a larger number"):
         made.run(tmp_path / "run")
 
 

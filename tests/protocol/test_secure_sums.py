@@ -107,7 +107,7 @@ def test_within_its_tolerance_a_sum_has_at_least_a_trusted_edge_servers_noise(nu
 
 def test_sums_below_the_tolerance_leave_nothing_and_work_comes_to_nothing(run):
     setup, heard = run
-    tolerance = setup.placement.tolerance
+    tolerance = setup.placement.trust_model("secure-sum").tolerance
     slots = {row.slot for row in heard.rows if row.edge == "a"}
     for plan, _ in plans(setup):
         part = plan.subnets.get("a") or plan.lost["a"]
@@ -136,7 +136,7 @@ def test_some_of_these_runs_lose_sums_and_some_have_colluders():
         setup = prepared(network(size=size, deep=deep), **settings)
         parts = [plan.subnets.get("a") or plan.lost["a"] for plan, _ in plans(setup)]
         lost += any(part.completed is not None and part.completed.unopened is not None for part in parts)
-        colluding += setup.placement.tolerance.colluding > 0
+        colluding += setup.placement.trust_model("secure-sum").tolerance.colluding > 0
     assert lost > some / 4
     assert colluding > some / 4
 

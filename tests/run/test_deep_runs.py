@@ -117,7 +117,7 @@ def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded_and_every_tier_i
 
 def test_a_budget_for_a_tier_of_which_all_is_trusted_is_refused():
     tree = Topology.deep(tiers=(1, 1, 1, 2), trust=1.0)
-    with pytest.raises(UserError, match=r"privacy\.budget\.tier-3: every edge server of this tier is trusted"):
+    with pytest.raises(UserError, match=r"privacy\.budget\.tier-3: the observer tier-3 is trusted"):
         experiment(tree, budget={"tier-3": 1.0}).prepare()
     with pytest.raises(
         UserError, match=r"privacy\.budget\.tier-4: in this network expected one of edge, tier-2, tier-3"

@@ -91,7 +91,7 @@ LEARNING = {
 
 
 @pytest.mark.parametrize(
-    ("method", "engine"), [(REMEMBERING, "auto"), ("pfedme", "compiled"), (LEARNING, "auto")], ids=str
+    ("method", "engine"), [(REMEMBERING, "auto"), ("pfedme", "stacked"), (LEARNING, "auto")], ids=str
 )
 def test_what_devices_remember_and_measure_is_the_same_on_ray(session, tmp_path, method, engine):
     settings = {"method": method, "participation": 0.6}

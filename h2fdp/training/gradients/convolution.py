@@ -48,7 +48,7 @@ class Convolution(Step):
         images = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).to(self.numbers)
         if self._unfolds:
             unfolded, matrices = self.windows.unfold(images), weights.permute(0, 1, 3, 4, 2).flatten(2)
-            rows, across = unfolded.view(len(x), -1, unfolded.shape[2]), matrices.transpose(1, 2)
+            rows, across = unfolded.reshape(len(x), -1, unfolded.shape[2]), matrices.transpose(1, 2)
             y = torch.baddbmm(biases[0][:, None, :], rows, across) if biases else torch.bmm(rows, across)
             sides = self.windows.counts(x.shape[3:])
             return y.view(*x.shape[:2], *sides, -1).permute(0, 1, 4, 2, 3), (images, unfolded, matrices)
@@ -76,7 +76,7 @@ class Convolution(Step):
             of_weights = records_gradients(self.windows, images.to(delta.dtype), rows, unfolded)
             gradients.append(replace(of_weights, as_parameter=as_parameter))
         else:
-            gradients.append(GhostGradients(unfolded.view(*rows.shape[:3], -1), rows, as_parameter))
+            gradients.append(GhostGradients(unfolded.reshape(*rows.shape[:3], -1), rows, as_parameter))
         if biased:
             gradients.append(ExplicitGradients(rows.sum(dim=2)) if by_record else Summed(rows.sum(dim=(1, 2))))
         if not goes_on:
@@ -128,7 +128,7 @@ def records_gradients(
     """
     if ghost_is_cheaper(rows.shape[2], images.shape[1] * windows.kernel[0] * windows.kernel[1], rows.shape[3]):
         unfolded = windows.unfold(images) if unfolded is None else unfolded
-        return GhostGradients(unfolded.view(*rows.shape[:2], *unfolded.shape[1:]), rows)
+        return GhostGradients(unfolded.reshape(*rows.shape[:2], *unfolded.shape[1:]), rows)
     return ExplicitGradients(_written(windows, images, unfolded, rows.flatten(0, 1)).view(*rows.shape[:2], -1))
 
 

@@ -163,9 +163,11 @@ class FunctionalGradients:
         found, clipping, norms = torch.empty_like(models), self._clipping, torch.empty_like(shares)
         if votes is not None:
             clipping = replace(clipping, norm=votes.norm)
+        alike = (None,) * len(others or ())
         for device, own in enumerate(shares):
             fixed = () if others is None else (others[0][device], others[1][device])
-            each = self._losses.gradients_at_once(models[device], x[device], y[device], *fixed)
+            one_by_one = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *alike))
+            each = one_by_one(models[device], x[device], y[device], *fixed)
             if votes is not None:
                 norms[device] = torch.linalg.vector_norm(each, dim=-1)
             torch.mv(clipping.apply(each).T, own, out=found[device])
@@ -176,6 +178,10 @@ class FunctionalGradients:
     def _sum(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor, *others: Tensor) -> Tensor:
         """Sum of the records' losses, weighted by their shares."""
         return (self._losses.each(model, x, y, *others) * shares).sum()
+
+    def _record_loss(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
+        # A batch of one: the loss of a record without a batch copies numbers to a GPU for each device and step.
+        return self._sum(model, x[None], y[None], torch.ones(1, device=x.device), *others)
 
 
 GradientRule = LayeredGradients | FunctionalGradients
