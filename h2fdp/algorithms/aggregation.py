@@ -114,15 +114,14 @@ def upload_weights(aggregation: Aggregation, uploads: Contributions) -> tuple[np
     """
     weights, normalisers = aggregation.weights(uploads), aggregation.normalisers(uploads)
     if weights is not uploads.shares:
-        weights = _above_0(weights, "weights", aggregation, uploads)
+        weights = _above_0(weights, "weights", aggregation, len(uploads.shares))
     if normalisers is None:
         return weights, None
-    normalisers = _above_0(normalisers, "normalisers", aggregation, uploads)
+    normalisers = _above_0(normalisers, "normalisers", aggregation, len(uploads.shares))
     return weights / normalisers, normalisers
 
 
-def _above_0(stated: Any, what: str, aggregation: Aggregation, uploads: Contributions) -> np.ndarray:
-    count = len(uploads.shares)
+def _above_0(stated: Any, what: str, aggregation: Aggregation, count: int) -> np.ndarray:
     if isinstance(aggregation, OwnAggregation):
         origin = aggregation.origin
     else:
@@ -190,11 +189,15 @@ class OwnAggregation(Aggregation):
         return found
 
     def reach(self, weights: np.ndarray) -> np.ndarray | None:
-        """As it states; `Aggregation.reach` where it states nothing."""
+        """As it states, for noise is sized by it; `Aggregation.reach` where it states nothing.
+
+        Raises:
+            UserError: the user's code fails, or gives no numbers above 0.
+        """
         if self.visible == "sum" or not self._defines("reach"):
             return super().reach(weights)
-        found: np.ndarray | None = self.origin.call("reach", self._own.reach, weights)
-        return found
+        found = self.origin.call("reach", self._own.reach, weights)
+        return None if found is None else _above_0(found, "reach", self, len(weights))
 
     def weights(self, uploads: Contributions) -> np.ndarray:
         """See `Aggregation.weights`.

@@ -231,7 +231,7 @@ class Checked:
         self._own, self._origin = own, origin
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not (hasattr(type(self._own), name) or name in vars(self._own)):
+        if name.startswith("_") or not (hasattr(type(self._own), name) or name in getattr(self._own, "__dict__", ())):
             raise AttributeError(name)
         value = self._origin.call(name, getattr, self._own, name)
         return partial(self._ask, name, value) if callable(value) else self._right(name, value)

@@ -14,6 +14,7 @@ from h2fdp.protocol.arrivals import CompletedWork
 from h2fdp.protocol.messages import Plan, present_shares
 from h2fdp.protocol.subnet_facts import SubnetFacts, Weighting
 
+_WANTED = "expected an aggregation that is a sum, such as average"
 GradientCounts = Callable[[float, int], np.ndarray]
 
 
@@ -108,9 +109,19 @@ class Averaging:
         )
         return shares, upload_weights(self.aggregation, uploads)[0]
 
-    def reach(self, weights: np.ndarray) -> np.ndarray:
-        """(n,) see `Aggregation.reach`; where no bound is known none is needed, see `refuse`."""
+    def reach(self, weights: np.ndarray, raw: bool) -> np.ndarray:
+        """(n,) see `Aggregation.reach`; the weights where no bound is known and none is needed.
+
+        Args:
+            raw: some of the updates have no noise yet, and that of the result is sized by how far they move it.
+
+        Raises:
+            UserError: none is known, and one is needed.
+        """
         found = self.aggregation.reach(weights)
+        if found is None and raw:
+            text = "trusted edge servers add noise to averages, and nothing says how far one upload moves this one"
+            raise UserError(f"{text}; {_WANTED}, or its `reach`", key="method.aggregation")
         return weights if found is None else found
 
     def refuse(self, subnets: Sequence[SubnetFacts]) -> None:
@@ -122,14 +133,10 @@ class Averaging:
         """
         if self.aggregation.visible == "sum":
             return
-        wanted = "expected an aggregation that is a sum, such as average"
         if any(facts.sees_sums for facts in subnets):
-            text = "a secure sum shows nobody the single uploads that this rule needs"
-            raise UserError(f"{text}; {wanted}, or no secure sums", key="method.aggregation")
-        one = np.ones(1)
-        if any(facts.trust_model.edge_adds_noise for facts in subnets) and self.aggregation.reach(one) is None:
-            text = "trusted edge servers add noise to averages, and nothing says how far one upload moves this one"
-            raise UserError(f"{text}; {wanted}, or its `reach`", key="method.aggregation")
+            text = "a secure sum shows no single uploads, which this rule needs"
+            raise UserError(f"{text}; {_WANTED}, or no secure sums", key="method.aggregation")
+        self.reach(np.ones(1), any(facts.trust_model.edge_adds_noise for facts in subnets))
 
     def of_subnet(
         self,
@@ -172,7 +179,7 @@ class Averaging:
             found, normalisers = upload_weights(self.aggregation, uploads)
             weights[segment, there] = found
             if reach is not weights:
-                reach[segment, there] = self.reach(found)
+                reach[segment, there] = self.reach(found, facts.trust_model.edge_adds_noise)
             plain = plain and found is uploads.shares
             if noise is not None and steps is not None and normalisers is not None:
                 portions = np.ones(weights.shape) if portions is None else portions

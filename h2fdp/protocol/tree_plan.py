@@ -253,9 +253,10 @@ class TreePlanner:
         self, facts: TierFacts, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool
     ) -> tuple[UpperVector | None, float]:
         """The average of what children send of a segment, with the node's own noise, and that noise's level."""
+        raw = any(child.last is not None and child.last.exposure > 0 for child in present.values())
         fresh = [
             (share, child.last)
-            for share, child in zip(self.averaging.reach(weights).tolist(), present.values(), strict=True)
+            for share, child in zip(self.averaging.reach(weights, raw).tolist(), present.values(), strict=True)
             if child.last is not None
         ]
         if not fresh:

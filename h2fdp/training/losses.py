@@ -220,6 +220,8 @@ def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
         raise origin.failed("", error, "cannot be differentiated") from error
     if not bool(losses.isfinite().all() and gradients.isfinite().all()):
         raise origin.wrong("", "losses and gradients of finite numbers", Words("infinite ones or NaN"))
+    if not looped.each(scores, labels).equal(losses):  # what it remembers could be other records
+        raise origin.wrong("", "the same losses at each call", Words("other ones"))
     if _mixes(looped, scores, labels, losses):
         raise origin.problem("a record's loss depends on the other records; a loss is given one record at a time")
     return replace(looped, looped=not _taken_at_once(looped, scores.detach(), labels, gradients))

@@ -262,7 +262,7 @@ class Search(SilentWatcher):
         plan, run = self._plan, self._directory.run(trial.number)
         rows = read_table(RunDirectory(run).metrics).to_pylist()
         facts = json.loads(self._directory.facts(trial.number).read_text())
-        scores = {row["interval"]: float(row["validation_accuracy"]) for row in rows if row["validation_accuracy"]}
+        scores = scores_of(rows)
         checks = [score for interval, score in scores.items() if interval % every == 0]
         accuracy = list(scores.values())[-1] if scores else None
         costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()} | {"bytes": float(facts["bytes"])}
@@ -291,6 +291,20 @@ class Search(SilentWatcher):
     ) -> None:
         trial.set_user_attr(_TRIAL, dict(known))
         self.study.tell(trial, values, state)
+
+
+def scores_of(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Interval -> accuracy on validation records, of rows of the metrics that have one.
+
+    None right is a score, too: to pass it over would let one record move the last score by more than its share.
+
+    >>> scores_of([{"interval": 1, "validation_accuracy": 0.5}, {"interval": 2, "validation_accuracy": 0.0}])
+    {1: 0.5, 2: 0.0}
+    >>> scores_of([{"interval": 3, "validation_accuracy": None}])
+    {}
+    """
+    found = {row["interval"]: row.get("validation_accuracy") for row in rows}
+    return {interval: float(accuracy) for interval, accuracy in found.items() if accuracy is not None}
 
 
 def early_end(limits: Mapping[str, float], every: int, thresholds: Sequence[float], row: Mapping[str, Any]) -> str:

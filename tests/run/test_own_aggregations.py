@@ -38,6 +38,14 @@ class Short(Middle):
 
     def reach(self, weights):
         return weights
+
+class Vague(Middle):
+    def reach(self, weights):
+        return weights if len(weights) == 1 else None
+
+class Still(Middle):
+    def reach(self, weights):
+        return 0 * weights
 """
 FILE = {
     "topology": {
@@ -78,6 +86,8 @@ def file_of(folder, name="Rule", **method):
         ),
         ("Greedy", r"method\.aggregation: .*own_rules:Greedy.weights fails: .*own_rules\.py:18: ValueError.*read-only"),
         ("Middle", r"method\.aggregation: trusted edge servers add noise to averages, .* or its `reach`"),
+        ("Vague", r"method\.aggregation: trusted edge servers add noise to averages, .* or its `reach`"),
+        ("Still", r"method\.aggregation: expected reach above 0 for 1 upload from .*own_rules:Still"),
         ("Short", r"method\.aggregation: expected a tensor like each update, .* from .*Short.combine"),
     ],
 )

@@ -235,6 +235,7 @@ def test_a_loss_of_the_users_own_trains(tmp_path):
     [
         (mixing, "a record's loss depends on the other records"),
         (lambda scores, labels: scores, r"expected losses of shape \(1,\)"),
+        (lambda scores, labels: torch.rand(1) * scores.sum(dim=-1), "expected the same losses at each call"),
         (lambda scores: scores, "fails: TypeError: .* takes 1 positional argument but 2"),
     ],
 )
