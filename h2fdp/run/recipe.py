@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from h2fdp.algorithms import aggregation_of
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataSection, DeviceData
 from h2fdp.data.leaf import Leaf
@@ -175,7 +176,6 @@ def _rounds(config: ExperimentFile, probe: Probe, servers: int) -> dict[str, Any
     several between releases would multiply the sensitivity."""
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
-    counts = config.privacy.adjacency == "add-remove"  # shares by size would tell whether a record is there
     return {
         "intervals": intervals_of(config, servers),
         "local_steps": steps,
@@ -186,15 +186,23 @@ def _rounds(config: ExperimentFile, probe: Probe, servers: int) -> dict[str, Any
         "clip_scope": "record",
         "clip_norm": _rounded(_CLIPPED * probe.gradient),
         "step_decay": "linear",
-        "weights": "uniform" if counts else "by-size",
+        "weights": _weights(config),
     }
+
+
+def _weights(config: ExperimentFile) -> str:
+    """Shares by size give every record an equal part; but they would tell whether a record is there, and a rule such as
+    the median has none."""
+    private = noise_placement_of(config.method.privacy).private
+    shown = private and config.privacy.adjacency == "add-remove"
+    return "uniform" if shown or aggregation_of(config.method.aggregation).visible == "each" else "by-size"
 
 
 def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[], nn.Module]) -> Recipe:
     """The paper's rhythm, at a step size for the scale of the inputs."""
     probe = Probe.of(module(), data, config)
     size = _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
-    whole = _with(config, {"step_size": size, "weights": "by-size"})
+    whole = _with(config, {"step_size": size, "weights": _weights(config)})
     return whole, _lines(whole, data)
 
 

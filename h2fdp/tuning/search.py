@@ -47,7 +47,7 @@ from h2fdp.tuning.results import (
     write_results,
     write_state,
 )
-from h2fdp.tuning.space import Drawn
+from h2fdp.tuning.space import Drawn, quiet_optuna
 
 _TRIAL = "h2fdp"  # what Optuna keeps of a trial for us
 _STARTUP, _FEWEST_TO_PRUNE = 8, 5
@@ -329,11 +329,11 @@ def _opened(path: Path, sampler: optuna.samplers.BaseSampler, directions: Sequen
     if path.is_file():
         written = path.read_bytes()
         path.write_bytes(written[: written.rfind(b"\n") + 1])
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(path)))
-    return optuna.create_study(
-        storage=storage, sampler=sampler, study_name="tune", directions=directions, load_if_exists=True
-    )
+    with quiet_optuna():
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        return optuna.create_study(
+            storage=storage, sampler=sampler, study_name="tune", directions=directions, load_if_exists=True
+        )
 
 
 def within_budget(run: Path, plan: TunePlan) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -113,13 +114,27 @@ class Space:
         """A point at random, each axis on its own."""
         import optuna
 
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
+        with quiet_optuna():
+            study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
         return dict(study.ask(self.distributions).params)
 
     def checked_points(self) -> list[tuple[Axis, dict[str, Drawn]]]:
         """Points to check before the search: each corner of an axis, the others being at their first corners."""
         first = {axis.name: axis.corners[0] for axis in self.axes}
         return [(axis, first | {axis.name: corner}) for axis in self.axes for corner in axis.corners]
+
+
+@contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Without Optuna's line about each study; its verbosity is the user's own afterwards."""
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
 
 
 def space_of(document: Document, section: TuneSection, swept: Sequence[str]) -> Space:

@@ -203,6 +203,15 @@ def test_shares_by_size_would_tell_whether_a_record_is_there():
     assert asked(adjacency="add-remove").prepare().config.training.weights == "uniform"
 
 
+@pytest.mark.parametrize("method", ["h2fdp", "hfl"])
+@pytest.mark.parametrize("rule", ["median", {"name": "trimmed-mean", "trim": 0.4}])
+def test_a_rule_that_is_no_sum_has_the_rule_of_training_too(method, rule):
+    setup = asked(method={"extends": method, "aggregation": rule}, calibration=None).prepare()
+    assert setup.config.training.weights == "uniform"
+    if method == "h2fdp":
+        assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "step_s"]
+
+
 def test_a_run_is_written_out_and_has_the_same_bits_from_what_is_written(tmp_path):
     first = asked({"intervals": 3}, noise_key="seed").run(tmp_path / "first")
     written = yaml.safe_load((tmp_path / "first" / "config.yaml").read_text())
