@@ -4,6 +4,7 @@ import json
 import math
 
 import numpy as np
+import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,6 +85,20 @@ def test_draws_lie_in_their_ranges(tmp_path):
     assert below == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(200))
     assert all(0 <= each["training.momentum"] <= 0.5 for each in drawn)
     assert space.draw(3) == space.draw(3) != space.draw(4)
+
+
+def test_optuna_says_nothing_of_our_studies_and_what_it_says_of_others_stays(tmp_path, caplog):
+    space, verbosity = read_plan(search(tmp_path), (), SharedInputs()).space, optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    optuna.logging.enable_propagation()
+    try:
+        space.draw(1)
+        assert not caplog.records
+        optuna.create_study()
+        assert caplog.records
+    finally:
+        optuna.logging.disable_propagation()
+        optuna.logging.set_verbosity(verbosity)
 
 
 @pytest.fixture(scope="module")
