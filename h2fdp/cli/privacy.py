@@ -122,7 +122,8 @@ def account_command(
     """Recompute every observer's epsilon from the ledger of a run, or of several runs on the same records together."""
     from h2fdp.errors import UserError
     from h2fdp.privacy.accounting import ACCOUNTANTS
-    from h2fdp.run.privacy import RunPrivacy, SeveralRuns
+    from h2fdp.run.privacy import RunPrivacy
+    from h2fdp.run.several_runs import SeveralRuns
 
     wanted = accountant or ["rdp", "pld"]
     if unknown := [name for name in wanted if name not in ACCOUNTANTS]:

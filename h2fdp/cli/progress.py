@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from h2fdp.sweeps.pool import Outcome, SweepWatcher
+    from h2fdp.sweeps.pool import SweepWatcher
+    from h2fdp.sweeps.task import Outcome
 
 _LINES = 10  # plain lines for a whole run
 _WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time

@@ -17,7 +17,7 @@ from h2fdp.wording import counted
 if TYPE_CHECKING:
     from h2fdp.reports.study_numbers import StudyNumbers
     from h2fdp.sweeps import Sweep
-    from h2fdp.sweeps.pool import Outcome
+    from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
 _MEANS = {"loss": "loss", "epsilon": "epsilon", "energy J": "energy_j"}  # heading -> measure

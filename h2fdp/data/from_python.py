@@ -50,7 +50,7 @@ class Columns:
     names: Sequence[Any] | None = None
     ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
-    def beside(self, training: Any, other: Any) -> Columns:
+    def of_others(self, training: Any, other: Any) -> Columns:
         """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
         there = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
         by = self.by if self.by in there else None
@@ -338,11 +338,11 @@ def from_python(
             raise UserError(f"by: expected a value for each of the {count} records, found {owners.shape}", key="data")
         train = train[0], owners
     if not isinstance(test, float):
-        test = _records(columns.beside(training, test), test, f"the test data{of}")
+        test = _records(columns.of_others(training, test), test, f"the test data{of}")
     valid = None
     if validation is not None:
-        beside = replace(columns.beside(training, validation), by=None)
-        valid = _records(beside, validation, f"the validation data{of}")[0]
+        without_owners = replace(columns.of_others(training, validation), by=None)
+        valid = _records(without_owners, validation, f"the validation data{of}")[0]
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
     return PythonData(pool_of(train, test, valid, classes, stored, "data"), options)
 

@@ -88,7 +88,7 @@ PartitionKey = Annotated[
 
 
 def partition(chosen: Partition, labels: Integers, devices: int, rng: np.random.Generator) -> Integers:
-    """The owners that `data.partition` asks for, of records that nobody holds yet.
+    """The owners that `data.partition` asks for, of records that have no owner yet.
 
     Raises:
         UserError: fewer records than devices, or a partition that these labels do not allow.

@@ -43,11 +43,11 @@ class DataOptions(Options):
     Attributes:
         description: one line for `h2fdp datasets`.
         on_disk: its records are read from files, which may be missing or wrong.
-        spread: the partition of records that nobody holds, where none is stated.
+        spread: the partition of records without owners, where none is stated.
         validation: the share of the training records that is held out; 0: the validation part of the data, if any.
         public: the share of the training records that is set aside before, and counts as public: no account covers it.
         test: the share of each device's records that become its test records, after training and test records were put
-            together; null: the test records of the data, which are nobody's, or a fifth of all records.
+            together; null: the test records of the data, which no device has, or a fifth of all records.
         partition: who holds which records; null: each owner is a device where the data name owners, else `iid`, or
             `{labels_per_device: 3}` for `npz` and the data sets that have names.
     """
@@ -171,7 +171,7 @@ class Pool:
     owner_names: tuple[str, ...] = ()
 
     def without_owners(self) -> Pool:
-        """The same records, held by nobody."""
+        """The same records, without owners."""
         return replace(self, owners=None, test_owners=None, owner_names=())
 
     def together(self) -> Pool:
@@ -184,7 +184,7 @@ class Pool:
         if self.owners is None:
             return replace(self, train=train, test=self.test.part(slice(0)))
         if self.test_owners is None:
-            raise UserError("nobody holds the test records of these data; leave it out", key="data.test")
+            raise UserError("no device has the test records of these data; leave it out", key="data.test")
         owners = np.concatenate([self.owners, self.test_owners])
         return replace(self, train=train, test=self.test.part(slice(0)), owners=owners, test_owners=None)
 

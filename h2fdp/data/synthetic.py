@@ -244,7 +244,7 @@ class DrawnData:
 
     @property
     def test_owners(self) -> None:
-        """The test records are nobody's."""
+        """No device has the test records."""
         return None
 
     @property

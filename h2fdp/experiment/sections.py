@@ -103,7 +103,7 @@ class TuneSection(Section):
         objective: `accuracy` on the validation records, and costs: `[accuracy, joules]`.
         limits: cost of a whole run -> the most of it; a trial that exceeds it is stopped, and never best. `bytes` are
             those that devices send, as planned.
-        privacy: who pays for the search: `account` counts it in epsilon, with `ignore` nobody does.
+        privacy: who pays for the search: `account` counts it in epsilon, `ignore` leaves it out of every epsilon.
         stand_in: a `data:` section that trials use instead, so that the search reveals nothing.
     """
 

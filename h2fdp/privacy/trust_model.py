@@ -269,7 +269,7 @@ def views(
         edge_is_cloud: the edge server is the cloud's own (a star), so that the cloud sees what an edge server would.
         sums: places in `heights`, from 1 on, of aggregators that see the sum of what their children send and nothing
             else; of edge servers the trust model says it.
-        cloud_sums: the aggregation is the cloud's, which sees such a sum: then nobody sees what its children send.
+        cloud_sums: the aggregation is the cloud's, which sees such a sum: then no node sees what its children send.
 
     >>> views(TrustModel("device")), views(TrustModel("edge"), trusted=1)
     ({'edge': 0, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 1, 'cloud': 1, 'public': 1})

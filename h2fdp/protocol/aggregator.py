@@ -39,7 +39,7 @@ class InProcessNodes:
         self._nodes = dict(nodes)
 
     def node(self, name: str) -> Any:
-        """A node itself, for whoever is in the same process."""
+        """A node itself, for nodes in the same process."""
         return self._nodes[name]
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:

@@ -225,7 +225,7 @@ class WorkAccumulator:
         self.work.gradients[places.numpy()] += [self.gain(steps) for steps in part.steps.tolist()]
 
     def upload(self, update: Tensor) -> Upload:
-        """The subnet's upload, beside its update (M,)."""
+        """The subnet's upload, with this update (M,)."""
         memory, work, variate = self.memory, self.work, None
         if memory is not None and work is not None:
             steps, gradients = (torch.from_numpy(each).to(memory) for each in (work.steps, work.gradients))

@@ -249,7 +249,7 @@ class PlannedNoise:
             yield AlikeReleases(names, list(self._of_subnet(plan, names[0], shares[names[0]])))
 
     def _likenesses(self, plan: IntervalPlan) -> dict[str, Hashable]:
-        """What the releases of each subnet depend on beside its name; those that look alike have the same `Plan`."""
+        """What the releases of each subnet depend on except its name; those that look alike have the same `Plan`."""
         return {
             name: (id(subnet), self.facts[name].likeness, share, tuple(plan.vectors.get(name, {}).items()))
             for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)

@@ -175,7 +175,7 @@ def _legend(picture: Picture, axes: Axes, lines: Sequence[Line], formulas: bool)
 
 
 def _have_room(places: Sequence[float]) -> bool:
-    """Whether labels at these places of an axis can be told apart."""
+    """Whether labels at these places of an axis can be read apart."""
     return all(b - a >= _NEAREST * (places[-1] - places[0]) for a, b in pairwise(places))
 
 

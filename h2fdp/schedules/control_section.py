@@ -91,7 +91,7 @@ class ControlSection(Section):
 
     @property
     def cost_weights(self) -> tuple[float, float]:
-        """What a joule and a second weigh beside each other: 1 over a budget, 0 where it has none; else the alphas."""
+        """What a joule and a second weigh against each other: 1 over a budget, 0 where it has none; else the alphas."""
         if not self.has_budget:
             return self.alpha1, self.alpha2
         return 0.0 if self.joules is None else 1 / self.joules, 0.0 if self.seconds is None else 1 / self.seconds

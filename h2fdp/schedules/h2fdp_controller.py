@@ -15,8 +15,9 @@ from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.loss_constants import LearnedConstants
 from h2fdp.schedules.privacy_gap import PrivacyTerms, gap_scale, largest_first_step_size
-from h2fdp.schedules.problem import BestSolutions, ControlledNetwork, ControlProblem, Counts, prices, solve
+from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, prices
 from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
+from h2fdp.schedules.solvers import BestSolutions, solve
 from h2fdp.schedules.traits import Measured, ScheduleOptions
 from h2fdp.schedules.turns_controller import TurnsController
 

@@ -70,9 +70,9 @@ class IntervalObservation:
         noise_variance: (uploads,) variance of the noise on each coordinate of an upload.
         mean_steps: (uploads,) gradients that an upload accumulates, the mean over its devices: tau_k unless some fail.
         measurements: None where the schedule asked for none.
-        secants: None where the schedule asked for none, or nobody was there.
+        secants: None where the schedule asked for none, or no device was there.
         spent: what the interval cost, by resource as the metrics name it (`energy_j`, `delay_s`, `clock_s`); without
-            those that nobody metered.
+            those that were not metered.
     """
 
     interval: int

@@ -23,8 +23,9 @@ from h2fdp.sweeps.directory import (
     write_tables,
 )
 from h2fdp.sweeps.grid import SWEEP
-from h2fdp.sweeps.pool import Outcome, Pool, SilentWatcher, SweepWatcher, Task, WorkOptions
+from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
+from h2fdp.sweeps.task import Outcome, Task
 
 _MOST_PROBLEMS = 20
 

@@ -13,7 +13,7 @@ from h2fdp.data import DeviceData, Records
 
 
 def placed(array: np.ndarray, device: torch.device) -> Tensor:
-    """The array on a device, the same memory on a CPU. Nobody waits for a GPU: it copies when its turn comes.
+    """The array on a device, the same memory on a CPU. Nothing waits for a GPU: it copies when its turn comes.
 
     >>> placed(np.array([2, 0]), torch.device("cpu"))
     tensor([2, 0])

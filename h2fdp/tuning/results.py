@@ -57,7 +57,7 @@ class TuneDirectory:
 
     @property
     def secret(self) -> Path:
-        """The key of draws that nobody may know, readable by its owner alone."""
+        """The key of secret draws, readable by its owner alone."""
         return self.path / "secret"
 
     @property
@@ -72,7 +72,7 @@ class TuneDirectory:
 
     @property
     def table(self) -> Path:
-        """A row for each trial; `.csv` beside it."""
+        """A row for each trial; a `.csv` stands next to it."""
         return self.path / "trials.parquet"
 
     @property

@@ -1,4 +1,4 @@
-"""Carry out a search: Optuna is asked for each trial, a process runs it, and Optuna is told how it ended.
+"""Carry out a search: Optuna is asked for each trial, a process runs it, and its end goes back to Optuna.
 
 Optuna's journal holds the trials; one that a kill interrupted is asked for again, and its run resumed. Under an
 account all trials are drawn alike and at random, for its theorem needs that.
@@ -33,8 +33,9 @@ from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.directory import SweepDirectory
-from h2fdp.sweeps.pool import FAILED, Outcome, Pool, SilentWatcher, SweepWatcher, Task, WorkOptions
+from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of
+from h2fdp.sweeps.task import FAILED, Outcome, Task
 from h2fdp.tuning.plan import CHECKS, TunePlan
 from h2fdp.tuning.price import share_of, unaccounted, with_facts
 from h2fdp.tuning.results import (
@@ -99,7 +100,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
 
 
 def number_of_trials(plan: TunePlan, secret: bytes) -> int:
-    """How many trials there are: as stated, or as drawn where nobody may know."""
+    """How many trials there are: as stated, or as drawn in secret."""
     if plan.price.law is None:
         return plan.section.trials
     return plan.price.law.draw(Streams(plan.seed, secret=secret).open("", "number of trials"))
@@ -324,7 +325,7 @@ def early_end(limits: Mapping[str, float], every: int, thresholds: Sequence[floa
 
 
 def _opened(path: Path, sampler: optuna.samplers.BaseSampler, directions: Sequence[Any]) -> optuna.Study:
-    """The study of a journal, from which what a kill left unfinished is removed; nobody else has it open."""
+    """The study of a journal, from which what a kill left unfinished is removed; no other process has it open."""
     path.with_name(path.name + ".lock").unlink(missing_ok=True)
     if path.is_file():
         written = path.read_bytes()

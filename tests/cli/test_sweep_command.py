@@ -9,7 +9,7 @@ from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.cli.progress import SweepCounts, ending
 from h2fdp.run import recorders
-from h2fdp.sweeps.pool import Outcome
+from h2fdp.sweeps.task import Outcome
 from tests.sweeps.studies import study
 
 

@@ -73,7 +73,7 @@ def test_neither_validation_nor_public_records_are_tested_on_by_devices():
 def test_records_that_are_tested_by_nobody_go_to_no_device():
     owned = np.arange(8) % 2
     pool = Pool(Records(np.ones((8, 2)), np.arange(8) % 2), Records(np.ones((2, 2)), np.arange(2)), 2, Scaling(), owned)
-    with pytest.raises(UserError, match="nobody holds the test records"):
+    with pytest.raises(UserError, match="no device has the test records"):
         pool.together()
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from h2fdp.schedules.problem import ControlProblem, Prices, solve
+from h2fdp.schedules.problem import ControlProblem, Prices
+from h2fdp.schedules.solvers import solve
 from tests.schedules.problems import every_point, gap_scale, objective, problems
 
 ROUNDING = 1e-9

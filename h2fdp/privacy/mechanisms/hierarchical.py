@@ -113,7 +113,7 @@ class NonPrivate(NoisePlacement):
     unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
 
     def trust_model(self, trust: Trust) -> TrustModel:
-        """Nobody adds any."""
+        """No noise is added."""
         return TRUST_MODELS["none"]
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
@@ -259,7 +259,7 @@ class HierarchicalDp(GradientNoise):
         noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
         input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
             then; null has none.
-        secure_sum: what the sums of `secure-sum` edge servers withstand; null is nobody colluding, nobody lost.
+        secure_sum: what the sums of `secure-sum` edge servers withstand; null is no colluding device, no lost one.
 
     >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
     ['the edge server', 'the devices, each a share', 'each device']

@@ -301,7 +301,7 @@ class GradientSumMechanism(Mechanism):
             moved = moved * (1 + upload.rounding / least)
         asked = replace(upload, bound=self.bound.name, own_gradient=self.bound.own_gradient(batches))
         for release in releases_of(asked, moved):
-            assert release.noise_std > 0, "nobody outside the trusted chain sees an update without noise"
+            assert release.noise_std > 0, "no node outside the trusted chain sees an update without noise"
             yield release
 
     def upload_variance(self, upload: PlannedUpload) -> float:

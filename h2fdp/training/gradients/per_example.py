@@ -66,7 +66,7 @@ Target = Collected | InPlace  # where the sums of the gradients of a stack's par
 
 @dataclass(frozen=True)
 class Summed:
-    """The sums of the records' gradients (n, *shape), where nobody asks for a record's own."""
+    """The sums of the records' gradients (n, *shape), where no record's own is asked for."""
 
     gradients: Tensor
 

@@ -1,0 +1,142 @@
+"""One run of a sweep, or a trial of a search, as a task that any process can carry out, and its outcome."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from h2fdp.config import Document
+from h2fdp.errors import UserError
+from h2fdp.experiment.file import Setting
+from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.run.api import Experiment
+from h2fdp.run.loop import start_run
+from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
+from h2fdp.run.result import Run
+from h2fdp.run.resume import resume_run
+from h2fdp.run.setup import RunSetup
+from h2fdp.run.state import FINISHED
+from h2fdp.sweeps.directory import SweepDirectory, remove_run
+from h2fdp.sweeps.study import SharedInputs, digest_of
+
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to start, or to continue; it goes from process to process.
+
+    Attributes:
+        digest: of the configuration that was checked; files that change meanwhile do not go unnoticed.
+        path: the run directory.
+        intervals: at most.
+        done: intervals that an earlier part of it has recorded.
+        on_ray: the run itself asks for Ray.
+        early_end: a row of the metrics -> why the run ends after this interval; empty where it goes on.
+        adjustment: the run that was prepared -> the one that starts.
+    """
+
+    name: str
+    settings: tuple[Setting, ...]
+    digest: str
+    path: Path
+    intervals: int
+    done: int
+    on_ray: bool
+    early_end: Callable[[Mapping[str, Any]], str] | None = None
+    adjustment: Callable[[RunSetup], RunSetup] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        state: of its summary, or `failed`.
+        error: what it failed with: lines for a user, or a traceback.
+        mistake: it failed by a mistake of the user, which trying again would not mend.
+        ended_early: why the task ended it; empty where it did not.
+    """
+
+    state: str
+    error: str = ""
+    mistake: bool = False
+    ended_early: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return self.state in FINISHED
+
+    @property
+    def reason(self) -> str:
+        """One line of the error: a mistake's first one, a traceback's last one."""
+        lines = self.error.strip().splitlines() or [""]
+        return lines[0 if self.mistake else -1]
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What the tasks of a process share.
+
+    Attributes:
+        threads: that a run without Ray has; None for what its configuration says.
+        on_start: called when the hosts of a run are up.
+    """
+
+    document: Document
+    data_root: Path | None
+    threads: int | None
+    shared: SharedInputs
+    on_start: Callable[[], None] | None = None
+
+
+def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: Callable[[], bool]) -> Outcome:
+    """Run a task to its end, or until `stop` returns true; errors become part of the outcome."""
+    reasons: list[str] = []
+
+    def watched(row: dict[str, Any]) -> None:
+        on_interval(row)
+        if task.early_end is not None and (reason := task.early_end(row)):
+            reasons.append(reason)
+
+    try:
+        watcher = RunCallbacks(context.on_start or nothing, watched, lambda: bool(reasons) or stop())
+        begun = SweepDirectory(task.path.parents[1]).is_begun(task.path.name)
+        run = _resumed(task, context, watcher) if begun else _started(task, context, watcher)
+        state = str(run.summary["state"])
+        return Outcome(state, ended_early=reasons[0] if reasons and state not in FINISHED else "")
+    except UserError as error:
+        return Outcome(FAILED, error.report, mistake=True)
+    except Exception:
+        return Outcome(FAILED, traceback.format_exc())
+
+
+def _started(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
+    remove_run(task.path)  # one that was killed before it had written its inputs
+    config, topology = context.shared.experiment(context.document, task.settings)
+    if digest_of(config, context.shared.network(topology)) != task.digest:
+        raise UserError("the topology file changed during the sweep; start the sweep again", task.name)
+    setup = context.shared.prepare(_placed(config, task, context), topology, context.data_root)
+    if task.adjustment is not None:
+        setup = task.adjustment(setup)
+    return start_run(setup, task.path, watcher, warn=False)  # a line for each of many runs says less than the table
+
+
+def _resumed(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
+    alone = task.on_ray or context.threads is None
+    settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={context.threads}"]
+    experiment = Experiment.of_run(task.path, settings)
+    tried = task.adjustment is not None  # the price of a search is of what its trials planned, not of their epsilon
+    return resume_run(experiment, task.path, watcher, data_root=context.data_root, keeps_to_plan=tried)
+
+
+def _placed(config: ExperimentFile, task: Task, context: TaskContext) -> ExperimentFile:
+    """The configuration with as many threads as the process may take; which changes no bit."""
+    if task.on_ray or context.threads is None:
+        return config
+    runtime = config.runtime.model_copy(update={"backend": "inline", "hosts": context.threads})
+    return config.model_copy(update={"runtime": runtime})
