@@ -274,6 +274,8 @@ def trained_on_public(
 ) -> Tensor:
     """(M,) the model after 200 plain steps of SGD on 64 public records each, drawn without replacement.
 
+    The step size is not that of the run, which is for clipped gradients under noise: `recipe.step_without_noise`.
+
     Nothing of it depends on the noise key or on a device: the same seed gives the same model.
 
     Args:
@@ -287,7 +289,8 @@ def trained_on_public(
     sampler = BatchSampler(streams.public, "cloud", "fixed", records.sizes, rates, row_length("fixed", float(batch)))
     loss, row = loss_of(config.training.loss, data.classes), np.array([0])
     engine = build_engine("loop", module, None, Plain(), loss=loss)
+    size = recipe.step_without_noise(module, data, config)
     with run_arithmetic():
         batches = sampler.draw(0, range(_PUBLIC_STEPS), row, "public batch")
-        trained = engine.train(model[None], records, row, batches, config.training.step_size)
+        trained = engine.train(model[None], records, row, batches, size)
     return model - trained.updates[0]

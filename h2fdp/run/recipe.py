@@ -200,10 +200,15 @@ def _weights(config: ExperimentFile) -> str:
 
 def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[], nn.Module]) -> Recipe:
     """The paper's rhythm, at a step size for the scale of the inputs."""
-    probe = Probe.of(module(), data, config)
-    size = _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
+    size = step_without_noise(module(), data, config)
     whole = _with(config, {"step_size": size, "weights": _weights(config)})
     return whole, _lines(whole, data)
+
+
+def step_without_noise(module: nn.Module, data: DeviceData, config: ExperimentFile) -> float:
+    """A step size for stochastic gradients that nothing clips: of linear models by the scale of the inputs."""
+    probe = Probe.of(module, data, config)
+    return _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
 
 
 _LOCAL = "aggregations_per_interval"

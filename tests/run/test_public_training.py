@@ -9,6 +9,7 @@ from h2fdp.data.federate import load
 from h2fdp.data.images import Digits
 from h2fdp.run import RunPrivacy
 from h2fdp.run.explain import explanation
+from h2fdp.run.recipe import step_without_noise
 from h2fdp.streams import Streams
 
 DIGITS = {"name": "digits", "public": 0.1}
@@ -50,12 +51,15 @@ def test_the_first_model_is_that_of_sgd_on_the_public_records_alone(monkeypatch)
     public, scaling = setup.data.public, setup.data.scaling
     x = (public.x * np.array(scaling.scale) + np.array(scaling.shift)).reshape(len(public), -1)
     weights = experiment(data="digits").prepare().initial.numpy().reshape(10, 64).astype(float)
+    size = step_without_noise(setup.blueprint.module(), setup.data, setup.config)
+    inputs = (setup.data.test.x * np.array(scaling.scale) + np.array(scaling.shift)).reshape(-1, 64)
+    assert size == pytest.approx(80 / np.square(inputs).sum(axis=1).mean(), rel=0.3)  # measured by a few draws
     for _ in range(3):
         scores = x @ weights.T
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         shares[np.arange(len(x)), public.y] -= 1
-        weights -= 0.5 * shares.T @ x / len(x)
+        weights -= size * shares.T @ x / len(x)
     np.testing.assert_allclose(setup.initial.numpy().reshape(10, 64), weights, rtol=1e-4, atol=1e-5)
 
 
