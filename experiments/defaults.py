@@ -66,6 +66,21 @@ class Tanh(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Linear(784, 64), nn.Tanh(), nn.Linear(64, 10))
 
 
+class DigitsTanh(nn.Sequential):
+    """A perceptron of 64 units on 8x8 pixels: 4,810 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+
+
+class DigitsCnn(nn.Sequential):
+    """Two convolutions and one layer on 8x8 pixels: 1,898 parameters."""
+
+    def __init__(self) -> None:
+        convolutions = [nn.Conv2d(1, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3, stride=2), nn.Tanh()]
+        super().__init__(*convolutions, nn.Flatten(), nn.Linear(64, 10))
+
+
 class SmallCnn(nn.Sequential):
     """Two convolutions and one layer: 6,090 parameters on 28x28 pixels."""
 
@@ -78,6 +93,7 @@ def _labels(name: str, **partition: Any) -> dict[str, Any]:
     return {"name": name, "partition": partition or {"labels_per_device": 3}}
 
 
+WORDS = {"name": "lstm", "vocabulary": 200, "embedding": 8, "hidden": 8}
 TASKS = {
     "Fashion-MNIST": Task(_labels("fashion-mnist"), looked_at=True),
     "Fashion-MNIST, MLP of 64": Task(_labels("fashion-mnist"), model=Tanh, looked_at=True),
@@ -89,20 +105,22 @@ TASKS = {
     "MNIST": Task(_labels("mnist")),
     "CIFAR-10": Task(_labels("cifar10")),
     "digits, 8 devices": Task(_labels("digits"), epsilon=8.0, topology=network(2, 4)),
+    "digits, 8 devices, MLP of 64": Task(_labels("digits"), epsilon=8.0, topology=network(2, 4), model=DigitsTanh),
+    "digits, 8 devices, small CNN": Task(_labels("digits"), epsilon=8.0, topology=network(2, 4), model=DigitsCnn),
     "table of 20 columns": Task("table-20", epsilon=2.0, looked_at=True),
     "table of 40 columns": Task("table-40", epsilon=2.0, looked_at=True),
     "synthetic (0.5, 0.5)": Task({"name": "synthetic", "alpha": 0.5, "beta": 0.5}, epsilon=2.0),
-    "words, LSTM": Task("words", epsilon=4.0, model={"name": "lstm", "vocabulary": 500, "embedding": 16, "hidden": 16}),
+    "words, LSTM": Task("words", epsilon=8.0, topology=network(2, 4), model=WORDS),
 }
 
 
 def drawn(name: str) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Training and test records of tables and texts that are drawn: columns from 0 to 1, or rows of 12 words of 500."""
+    """Training and test records of tables and texts that are drawn: columns from 0 to 1, or rows of 8 words of 200."""
     if name == "words":
         rng = Streams(7).open("", name)
-        likely = rng.dirichlet(np.full(500, 0.2), size=4)
-        y = rng.integers(0, 4, size=12_000)
-        x = np.stack([rng.choice(500, size=12, p=likely[each]) for each in y]).astype(np.float32)
+        likely = rng.dirichlet(np.full(200, 0.5), size=4)
+        y = rng.integers(0, 4, size=6_000)
+        x = np.stack([rng.choice(200, size=8, p=likely[each]) for each in y]).astype(np.float32)
     else:
         columns = int(name.removeprefix("table-"))
         some = {20: (20_000, 6, 3, 0.8), 40: (6_000, 10, 2, 0.7)}[columns]

@@ -231,9 +231,24 @@ def chain_of(module: nn.Module, numbers: torch.dtype = torch.float32) -> list[St
 
 def leaves(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
     """The parts of nested sequences, in their order, with their names in the whole module."""
-    if type(module) is not nn.Sequential:
+    if not is_sequence(module):
         return [(prefix, module)]
     return [leaf for name, child in module.named_children() for leaf in leaves(child, f"{prefix}.{name}".lstrip("."))]
+
+
+def is_sequence(module: nn.Module) -> bool:
+    """Whether it runs its parts one after the other, as a subclass without a `forward` of its own does, too.
+
+    >>> class Net(nn.Sequential):
+    ...     def __init__(self) -> None:
+    ...         super().__init__(nn.Flatten(), nn.Linear(4, 2))
+    >>> is_sequence(Net()), is_sequence(nn.Linear(4, 2))
+    (True, False)
+    """
+    kind = type(module)
+    return isinstance(module, nn.Sequential) and all(
+        getattr(kind, name) is getattr(nn.Sequential, name) for name in ("forward", "__call__")
+    )
 
 
 def is_trained_as_it_is(module: nn.Module) -> bool:
@@ -250,7 +265,7 @@ def flattens(module: nn.Module) -> bool:
 
 def _ends_in_probabilities(module: nn.Module) -> bool:
     """Whether a Softmax over classes follows a Linear layer, whose outputs it takes as (records, classes)."""
-    if type(module) is not nn.Sequential or len(module) < 2:
+    if not isinstance(module, nn.Sequential) or not is_sequence(module) or len(module) < 2:
         return False
     last, before = module[-1], module[-2]
     return type(last) is nn.Softmax and last.dim in (1, -1) and type(before) is nn.Linear
