@@ -26,7 +26,6 @@ from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
-from h2fdp.run.engine_choice import engine_of_run, fastest_engine
 from h2fdp.run.forecast import planned_accounts, rough_accounts
 from h2fdp.run.inputs import DataSource, RunInputs, configured_data
 from h2fdp.run.setup import RunSetup
@@ -42,7 +41,7 @@ from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.device_records import device_records
-from h2fdp.training.engine import TrainingJob
+from h2fdp.training.engine import TrainingJob, engine_of_run
 from h2fdp.training.losses import loss_of
 
 
@@ -173,8 +172,6 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
     )
-    if engine == "fastest":
-        blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     return RunInputs(
         config=config,
         drawn=topology,

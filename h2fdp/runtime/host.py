@@ -55,15 +55,6 @@ def processor() -> str:
     return _digest(known)
 
 
-def lacks_bfloat16() -> bool:
-    """Whether this process's CPU is known to have no products of bfloat16 numbers."""
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return False
-    return flags.isdisjoint({"avx512_bf16", "avx_ne_convert", "amx_bf16", "bf16"})
-
-
 def arithmetic() -> str:
     """A digest of the `processor` and of the versions of what computes."""
     return _digest([processor(), versions((*ARITHMETIC, *COMPILERS))])

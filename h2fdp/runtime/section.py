@@ -56,7 +56,7 @@ class RuntimeSection(Section):
         cpus_per_host: CPUs that Ray keeps for a host; `auto` is 1 for `packed`, otherwise an even share of all.
         gpus_per_host: GPUs of a host; may be a fraction.
         address: of a Ray cluster that is there already, HOST:PORT, or `auto` on one of its machines; null starts one.
-        engine: the code that trains devices; `auto` chooses by the experiment alone, `fastest` by timing.
+        engine: the code that trains devices; `auto` chooses by the experiment alone.
         checkpoint_every: intervals between checkpoints; 60 seconds, if these are sooner.
     """
 
@@ -66,7 +66,7 @@ class RuntimeSection(Section):
     cpus_per_host: Annotated[Literal["auto"] | Cpus, Expect("auto or a number from 0.0001 to 10000")] = "auto"
     gpus_per_host: Annotated[float, Field(ge=0, le=64), Expect("a number from 0 to 64")] = 0
     address: Annotated[Address | None, Expect("null, auto or HOST:PORT")] = None
-    engine: Literal["auto", "fastest", EngineName] = "auto"
+    engine: Literal["auto", EngineName] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
 
     @field_validator("engine", mode="before")
