@@ -12,7 +12,8 @@ import yaml
 from torch import nn
 
 from h2fdp.config import Document, read_document
-from h2fdp.data import DeviceData, Given, PythonData, label_counts
+from h2fdp.data import GIVEN, DeviceData, Given, PythonData, label_counts
+from h2fdp.data.configured import configured_data, from_arguments, given_records, own_records
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import (
     Setting,
@@ -28,7 +29,6 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
-from h2fdp.run.inputs import by_device, configured_data, data_section, given_records, is_given, own_records
 from h2fdp.run.loop import start_run
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of
@@ -94,11 +94,7 @@ class Experiment:
         **settings: Any,
     ) -> None:
         values = place_settings(settings) | {"method": method}
-        function = by_device(data)
-        if function is not None and partition is not None:
-            raise UserError("data by device are spread already; leave it out", "Experiment", "partition")
-        given = None if function is not None else given_records(data, test_data)
-        values["data"] = data_section(data, given, partition) if function is None else own_records(function, test_data)
+        values["data"], given = from_arguments(data, test_data, partition)
         if model is not None:
             values["model"] = model
         if topology is None:
@@ -153,10 +149,11 @@ class Experiment:
         if not config.is_file():
             raise UserError("not a run directory (expected config.yaml)", str(run))
         check_lines(config, config.with_name("topology.yaml"))
-        document = read_document(config)
+        document, records = read_document(config), None
         for key, part in {"data": data, "model": model}.items():
             stated = document.values().get(key)
-            handed_in = isinstance(stated, str) or (key == "data" and is_given(stated))
+            given = key == "data" and isinstance(stated, dict) and stated.get("name") == GIVEN
+            handed_in = given or isinstance(stated, str)
             if handed_in and part is None:
                 began = stated if isinstance(stated, str) else "records from Python"
                 text = f"the run began with {began}; resume it from Python: h2fdp.resume(run, {key}=...)"
@@ -165,8 +162,9 @@ class Experiment:
                 text = f"this run does not use a {key} of your own; leave the argument out"
                 raise UserError(text, "h2fdp.resume", key)
             if isinstance(stated, str):
-                document.set(key, part if key == "model" else own_records(by_device(part) or part, test_data), key)
-        handed = given_records(data, test_data) if is_given(document.values().get("data")) else None
+                document.set(key, part if key == "model" else own_records(part, test_data), key)
+            elif given:
+                records = given_records(part, test_data)
         changed = [parse_setting(text) for text in settings]
         for key, _, where in changed:
             if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
@@ -174,14 +172,14 @@ class Experiment:
                 raise UserError(text, where, key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)
-        if handed is not None:
-            experiment._use_given(handed)
+        if records is not None:
+            experiment._use_given(records)
         return experiment
 
     @property
     def records(self) -> Callable[[Path | None], DeviceData]:
         """A function of the data folder: the records of all devices, spread as the experiment says."""
-        source = configured_data(self.config)
+        source = configured_data(self.config.data)
         return lambda root: source(self.topology, Streams(self.config.seed), root)
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:

@@ -14,6 +14,7 @@ from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, Standardizing, within_unit_ball
+from h2fdp.data.configured import DataSource, Network, configured_data
 from h2fdp.data.public_features import with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -27,7 +28,7 @@ from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.forecast import planned_accounts, rough_accounts
-from h2fdp.run.inputs import DataSource, RunInputs, configured_data
+from h2fdp.run.inputs import RunInputs
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -65,7 +66,7 @@ def prepare(
             does not fit them, or the privacy; no noise that meets the target; a user's own part that fails, or gives
             what it may not.
     """
-    data = (data_source or configured_data(config))(
+    data = (data_source or configured_data(config.data))(
         topology, Streams(config.seed), None if data_root is None else Path(data_root)
     )
     if (relying_on_nobody := without_trust(config)) is not None:
@@ -190,7 +191,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     )
 
 
-def _same_data(data: DeviceData, network: Topology, streams: Streams, root: Path | None) -> DeviceData:
+def _same_data(data: DeviceData, network: Network, streams: Streams, root: Path | None) -> DeviceData:
     return data
 
 

@@ -15,13 +15,13 @@ from torch import nn
 
 import h2fdp
 from h2fdp import Experiment, Topology
+from h2fdp.data.configured import configured_data
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, read_experiment
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
-from h2fdp.run.inputs import configured_data
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import FARTHEST, SCORES, Probe, with_model
 
@@ -170,7 +170,7 @@ def test_the_clip_norm_is_a_share_of_what_gradients_are_long():
 @pytest.mark.parametrize("model", ["auto", "softmax"])
 def test_no_private_record_has_a_part_in_the_choice(model):
     experiment = asked(model=model)
-    source = configured_data(experiment.config)
+    source = configured_data(experiment.config.data)
 
     def other(network, streams, root):
         data = source(network, streams, root)
@@ -187,7 +187,7 @@ def test_no_private_record_has_a_part_in_the_choice(model):
 def test_inputs_of_devices_are_not_measured_on():
     data = {"name": "digits", "test": 0.2}
     experiment = asked(data=data, model="softmax")
-    source = configured_data(experiment.config)
+    source = configured_data(experiment.config.data)
 
     def other(network, streams, root):
         held = source(network, streams, root)
