@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,11 +31,14 @@ from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
 from h2fdp.run.loop import start_run
 from h2fdp.run.prepare import prepare
+from h2fdp.run.preview import FirstDecision, first_decision
+from h2fdp.run.privacy_report import explanation
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import shown
+from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text
@@ -244,6 +247,62 @@ class Experiment:
         setup = self.prepare(data_root)
         with shown(setup.config.training.intervals, progress, on_interval) as watcher:
             return start_run(setup, directory, watcher, overwrite=overwrite)
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Who learns what, in a few lines; printed, they are these lines.
+
+    Attributes:
+        facts: all numbers behind them, see `h2fdp.run.privacy_report.explanation`.
+    """
+
+    facts: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return "\n".join(self.facts["lines"])
+
+    __repr__ = __str__
+
+
+def explain(experiment: Experiment | str | Path, *, data_root: str | Path | None = None) -> Explanation:
+    """What each observer would learn, by which bound and under which noise, and what would buy most.
+
+    Args:
+        experiment: or its file.
+
+    Raises:
+        UserError: a mistake in the file; a method that adds no noise.
+    """
+    known = experiment if isinstance(experiment, Experiment) else Experiment.from_file(experiment)
+    return Explanation(explanation(known.prepare(data_root)))
+
+
+def plan(
+    path: str | Path | Experiment, settings: Sequence[str] = (), data_root: str | Path | None = None
+) -> FirstDecision:
+    """The first decision for an experiment file, with the controller on whether or not the file enables it.
+
+    Args:
+        path: or an `Experiment`, which enables it itself: `control={"enabled": True}`.
+        settings: of a file, as `--set` takes them, `control.alpha1=2`.
+
+    Raises:
+        UserError: a wrong file; a method without noise, which leaves nothing to weigh.
+    """
+    if isinstance(path, Experiment):
+        if settings:
+            raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
+        if not path.config.control.enabled:
+            raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
+        return first_decision(path.prepare(data_root))
+    config = Experiment.from_file(path, settings).config
+    schedule, traits = config.method.schedule, chosen(config.method.schedule)
+    if not (traits.controlled or traits.as_stated):
+        text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
+        raise UserError(text, str(path), "method.schedule")
+    run = Experiment.from_file(path, [*settings, "control.enabled=true"]).prepare(data_root)
+    return first_decision(run, stated=config.control.enabled or traits.controlled)
 
 
 def default_directory(config: ExperimentFile) -> Path:

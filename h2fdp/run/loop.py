@@ -144,7 +144,7 @@ def carry_out(
         wall_s = state.wall_s + time.perf_counter() - started
         failing = sys.exception() is not None  # with an error that says more than what follows from it here
         try:
-            state.table.rows.complete(state.accounts.missing())
+            state.rows.complete(state.accounts.missing())
             state.enter_rest(setup, directory)
             returned = write_results(setup, directory, state)
             directory.write_summary(summary_of(setup, state, end, wall_s) | returned)
@@ -197,7 +197,7 @@ def run_intervals(
         chosen = noise_choice(setup, state.accounts.accounts)
         watcher.on_start()
         # Accounts come before the ledger, which they keep an interval out of; whoever completes a row before the table.
-        recorders: list[Recorder] = [state.accounts, state.noise, journal, state.costs, state.table, checkpoints]
+        recorders: list[Recorder] = [state.accounts, state.metrics, journal, checkpoints]
         recorders += sinks
         for interval in range(len(state.rows), total):
             if cloud.ended:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from h2fdp.errors import UserError
 from h2fdp.methods import name_of
-from h2fdp.run.api import Experiment
 from h2fdp.run.forecast import first_interval, nearness, planned_work
 from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.run.setup import RunSetup, range_of
@@ -22,7 +19,6 @@ from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
-from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.training.descent import StepTerms
 from h2fdp.wording import facts_html, table_html, word
@@ -152,35 +148,8 @@ class FirstDecision:
         return asdict(self)
 
 
-def plan(
-    path: str | Path | Experiment, settings: Sequence[str] = (), data_root: str | Path | None = None
-) -> FirstDecision:
-    """The first decision for an experiment file, with the controller on whether or not the file enables it.
-
-    Args:
-        path: or an `Experiment`, which enables it itself: `control={"enabled": True}`.
-        settings: of a file, as `--set` takes them, `control.alpha1=2`.
-
-    Raises:
-        UserError: a wrong file; a method without noise, which leaves nothing to weigh.
-    """
-    if isinstance(path, Experiment):
-        if settings:
-            raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
-        if not path.config.control.enabled:
-            raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
-        return first_decision(path.prepare(data_root))
-    config = Experiment.from_file(path, settings).config
-    schedule, traits = config.method.schedule, chosen(config.method.schedule)
-    if not (traits.controlled or traits.as_stated):
-        text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
-        raise UserError(text, str(path), "method.schedule")
-    run = Experiment.from_file(path, [*settings, "control.enabled=true"]).prepare(data_root)
-    return first_decision(run, stated=config.control.enabled or traits.controlled)
-
-
 def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
-    """See `plan`."""
+    """See `h2fdp.plan`."""
     if run.config.control.is_algorithm_1:
         section = run.config.control.model_copy(update={"channel": "expected"})
         schedule = H2fdpController.of(replace(run.context, control=section))

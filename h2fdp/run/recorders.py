@@ -6,13 +6,11 @@ Steps in between are announced to `listener`, so that a test can interrupt a run
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
-from h2fdp.privacy import NoiseSource, Release, ReleaseKind
+from h2fdp.privacy import Release
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import JsonLines, MetricsRows, about, metrics_schema
 from h2fdp.run.setup import IntervalMeter, RunSetup
@@ -83,68 +81,9 @@ class Journal(Recorder):
         return {"ledger": vars(self.ledger.mark()), "decisions": vars(self.decisions.mark())}
 
 
-class NoiseRange(Recorder):
-    """The smallest and the largest standard deviation of each noise that was used."""
-
-    def __init__(self, setup: RunSetup) -> None:
-        self._mechanism = setup.noise
-        self._sources = {subnet.name: subnet.trust_model.noise_from for subnet in setup.blueprint.facts}
-        self._ranges: dict[tuple[str, str], tuple[float, float]] = {}
-
-    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
-        if self._mechanism is None:
-            return
-        for name, subnet in plan.subnets.items():
-            for segment in range(len(subnet.segments)):
-                kind = self._mechanism.kind(subnet.kind(segment))
-                levels = subnet.aggregation(segment).noise_std
-                self._note(kind, self._sources[name], levels[levels > 0])  # 0 where a node further up adds it
-        for _, aggregation, level in plan.upper_noises:
-            self._note(self._mechanism.kind(aggregation), "edge", np.array([level]))
-        if plan.noise_std:
-            self._note(self._mechanism.kind("global"), "cloud", np.array([plan.noise_std]))
-
-    def _note(self, kind: ReleaseKind, source: NoiseSource, levels: np.ndarray) -> None:
-        if levels.size:
-            low, high = self._ranges.get((kind, source), (float("inf"), 0.0))
-            self._ranges[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))
-
-    def summary(self) -> list[dict[str, Any]]:
-        """A row for each kind of noise and who adds it."""
-        return [
-            {"kind": kind, "added_by": source, "smallest": low, "largest": high}
-            for (kind, source), (low, high) in sorted(self._ranges.items())
-        ]
-
-    def state(self) -> list[tuple[str, str, float, float]]:
-        return [(kind, source, low, high) for (kind, source), (low, high) in self._ranges.items()]
-
-    def load(self, state: Iterable[tuple[str, str, float, float]]) -> None:
-        self._ranges = {(kind, source): (low, high) for kind, source, low, high in state}
-
-
-class CostMeter(Recorder):
-    """Adds up what intervals cost under the fading that each of them draws."""
-
-    def __init__(self, setup: RunSetup) -> None:
-        self._costs_of = setup.interval_costs
-        self._sums = dict.fromkeys(("energy_j", "delay_s", "clock_s"), 0.0)
-
-    def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`; adds the running sums to the row."""
-        for column, spent in self._costs_of(plan).items():
-            self._sums[column] += spent
-        row.update(self._sums)
-
-    def state(self) -> dict[str, float]:
-        return dict(self._sums)
-
-    def load(self, state: Mapping[str, float]) -> None:
-        self._sums = dict(state)
-
-
-class MetricsTable(Recorder):
-    """The rows of `metrics.parquet`, one for each interval that is done."""
+class Metrics(Recorder):
+    """The rows of `metrics.parquet`, one for each interval that is done, with what all intervals so far cost; and the
+    smallest and the largest standard deviation of each noise that was used."""
 
     def __init__(self, setup: RunSetup) -> None:
         measured = ["validation_"] if setup.data.validation is not None else []
@@ -152,16 +91,36 @@ class MetricsTable(Recorder):
         others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
         by = None if setup.noise is None else setup.accountant
         self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others, accountant=by))
+        self._setup = setup
+        self._noises: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
+        """See `Recorder`; widens the ranges of noises."""
+        for _, source, kind, levels in self._setup.noises_of(plan):
+            if levels.size:
+                low, high = self._noises.get((kind, source), (float("inf"), 0.0))
+                self._noises[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`; adds the sums of costs to the row, which is whole then."""
+        before = self.rows[-1] if len(self.rows) else {}
+        row.update({name: before.get(name, 0.0) + more for name, more in self._setup.interval_costs(plan).items()})
         self.rows.append(row)
         _log.debug("interval", extra=about(**row))
 
+    def noises(self) -> list[dict[str, Any]]:
+        """A row for each kind of noise and who adds it."""
+        return [
+            {"kind": kind, "added_by": source, "smallest": low, "largest": high}
+            for (kind, source), (low, high) in sorted(self._noises.items())
+        ]
+
     def state(self) -> dict[str, Any]:
-        return self.rows.state()
+        return {"rows": self.rows.state(), "noises": list(self._noises.items())}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.rows.load(state)
+        self.rows.load(state["rows"])
+        self._noises = dict(state["noises"])
 
 
 def never() -> bool:

@@ -32,7 +32,7 @@ from h2fdp.run import noise_key
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.model_scores import ModelScores, device_scores
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.recorders import CostMeter, Journal, MetricsTable, NoiseRange, Recorder, Row, reached
+from h2fdp.run.recorders import Journal, Metrics, Recorder, Row, reached
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection, chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
@@ -46,9 +46,7 @@ class RunState:
 
     Attributes:
         accounts: the privacy accounts.
-        noise: the noises that were used.
-        costs: energy, delay, simulated time.
-        table: of metrics, a row for each interval that is done.
+        metrics: a row for each interval that is done, and the noises that were used.
         nodes: what nodes had learned when the run was left, by their names; empty at the start.
         ledger: the ledger's rows of the intervals that are done; None where the whole file counts.
         decisions: likewise the controller's decisions; None where there are none.
@@ -62,9 +60,7 @@ class RunState:
     """
 
     accounts: LiveAccounts
-    noise: NoiseRange
-    costs: CostMeter
-    table: MetricsTable
+    metrics: Metrics
     nodes: dict[str, Any] = field(default_factory=dict)
     ledger: Mark | None = None
     decisions: Mark | None = None
@@ -83,19 +79,14 @@ class RunState:
         Raises:
             UserError: a privacy budget that the first interval would exceed.
         """
-        return cls(
-            accounts=LiveAccounts(setup),
-            noise=NoiseRange(setup),
-            costs=CostMeter(setup),
-            table=MetricsTable(setup),
-        )
+        return cls(LiveAccounts(setup), Metrics(setup))
 
     @classmethod
     def restored(cls, setup: RunSetup, values: Mapping[str, Any], directory: RunDirectory) -> RunState:
         """As it was when `values` were stored; the accounts come from the ledger itself."""
         state = cls.begun(setup)
-        for name, recorder in state._recorders.items():
-            recorder.load(values[name])
+        state.accounts.load(values["accounts"])
+        state.metrics.load(values["metrics"])
         state.nodes = dict(values["nodes"])
         state.ledger = Mark(**values["ledger"])
         state.decisions = Mark(**values["decisions"])
@@ -104,14 +95,9 @@ class RunState:
         return state
 
     @property
-    def _recorders(self) -> dict[str, Recorder]:
-        """Those whose state goes into checkpoints, by their keys there."""
-        return {"watch": self.accounts, "noise": self.noise, "costs": self.costs, "rows": self.table}
-
-    @property
     def rows(self) -> MetricsRows:
         """The rows of the metrics so far."""
-        return self.table.rows
+        return self.metrics.rows
 
     def values(self, journal: Journal) -> dict[str, Any]:
         """For a checkpoint: plain values and tensors, nodes' state by their names."""
@@ -123,7 +109,8 @@ class RunState:
             "fresh": self.fresh,
             "wall_s": self.wall_s,
             **journal.state(),
-            **{name: recorder.state() for name, recorder in self._recorders.items()},
+            "accounts": self.accounts.state(),
+            "metrics": self.metrics.state(),
         }
 
     def enter_rest(self, setup: RunSetup, directory: RunDirectory) -> None:
@@ -298,7 +285,8 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,
         "noise_key_id": noise_key.id_of(setup.noise_key) if setup.has_noise_key else None,
-        "noise_std": state.noise.summary(),
+        "notes": list(setup.notes),
+        "noise_std": state.metrics.noises(),
         "privacy": state.accounts.summary() if end != "running" else None,
         "budget_spent_by": state.spent_by,
         "fresh_from": state.fresh,

@@ -68,7 +68,7 @@ def test_a_half_written_file_is_no_checkpoint(tmp_path):
 def test_another_format_is_refused_by_name(tmp_path):
     path = save_checkpoint(tmp_path, 1, {})
     path.write_bytes(path.read_bytes().replace(b"h2fdp checkpoint 1\n", b"h2fdp checkpoint 7\n", 1))
-    with pytest.raises(UserError, match="a checkpoint of format 7, this version reads 1"):
+    with pytest.raises(UserError, match="a checkpoint of format 7, this version reads 2"):
         loaded(tmp_path)
 
 

@@ -12,9 +12,8 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import main
 from h2fdp.privacy import OBSERVERS
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.run import several_runs
-from h2fdp.run.privacy import RunPrivacy
-from h2fdp.run.several_runs import SeveralRuns
+from h2fdp.run import privacy as several_runs
+from h2fdp.run.privacy import RunPrivacy, SeveralRuns
 from tests.noise_keys import DRAWN, keys_are
 
 NETWORK = Topology.regular(edges=3, devices=2, trust=0.5, seed=2)
