@@ -26,10 +26,9 @@ from h2fdp.run.api import Experiment
 from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.recorders import OnInterval, RunCallbacks
-from h2fdp.run.result import Run
+from h2fdp.run.recorders import HostsDiffer, OnInterval, RunCallbacks, RunState
+from h2fdp.run.result import FINISHED, Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import FINISHED, HostsDiffer, RunState
 from h2fdp.run.tracking import shown
 
 _log = logging.getLogger(__name__)
