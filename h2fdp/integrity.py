@@ -20,6 +20,7 @@ from h2fdp.records import (
     check_lines,
     check_start,
     in_use,
+    noise_key,
     read_json_lines,
     read_summary,
     state_of,
@@ -28,7 +29,6 @@ from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.records.json_lines import sums_path
 from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
-from h2fdp.run import noise_key
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.result import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries

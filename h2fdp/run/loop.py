@@ -13,9 +13,8 @@ from typing import Literal
 
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
-from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
+from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to, noise_key
 from h2fdp.records.directory import create
-from h2fdp.run import noise_key
 from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row

@@ -31,6 +31,7 @@ from h2fdp.records import (
     RunDirectory,
     accountant_of_metrics,
     check_lines,
+    noise_key,
     read_summary,
     versions,
     write_columns,
@@ -38,7 +39,6 @@ from h2fdp.records import (
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.json_lines import write_sums
 from h2fdp.records.summary import LAST
-from h2fdp.run import noise_key
 from h2fdp.run.model_scores import ModelScores, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached

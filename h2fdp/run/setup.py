@@ -23,7 +23,7 @@ from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
-from h2fdp.run import noise_key
+from h2fdp.records import noise_key
 from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
 from h2fdp.schedules.fixed import FixedOptions
@@ -217,7 +217,7 @@ class RunSetup(RunInputs, Noise):
 
     @property
     def noise_key(self) -> bytes:
-        """See `run.noise_key`; empty where there is none."""
+        """See `records.noise_key`; empty where there is none."""
         return self.blueprint.streams.secret
 
     def keyed(self, key: bytes | None = None) -> Self:
