@@ -33,7 +33,7 @@ from h2fdp.run.forecast import (
     rough_accounts,
 )
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import Probe, has_rule
+from h2fdp.run.recipe import has_rule, probe_of
 from h2fdp.run.setup import RunSetup
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
@@ -177,7 +177,7 @@ _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
 def noise_in_scores(setup: RunSetup) -> float:
     """By how much the noise in the last model moves its scores: a standard deviation, to first order."""
-    probe = Probe.of(setup.blueprint.module(), setup.data, setup.config)
+    probe = probe_of(setup.blueprint.module(), setup.data, setup.config)
     return noise_on_model(setup).noise_std * probe.reach
 
 

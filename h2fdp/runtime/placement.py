@@ -22,7 +22,7 @@ class HostSpec:
     Attributes:
         name: how the host is called in messages and on Ray's dashboard, as `edge:library`.
         kind: whole subnets (edge servers with their devices), or one node alone.
-        nodes: names of the nodes that are called on it.
+        nodes: names of the nodes that are called on it; on the cloud's, also of the edge servers, which it asks.
         numbers: of the subnets that it holds, or that its node belongs to.
         row: of the device within its subnet, where it holds one alone.
         below: the places of the nodes that its node calls.
@@ -79,7 +79,8 @@ def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
             for row, name in enumerate(subnet.device_names())
         )
         edges.append(HostSpec(f"edge:{subnet.name}", "edge", (subnet.name,), (number,), below=devices))
-    return [HostSpec("cloud", "cloud", (CLOUD,), below=tuple(edges))]
+    names = (subnet.name for subnet in topology.subnets)
+    return [HostSpec("cloud", "cloud", (CLOUD, *names), below=tuple(edges))]
 
 
 PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
@@ -91,11 +92,7 @@ PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
 
 def smallest_number_of_hosts(placement: str, topology: Topology) -> int:
     """How many hosts a placement has when `hosts` is 1: all of them, where the topology says how many."""
-    if placement == "subnet":
-        return topology.edges
-    if placement == "entity":
-        return 1 + topology.edges + topology.devices
-    return sum(1 for place in PLACEMENTS[placement](topology, 1) for _ in place.all())
+    return {"packed": 1, "subnet": topology.edges, "entity": 1 + topology.edges + topology.devices}[placement]
 
 
 GIB = 2**30

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from h2fdp.errors import UserError
 from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.host import CloudHost, Host, HostLocation
+from h2fdp.runtime.host import Host, HostLocation
 from h2fdp.runtime.placement import (
     GIB,
     PLACEMENTS,
@@ -34,7 +34,6 @@ from h2fdp.runtime.placement import (
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.runtime.section import RuntimeSection
 
-_SECONDS_TO_PACK = 5.0
 TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
 
 
@@ -56,7 +55,7 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
             settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", TIMEOUT_S, groups)
             nodes = RayNodes(places, blueprint, settings)
             try:
-                yield CloudHost(nodes) if section.placement == "entity" else nodes
+                yield nodes
             finally:
                 nodes.end()
 
@@ -78,29 +77,16 @@ def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterat
 
     The driver keeps them, and not the host above: Ray frees those of a lost host with the whole job only.
     """
-    groups: dict[str, PlacementGroup] = {}
+    edges = [each for place in places for each in place.all() if each.kind == "edge"]
+    amounts = {"CPU": share.cpus, "GPU": share.gpus}
+    bundle = {name: amount for name, amount in amounts.items() if amount > 0}
+    # "PACK": on one machine where they fit there, else on few.
+    groups = {edge.name: placement_group([bundle] * (1 + len(edge.below)), "PACK", name=edge.name) for edge in edges}
     try:
-        for place in places:
-            for each in place.all():
-                if each.kind == "edge":
-                    groups[each.name] = _placement_group(each, share)
         yield groups
     finally:
         for group in groups.values():
             remove_placement_group(group)
-
-
-def _placement_group(edge: HostSpec, share: HostResources) -> PlacementGroup:
-    """On one machine where they fit there, else on few."""
-    amounts = {"CPU": share.cpus, "GPU": share.gpus}
-    bundles = [{name: amount for name, amount in amounts.items() if amount > 0} for _ in edge.all()]
-    if max(share.fits(machine) for machine in machines()) >= len(bundles):
-        together: PlacementGroup = placement_group(bundles, strategy="STRICT_PACK", name=edge.name)
-        if together.wait(_SECONDS_TO_PACK):
-            return together
-        remove_placement_group(together)
-    apart: PlacementGroup = placement_group(bundles, strategy="PACK", name=edge.name)
-    return apart
 
 
 _HOST_LOST = (
@@ -198,6 +184,7 @@ class RayNodes:
         self._settings = settings if settings.blueprint is not None else replace(settings, blueprint=ray.put(blueprint))
         self._hosts = {place.name: _PlacedHost(place, self._settings) for place in places}
         self._owners = {node: place.name for place in places for node in place.nodes}
+        self.has_cloud = any(place.kind == "cloud" for place in places)
         self._locations: dict[str, HostLocation] = {}
         self._start(list(self._hosts))
 
