@@ -69,13 +69,6 @@ class RuntimeSection(Section):
     engine: Literal["auto", EngineName] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
 
-    @field_validator("engine", mode="before")
-    @classmethod
-    def _not_direct(cls, value: Any) -> Any:
-        if value == "direct":
-            raise ValueError('expected stacked, which now trains convolutions in this way, found "direct"')
-        return value
-
     @field_validator("placement", "address", mode="after")
     @classmethod
     def _not_inline(cls, value: Any, info: ValidationInfo) -> Any:
@@ -85,15 +78,10 @@ class RuntimeSection(Section):
 
     @field_validator("hosts", mode="after")
     @classmethod
-    def _not_counted_twice(cls, value: Any, info: ValidationInfo) -> Any:
+    def _possible(cls, value: Any, info: ValidationInfo) -> Any:
         placement = info.data.get("placement")
         if value != "auto" and placement in ("subnet", "entity"):
             raise ValueError(f"expected auto with placement: {placement}, which has as many as nodes, found {value}")
-        return value
-
-    @field_validator("hosts", mode="after")
-    @classmethod
-    def _few_enough_threads(cls, value: Any, info: ValidationInfo) -> Any:
         if info.data.get("backend") == "inline" and value != "auto" and value > MOST_THREADS:
             raise ValueError(f"expected at most {MOST_THREADS} threads with backend: inline, found {value}")
         return value

@@ -116,8 +116,3 @@ class OtherModule(nn.Sequential):
 def test_the_engines_for_a_module_are_those_that_can_train_it():
     names = engines_for(Summed(1, 10), CPU, Plain(), CROSS_ENTROPY, None, (4,))
     assert names == ["loop"]
-
-
-def test_the_engine_that_stacked_took_the_place_of_is_refused_with_the_new_name():
-    with pytest.raises(UserError, match=r"runtime.engine.*expected stacked.*found \"direct\""):
-        Experiment(data="digits", method="hfl", engine="direct")
