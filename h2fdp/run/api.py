@@ -217,7 +217,7 @@ class Experiment:
     def holdings(self, data_root: str | Path | None = None) -> pd.DataFrame:
         """How many records of each label (columns) each device (rows) holds; nothing is trained.
 
-        The frame's `attrs["owners"]` lists whose records each device has; it is empty where these are nobody's.
+        The frame's `attrs["owners"]` lists whose records each device has; it is empty where the data name none.
         """
         import pandas as pd
 

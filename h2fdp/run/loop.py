@@ -194,7 +194,7 @@ def run_intervals(
             checkpoints.begin()
         chosen = noise_choice(setup, state.accounts.accounts)
         watcher.on_start()
-        # Accounts come before the ledger, which they keep an interval out of; whoever completes a row before the table.
+        # Accounts come first: they keep an interval out of the ledger, and complete a row before the table has it.
         recorders: list[Recorder | LiveAccounts] = [state.accounts, state.metrics, journal, checkpoints]
         recorders += sinks
         for interval in range(len(state.rows), total):

@@ -161,12 +161,12 @@ class RunPrivacy:
                 raise UserError(f'expected one of {", ".join(known)}, found "{value}"', key=key)
         if device is not None and device not in self.names:
             raise UserError(f'there is no device "{device}" in this run', key="device")
-        held = [
+        compositions = [
             each.composition
             for each in self.accounts.classes(observer)
             if device is None or self.names.index(device) in each.devices
         ]
-        return epsilons(accountant, held, self.delta)[1] if held else None
+        return epsilons(accountant, compositions, self.delta)[1] if compositions else None
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """All observers and devices; see `privacy.statement`; and `notes` that belong to every number."""
@@ -249,8 +249,8 @@ class SeveralRuns:
         names = self.runs[0].names if self.by_device else [ANY]
         found = statement(_Together(self.runs, self.by_device), names, self.delta, accountants)
         if self.equal_keys:
-            held = [*found["worst"].values(), *(of for each in found["devices"].values() for of in each.values())]
-            for numbers in held:
+            rows = [*found["worst"].values(), *(of for each in found["devices"].values() for of in each.values())]
+            for numbers in rows:
                 numbers.update(dict.fromkeys(accountants, math.inf))
         notes = dict.fromkeys(note for run in self.runs for note in run.notes)
         return {
@@ -307,11 +307,11 @@ class _Together:
             return
         if any(not parts and (number == _RAW).any() for parts, number in found):
             return
-        held = [parts or [{}] for parts, _ in found]
-        while math.prod(map(len, held)) > _MOST_COMBINED:
-            most = max(range(len(held)), key=lambda at: len(held[at]))
-            held[most] = [_covering(held[most])]
-        for combined in product(*held):
+        choices = [parts or [{}] for parts, _ in found]
+        while math.prod(map(len, choices)) > _MOST_COMBINED:
+            most = max(range(len(choices)), key=lambda at: len(choices[at]))
+            choices[most] = [_covering(choices[most])]
+        for combined in product(*choices):
             if composition := _composed(combined):
                 yield DeviceClass(np.array([0]), composition)
 

@@ -80,13 +80,13 @@ def who_decides(run: RunSetup, accounts: Accounts) -> str | None:
     if run.target is None or run.topology.devices > MOST_LISTED:
         return None
     accountant, delta = ACCOUNTANTS[run.accountant], run.config.privacy.delta
-    held: dict[str, dict[str, list[Composition]]] = {"edge server": defaultdict(list), "observer": defaultdict(list)}
+    parts: dict[str, dict[str, list[Composition]]] = {"edge server": defaultdict(list), "observer": defaultdict(list)}
     for observer in run.target_observers:
         for each in accounts.classes(observer):
             for edge in {accounts.place_of(int(device))[0] for device in each.devices}:
-                held["edge server"][edge].append(each.composition)
-            held["observer"][observer].append(each.composition)
-    for kind, groups in held.items():
+                parts["edge server"][edge].append(each.composition)
+            parts["observer"][observer].append(each.composition)
+    for kind, groups in parts.items():
         found = {name: epsilons(run.accountant, of, delta)[1] for name, of in groups.items()}
         most, least = (choose(found, key=found.__getitem__, default="") for choose in (max, min))
         if most == least:

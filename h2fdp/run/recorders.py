@@ -80,8 +80,8 @@ class Journal(Recorder):
         self.ledger.append(release.as_row() for release in releases)
         if plan.decision.reasons is not None:
             powers = self.meter.powers(plan)
-            told = {} if powers is None else {"power_dbm": powers}
-            self.decisions.append([dict(plan.decision.reasons) | told])
+            chosen = {} if powers is None else {"power_dbm": powers}
+            self.decisions.append([dict(plan.decision.reasons) | chosen])
 
     def state(self) -> dict[str, Any]:
         """How far both files reach."""
@@ -178,7 +178,7 @@ class RunState:
         cloud: None until the hosts are up.
         journal: which writes the ledger; None until then, too.
         spent_by: the observer whose budget ended the run.
-        called_off: by an exception of whoever watches the run.
+        called_off: by an exception of a callback.
     """
 
     accounts: LiveAccounts
@@ -269,7 +269,7 @@ class Checkpoints(Recorder):
         digest: of the environment (`run_digest`); a run that continues in an equal one repeats bits, in others it draws
             afresh.
         journal: whose marks go into a checkpoint.
-        hosts_alike: whether the run's hosts compute as this machine does. Where they do not, nobody knows who computes
+        hosts_alike: whether the run's hosts compute as this machine does. Where they do not, it is unknown who computes
             what after a resume, so no later environment counts as equal.
         seconds: a clock.
 

@@ -148,9 +148,9 @@ class Run:
         keys = ("state", "method", "data", "intervals", "accuracy", "loss", "energy_j", "clock_s", "wall_s")
         facts = {key.replace("_j", ", J").replace("_s", ", s"): summary.get(key) for key in keys}
         worst = (summary.get("privacy") or {}).get("worst") or {}
-        told = [f"{name} {word(each['pld'])}" for name, each in worst.items() if each.get("pld") is not None]
-        if told:
-            facts["epsilon (pld)"] = ", ".join(told)
+        epsilons = [f"{name} {word(each['pld'])}" for name, each in worst.items() if each.get("pld") is not None]
+        if epsilons:
+            facts["epsilon (pld)"] = ", ".join(epsilons)
         path = self.directory / "metrics.parquet"
         known = self.metrics["accuracy"].dropna().tolist() if path.is_file() else []
         return facts_html(f"run {self.directory}", facts, curve_svg(known, "test accuracy over intervals"))

@@ -102,9 +102,9 @@ class IntervalMeter:
         segments, devices = len(subnet.segments), len(subnet.rows)
         if subnet.completed is None:
             return SumMessages.planned(sizes, segments, devices)
-        work, nobody = subnet.completed, np.zeros((segments, devices), dtype=bool)
-        begun = ~nobody if work.begun is None else work.begun
-        unopened = nobody if work.unopened is None else work.unopened
+        work, none = subnet.completed, np.zeros((segments, devices), dtype=bool)
+        begun = ~none if work.begun is None else work.begun
+        unopened = none if work.unopened is None else work.unopened
         opened = np.asarray(~unopened.any(axis=1))
         return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
 

@@ -164,8 +164,8 @@ class _MLflow(Sink):
             raise UserError(f"MLflow at {uri} does not answer: {reason}{hint}", key="tracking.mlflow") from None
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        now, told = int(time.time() * 1000), scalars(row, self._accountant)
-        metrics = [self._metric(key, value, now, row["interval"]) for key, value in told.items()]
+        now, columns = int(time.time() * 1000), scalars(row, self._accountant)
+        metrics = [self._metric(key, value, now, row["interval"]) for key, value in columns.items()]
         self._tell(lambda: self._client.log_batch(self._run, metrics))
 
     def close(self, end: str) -> None:

@@ -226,7 +226,7 @@ class Blueprint:
         return int(self.first_devices[below.stop] - self.first_devices[below.start])
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
-        """The number-th edge server, with its devices as one group beside it."""
+        """The number-th edge server, with its devices as one group in the same process."""
         groups = InProcessNodes({"devices": group or self.device_group(number)})
         return self.edge_server_above(number, groups, {"devices": (0, self.topology.subnets[number].size)})
 

@@ -28,7 +28,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 _FOLDERS = Path("/tmp")  # not TMPDIR: the sockets below may have paths of 107 characters
-_STORE_BYTES = 2**29  # models and updates on their way, beside the records
+_STORE_BYTES = 2**29  # models and updates on their way, besides the records
 _SECONDS_TO_CONNECT = 10.0
 _TOKEN = "are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
 _LARGEST_STORE = 0.3  # of memory, as Ray's own default
@@ -59,7 +59,7 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def _started(data_bytes: int) -> Iterator[None]:
-    """A cluster on this machine that nobody else can use, in a folder that goes with it."""
+    """A cluster on this machine that no one else can use, in a folder that goes with it."""
     with _own_token(), _loopback(), _own_folder() as folder:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # address="local": an address in the environment belongs to somebody else's cluster.
@@ -163,7 +163,7 @@ def _read_token_anew() -> None:
 def _own_folder() -> Iterator[Path]:
     """A new folder for Ray's files, removed at the end; those that killed runs left are removed before.
 
-    Ray opens the folder that it is given to everybody, so it gets one within ours, which nobody else can enter.
+    Ray opens the folder that it is given to everybody, so it gets one within ours, which no one else can enter.
     """
     prefix = f"h2fdp-ray-{os.getuid()}-"
     for left in _FOLDERS.glob(f"{prefix}*"):
