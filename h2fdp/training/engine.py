@@ -219,11 +219,11 @@ def engine_of_run(
         on_gpu = "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
         known = why_not_compiled(module, job.objective, job.loss, job.shape)
         reason = known if device.type == "cpu" else on_gpu
-    elif asked == "stacked" or engine == "loop":
+    elif asked == "stacked" or (asked == "auto" and engine == "loop"):
         reason = job.why_not_stacked(module)
     if reason is not None and asked == "auto":
         print(f"note: training with loop, one device after another: {reason}", file=sys.stderr)
-    elif reason is not None and asked != "loop":
+    elif reason is not None:
         others = "auto, stacked or loop" if asked == "compiled" else "auto or loop"
         raise UserError(f"expected {others}, found {asked}: {reason}", key="runtime.engine")
     if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
