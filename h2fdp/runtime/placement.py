@@ -62,15 +62,6 @@ def _subnets(topology: Topology, name: str, numbers: list[int]) -> HostSpec:
     return HostSpec(name, "subnets", nodes, tuple(numbers))
 
 
-def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
-    parts = packed(topology.sizes, hosts)
-    return [_subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(parts)]
-
-
-def _place_for_each_subnet(topology: Topology, hosts: int) -> list[HostSpec]:
-    return [_subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)]
-
-
 def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
     edges = []
     for number, subnet in enumerate(topology.subnets):
@@ -84,8 +75,12 @@ def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
 
 
 PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
-    "packed": _packed_places,
-    "subnet": _place_for_each_subnet,
+    "packed": lambda topology, hosts: [
+        _subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(packed(topology.sizes, hosts))
+    ],
+    "subnet": lambda topology, hosts: [
+        _subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)
+    ],
     "entity": _place_for_each_node,
 }
 
