@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from h2fdp.run import Experiment as Experiment
     from h2fdp.run import Run as Run
     from h2fdp.run import load_model as load_model
-    from h2fdp.run.explain import explain as explain
-    from h2fdp.run.preview import plan as plan
+    from h2fdp.run.api import explain as explain
+    from h2fdp.run.api import plan as plan
     from h2fdp.run.resume import resume as resume
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
@@ -61,8 +61,8 @@ _HOMES = {
     "Run": "h2fdp.run",
     "load_model": "h2fdp.run",
     "check": "h2fdp.integrity",
-    "explain": "h2fdp.run.explain",
-    "plan": "h2fdp.run.preview",
+    "explain": "h2fdp.run.api",
+    "plan": "h2fdp.run.api",
     "report": "h2fdp.reports",
     "resume": "h2fdp.run.resume",
     "Sweep": "h2fdp.sweeps",

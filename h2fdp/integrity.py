@@ -20,6 +20,7 @@ from h2fdp.records import (
     check_lines,
     check_start,
     in_use,
+    noise_key,
     read_json_lines,
     read_summary,
     state_of,
@@ -28,9 +29,8 @@ from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.records.json_lines import sums_path
 from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
-from h2fdp.run import noise_key
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
-from h2fdp.run.state import FINISHED
+from h2fdp.run.result import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries
 from h2fdp.topology import read as read_topology
 from h2fdp.tuning.results import TuneDirectory, name_of, read_state

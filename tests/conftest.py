@@ -16,8 +16,7 @@ from hypothesis import settings
 from h2fdp.experiment import rules, training_section
 from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
-from h2fdp.records import RunDirectory, in_use
-from h2fdp.run import noise_key
+from h2fdp.records import RunDirectory, in_use, noise_key
 from tests.tiers import MARKS, ROOT, Tiers
 
 # No deadlines: machines differ, and the first example pays for imports. CI tries the same examples each time, so that

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from h2fdp.run import noise_key
+from h2fdp.records import noise_key
 
 KEY = bytes(range(16))
 DRAWN = noise_key.drawn  # before conftest.py takes its place

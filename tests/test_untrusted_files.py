@@ -12,9 +12,8 @@ import yaml
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.config import parsing
-from h2fdp.records import RunDirectory
+from h2fdp.records import RunDirectory, noise_key
 from h2fdp.records.checkpoint import save_checkpoint
-from h2fdp.run import noise_key
 
 PACKAGE = Path(h2fdp.__file__).parent
 FORBIDDEN = {"eval", "exec", "pickle.load", "pickle.loads", "marshal.loads", "os.system", "shelve.open"}

@@ -36,7 +36,7 @@ def plan_command(
     as_json: AsJson = False,
 ) -> None:
     """Print the controller's first decision and the reasons for it, without training."""
-    from h2fdp.run.preview import plan
+    from h2fdp.run.api import plan
 
     found = plan(file, settings or [], data_root)
     if as_json:

@@ -101,7 +101,7 @@ def explain_command(
 ) -> None:
     """Say in a few lines who learns what, by which bound and noise, and which other setting would buy most."""
     from h2fdp.run import Experiment
-    from h2fdp.run.explain import explanation
+    from h2fdp.run.privacy_report import explanation
 
     found = explanation(Experiment.from_file(file, settings or []).prepare(data_root))
     if as_json:
@@ -122,8 +122,7 @@ def account_command(
     """Recompute every observer's epsilon from the ledger of a run, or of several runs on the same records together."""
     from h2fdp.errors import UserError
     from h2fdp.privacy.accounting import ACCOUNTANTS
-    from h2fdp.run.privacy import RunPrivacy
-    from h2fdp.run.several_runs import SeveralRuns
+    from h2fdp.run.privacy import RunPrivacy, SeveralRuns
 
     wanted = accountant or ["rdp", "pld"]
     if unknown := [name for name in wanted if name not in ACCOUNTANTS]:

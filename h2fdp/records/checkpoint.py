@@ -18,7 +18,7 @@ import torch
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing
 
-FORMAT = 1
+FORMAT = 2
 _MAGIC = b"h2fdp checkpoint "
 _KEPT = 2  # the newest, and one more in case a disk loses it
 

@@ -170,7 +170,7 @@ class RunDirectory:
 
     @property
     def noise_key(self) -> Path:
-        """The secret key of the noise, until the run is complete; see `run.noise_key`."""
+        """The secret key of the noise, until the run is complete; see `records.noise_key`."""
         return self.checkpoints / "noise-key"
 
     @property

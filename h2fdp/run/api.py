@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,8 @@ import yaml
 from torch import nn
 
 from h2fdp.config import Document, read_document
-from h2fdp.data import DeviceData, Given, PythonData, label_counts
+from h2fdp.data import GIVEN, DeviceData, Given, PythonData, label_counts
+from h2fdp.data.configured import configured_data, from_arguments, given_records, own_records
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import (
     Setting,
@@ -28,14 +29,16 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
-from h2fdp.run.inputs import by_device, configured_data, data_section, given_records, is_given, own_records
 from h2fdp.run.loop import start_run
 from h2fdp.run.prepare import prepare
+from h2fdp.run.preview import FirstDecision, first_decision
+from h2fdp.run.privacy_report import explanation
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import shown
+from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
 from h2fdp.topology.yaml_text import yaml_text
@@ -94,11 +97,7 @@ class Experiment:
         **settings: Any,
     ) -> None:
         values = place_settings(settings) | {"method": method}
-        function = by_device(data)
-        if function is not None and partition is not None:
-            raise UserError("data by device are spread already; leave it out", "Experiment", "partition")
-        given = None if function is not None else given_records(data, test_data)
-        values["data"] = data_section(data, given, partition) if function is None else own_records(function, test_data)
+        values["data"], given = from_arguments(data, test_data, partition)
         if model is not None:
             values["model"] = model
         if topology is None:
@@ -153,10 +152,11 @@ class Experiment:
         if not config.is_file():
             raise UserError("not a run directory (expected config.yaml)", str(run))
         check_lines(config, config.with_name("topology.yaml"))
-        document = read_document(config)
+        document, records = read_document(config), None
         for key, part in {"data": data, "model": model}.items():
             stated = document.values().get(key)
-            handed_in = isinstance(stated, str) or (key == "data" and is_given(stated))
+            given = key == "data" and isinstance(stated, dict) and stated.get("name") == GIVEN
+            handed_in = given or isinstance(stated, str)
             if handed_in and part is None:
                 began = stated if isinstance(stated, str) else "records from Python"
                 text = f"the run began with {began}; resume it from Python: h2fdp.resume(run, {key}=...)"
@@ -165,8 +165,9 @@ class Experiment:
                 text = f"this run does not use a {key} of your own; leave the argument out"
                 raise UserError(text, "h2fdp.resume", key)
             if isinstance(stated, str):
-                document.set(key, part if key == "model" else own_records(by_device(part) or part, test_data), key)
-        handed = given_records(data, test_data) if is_given(document.values().get("data")) else None
+                document.set(key, part if key == "model" else own_records(part, test_data), key)
+            elif given:
+                records = given_records(part, test_data)
         changed = [parse_setting(text) for text in settings]
         for key, _, where in changed:
             if not key.startswith(("runtime.", "tracking.")) or key == "runtime.engine":
@@ -174,14 +175,14 @@ class Experiment:
                 raise UserError(text, where, key)
         experiment = cls.__new__(cls)
         experiment.config, experiment.topology = experiment_from(document, changed)
-        if handed is not None:
-            experiment._use_given(handed)
+        if records is not None:
+            experiment._use_given(records)
         return experiment
 
     @property
     def records(self) -> Callable[[Path | None], DeviceData]:
         """A function of the data folder: the records of all devices, spread as the experiment says."""
-        source = configured_data(self.config)
+        source = configured_data(self.config.data)
         return lambda root: source(self.topology, Streams(self.config.seed), root)
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
@@ -216,7 +217,7 @@ class Experiment:
     def holdings(self, data_root: str | Path | None = None) -> pd.DataFrame:
         """How many records of each label (columns) each device (rows) holds; nothing is trained.
 
-        The frame's `attrs["owners"]` lists whose records each device has; it is empty where these are nobody's.
+        The frame's `attrs["owners"]` lists whose records each device has; it is empty where the data name none.
         """
         import pandas as pd
 
@@ -246,6 +247,62 @@ class Experiment:
         setup = self.prepare(data_root)
         with shown(setup.config.training.intervals, progress, on_interval) as watcher:
             return start_run(setup, directory, watcher, overwrite=overwrite)
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Who learns what, in a few lines; printed, they are these lines.
+
+    Attributes:
+        facts: all numbers behind them, see `h2fdp.run.privacy_report.explanation`.
+    """
+
+    facts: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return "\n".join(self.facts["lines"])
+
+    __repr__ = __str__
+
+
+def explain(experiment: Experiment | str | Path, *, data_root: str | Path | None = None) -> Explanation:
+    """What each observer would learn, by which bound and under which noise, and what would buy most.
+
+    Args:
+        experiment: or its file.
+
+    Raises:
+        UserError: a mistake in the file; a method that adds no noise.
+    """
+    known = experiment if isinstance(experiment, Experiment) else Experiment.from_file(experiment)
+    return Explanation(explanation(known.prepare(data_root)))
+
+
+def plan(
+    path: str | Path | Experiment, settings: Sequence[str] = (), data_root: str | Path | None = None
+) -> FirstDecision:
+    """The first decision for an experiment file, with the controller on whether or not the file enables it.
+
+    Args:
+        path: or an `Experiment`, which enables it itself: `control={"enabled": True}`.
+        settings: of a file, as `--set` takes them, `control.alpha1=2`.
+
+    Raises:
+        UserError: a wrong file; a method without noise, which leaves nothing to weigh.
+    """
+    if isinstance(path, Experiment):
+        if settings:
+            raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
+        if not path.config.control.enabled:
+            raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
+        return first_decision(path.prepare(data_root))
+    config = Experiment.from_file(path, settings).config
+    schedule, traits = config.method.schedule, chosen(config.method.schedule)
+    if not (traits.controlled or traits.as_stated):
+        text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
+        raise UserError(text, str(path), "method.schedule")
+    run = Experiment.from_file(path, [*settings, "control.enabled=true"]).prepare(data_root)
+    return first_decision(run, stated=config.control.enabled or traits.controlled)
 
 
 def default_directory(config: ExperimentFile) -> Path:

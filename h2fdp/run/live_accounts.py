@@ -18,9 +18,9 @@ from h2fdp.privacy.statement import statement, worst_epsilon
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import about
 from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
-from h2fdp.run.recorders import Recorder, Row
 from h2fdp.run.setup import RunSetup
 
+Row = dict[str, Any]  # of the metrics
 _MOST_ROWS = 100  # of a run that have epsilon, without those that are printed: a few milliseconds each
 _SHORT, _LONG = 8, 32  # types of releases that are composed for an observer in such a row, or else in five rows
 _LEFT_OUT = (
@@ -39,8 +39,8 @@ class BudgetSpent(Exception):
         self.observer = observer
 
 
-class LiveAccounts(Recorder):
-    """Keeps the accounts of one run.
+class LiveAccounts:
+    """Keeps the accounts of one run, a `Recorder`.
 
     Raises:
         UserError: a budget that the first interval would exceed.

@@ -13,18 +13,16 @@ from typing import Literal
 
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
-from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to
+from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to, noise_key
 from h2fdp.records.directory import create
-from h2fdp.run import noise_key
 from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import run_digest
-from h2fdp.run.live_accounts import BudgetSpent
+from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import model_scores
 from h2fdp.run.privacy_report import claim_warning
-from h2fdp.run.recorders import Journal, Recorder, Row, RunCallbacks, reached
-from h2fdp.run.result import Run
+from h2fdp.run.recorders import Checkpoints, HostsDiffer, Journal, Recorder, RunCallbacks, RunState, reached
+from h2fdp.run.result import FINISHED, Run, summary_of, write_inputs, write_results
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import FINISHED, Checkpoints, HostsDiffer, RunState, summary_of, write_inputs, write_results
 from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
@@ -144,7 +142,7 @@ def carry_out(
         wall_s = state.wall_s + time.perf_counter() - started
         failing = sys.exception() is not None  # with an error that says more than what follows from it here
         try:
-            state.table.rows.complete(state.accounts.missing())
+            state.rows.complete(state.accounts.missing())
             state.enter_rest(setup, directory)
             returned = write_results(setup, directory, state)
             directory.write_summary(summary_of(setup, state, end, wall_s) | returned)
@@ -196,8 +194,8 @@ def run_intervals(
             checkpoints.begin()
         chosen = noise_choice(setup, state.accounts.accounts)
         watcher.on_start()
-        # Accounts come before the ledger, which they keep an interval out of; whoever completes a row before the table.
-        recorders: list[Recorder] = [state.accounts, state.noise, journal, state.costs, state.table, checkpoints]
+        # Accounts come first: they keep an interval out of the ledger, and complete a row before the table has it.
+        recorders: list[Recorder | LiveAccounts] = [state.accounts, state.metrics, journal, checkpoints]
         recorders += sinks
         for interval in range(len(state.rows), total):
             if cloud.ended:

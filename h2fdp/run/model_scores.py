@@ -129,9 +129,9 @@ class PersonalScores:
         found, weights = [], []
         firsts = self._run.blueprint.first_devices
         for number, subnet in enumerate(self._run.topology.subnets):
-            held = cloud.memories(subnet.name)
+            memories = cloud.memories(subnet.name)
             for row in range(subnet.size):
-                weight, *scores = self._score(int(firsts[number]) + row, held.get(row, cloud.model))
+                weight, *scores = self._score(int(firsts[number]) + row, memories.get(row, cloud.model))
                 found.append(scores)
                 weights.append(weight)
         accuracy, loss = np.average(np.array(found), axis=0, weights=weights)

@@ -14,6 +14,7 @@ from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, Standardizing, within_unit_ball
+from h2fdp.data.configured import DataSource, Network, configured_data
 from h2fdp.data.public_features import with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -26,9 +27,8 @@ from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
-from h2fdp.run.engine_choice import engine_of_run, fastest_engine
 from h2fdp.run.forecast import planned_accounts, rough_accounts
-from h2fdp.run.inputs import DataSource, RunInputs, configured_data
+from h2fdp.run.inputs import RunInputs
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -42,7 +42,7 @@ from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.device_records import device_records
-from h2fdp.training.engine import TrainingJob
+from h2fdp.training.engine import TrainingJob, engine_of_run
 from h2fdp.training.losses import loss_of
 
 
@@ -66,7 +66,7 @@ def prepare(
             does not fit them, or the privacy; no noise that meets the target; a user's own part that fails, or gives
             what it may not.
     """
-    data = (data_source or configured_data(config))(
+    data = (data_source or configured_data(config.data))(
         topology, Streams(config.seed), None if data_root is None else Path(data_root)
     )
     if (relying_on_nobody := without_trust(config)) is not None:
@@ -173,8 +173,6 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
     )
-    if engine == "fastest":
-        blueprint = replace(blueprint, engine=fastest_engine(blueprint, vector))
     return RunInputs(
         config=config,
         drawn=topology,
@@ -193,7 +191,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     )
 
 
-def _same_data(data: DeviceData, network: Topology, streams: Streams, root: Path | None) -> DeviceData:
+def _same_data(data: DeviceData, network: Network, streams: Streams, root: Path | None) -> DeviceData:
     return data
 
 

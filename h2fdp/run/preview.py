@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from h2fdp.errors import UserError
 from h2fdp.methods import name_of
-from h2fdp.run.api import Experiment
-from h2fdp.run.engine_choice import seconds_per_step
 from h2fdp.run.forecast import first_interval, nearness, planned_work
 from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.run.setup import RunSetup, range_of
 from h2fdp.runtime import chosen_backend
+from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
-from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.turns_controller import TurnsController
+from h2fdp.training.descent import StepTerms
 from h2fdp.wording import facts_html, table_html, word
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts, too
@@ -52,12 +51,35 @@ def estimate(run: RunSetup) -> dict[str, Any]:
         "global aggregations": work.intervals,
         "device steps": work.steps,
         "network": work.costs,
-        "time": f"about {seconds_per_step(run.blueprint, run.initial) * work.steps / hosts:.0f} s of training",
+        "time": f"about {seconds_per_step(run) * work.steps / hosts:.0f} s of training",
         "memory": f"about {(_PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes) / 1e9:.1f} GB",
         "privacy": privacy,
         "leaking": run.leaks,
         "noises": noises(run) if privacy is None else privacy["noises"],
     }
+
+
+_STEPS, _REPEATS = 5, 3
+_MOST_DEVICES = 50  # that are timed together
+
+
+def seconds_per_step(run: RunSetup) -> float:
+    """Median time of a local step of one device of the first subnet, without its noise."""
+    blueprint = run.blueprint
+    with run_arithmetic():
+        group = blueprint.device_group(0)
+        rows = np.arange(min(blueprint.topology.subnets[0].size, _MOST_DEVICES))
+        steps = _STEPS if blueprint.epochs is None else run.local_steps  # epochs are drawn as a whole
+        batches = group.sampler.draw(0, range(steps), rows)
+        adaptive = blueprint.adaptive
+        terms = StepTerms(clip_norm=None if adaptive is None else adaptive.initial)
+        starts = run.initial.to(blueprint.device).expand(len(rows), -1)
+        times = []
+        for _ in range(1 + _REPEATS):
+            started = time.perf_counter()
+            group.engine.train(starts, group.records, rows, batches, 0.01, terms).updates.cpu()
+            times.append(time.perf_counter() - started)
+    return statistics.median(times[1:]) / (steps * len(rows))  # the first call warms caches
 
 
 def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
@@ -126,35 +148,8 @@ class FirstDecision:
         return asdict(self)
 
 
-def plan(
-    path: str | Path | Experiment, settings: Sequence[str] = (), data_root: str | Path | None = None
-) -> FirstDecision:
-    """The first decision for an experiment file, with the controller on whether or not the file enables it.
-
-    Args:
-        path: or an `Experiment`, which enables it itself: `control={"enabled": True}`.
-        settings: of a file, as `--set` takes them, `control.alpha1=2`.
-
-    Raises:
-        UserError: a wrong file; a method without noise, which leaves nothing to weigh.
-    """
-    if isinstance(path, Experiment):
-        if settings:
-            raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
-        if not path.config.control.enabled:
-            raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
-        return first_decision(path.prepare(data_root))
-    config = Experiment.from_file(path, settings).config
-    schedule, traits = config.method.schedule, chosen(config.method.schedule)
-    if not (traits.controlled or traits.as_stated):
-        text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
-        raise UserError(text, str(path), "method.schedule")
-    run = Experiment.from_file(path, [*settings, "control.enabled=true"]).prepare(data_root)
-    return first_decision(run, stated=config.control.enabled or traits.controlled)
-
-
 def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
-    """See `plan`."""
+    """See `h2fdp.plan`."""
     if run.config.control.is_algorithm_1:
         section = run.config.control.model_copy(update={"channel": "expected"})
         schedule = H2fdpController.of(replace(run.context, control=section))

@@ -1,35 +1,42 @@
-"""The accounts of a run after it, from its ledger alone."""
+"""The accounts of a run after it, from its ledger alone; and of several runs on the same records together.
+
+Every run is another release of the same records, so epsilons of single runs say little about an observer of more than
+one. The releases of all ledgers are composed as one account composes those of one run. That needs independent noise:
+runs under equal noise keys have none together.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from h2fdp.config import read_document
-from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
-from h2fdp.errors import UserError
+from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import PrivacySection
-from h2fdp.experiment.training_section import UNTIL
-from h2fdp.models.registry import FROM, WARM_STARTED
-from h2fdp.privacy import (
-    Accounts,
-    NoisePlacement,
-    Observer,
-    Release,
-    noise_placement_of,
-    observers,
-)
-from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.ledger_rows import ADJACENCY_NOTES, release_of
+from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
+from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
+from h2fdp.privacy.accounts import DeviceClass
+from h2fdp.privacy.ledger_rows import release_of
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.privacy.statement import epsilons, statement
-from h2fdp.privacy.vectors import MOVES
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
-from h2fdp.run.inputs import FILTERED
-from h2fdp.run.noise_key import BY_SEED
 from h2fdp.topology import read as read_topology
+
+_MOST_COMBINED = 4096  # combinations of distinct accounts that are looked at one by one
+ANY = "the device with the record"
+ANYWHERE = (
+    "partition: the runs divide the records differently, so a record may be with the worst device of each run; every "
+    "epsilon is about that case"
+)
+_NO_NOTES = "summary: it does not state under which conditions these numbers hold"
 
 
 class RunPrivacy:
@@ -57,7 +64,6 @@ class RunPrivacy:
         self.delta = self._own_delta() if delta is None else delta
         stated = self._summary.get("accountant") or self._section("privacy").get("accountant")
         self.accountant = str(stated or PrivacySection.model_fields["accountant"].default)
-        self.notes = self._own_notes()
         self.adjacency: Adjacency = "null-record"
         self.protects_devices = False  # rather than single records
         topology = run / "topology.yaml"
@@ -89,23 +95,12 @@ class RunPrivacy:
             raise UserError("there is no method.privacy in the run's config.yaml", str(self._run))
         return noise_placement_of(self._section("method")["privacy"])
 
-    def _own_notes(self) -> tuple[str, ...]:
-        """What must be said with the accounts; of a ledger by itself, that how it came about is not known."""
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What must be said with the accounts: as the run's summary has it, or that it is not known."""
         if not self._whole:
             return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
-        placement, privacy, training = self._placement(), self._section("privacy"), self._section("training")
-        about = ADJACENCY_NOTES.get(str(privacy.get("adjacency")))
-        conditions = {
-            BY_SEED: privacy.get("noise_key") == "seed",
-            DEVICES_TEST: self._summary.get("tested_on_devices"),
-            FILTERED: self._summary.get("adaptive"),
-            PUBLIC_RECORDS: self._section("data").get("public"),
-            WARM_STARTED: self._section("model").get(FROM) is not None,
-            UNTIL: training.get("until"),
-            MOVES: isinstance(training.get("clip_norm"), dict),
-            str(about): about is not None,
-        }
-        return (*placement.notes, *(note for note, holds in conditions.items() if placement.private and holds))
+        return tuple(self._summary.get("notes", (_NO_NOTES,)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._run)!r}, delta={self.delta:g}, accountant={self.accountant!r})"
@@ -166,12 +161,12 @@ class RunPrivacy:
                 raise UserError(f'expected one of {", ".join(known)}, found "{value}"', key=key)
         if device is not None and device not in self.names:
             raise UserError(f'there is no device "{device}" in this run', key="device")
-        held = [
+        compositions = [
             each.composition
             for each in self.accounts.classes(observer)
             if device is None or self.names.index(device) in each.devices
         ]
-        return epsilons(accountant, held, self.delta)[1] if held else None
+        return epsilons(accountant, compositions, self.delta)[1] if compositions else None
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """All observers and devices; see `privacy.statement`; and `notes` that belong to every number."""
@@ -198,3 +193,154 @@ def _configuration(run: Path) -> dict[str, Any]:
         raise UserError("expected a run directory with its config.yaml, or a ledger and its delta", str(run))
     values: dict[str, Any] = read_document(config).values()
     return values
+
+
+class SeveralRuns:
+    """The accounts of several runs together.
+
+    Where all runs divide the same records among the same devices, the accounts of each device are composed by its name.
+    Otherwise a record may be anywhere, and the worst accounts of the runs are.
+
+    Args:
+        runs: run directories, or ledger files by themselves.
+        delta: None for the one of all runs.
+
+    Raises:
+        UserError: a run is given twice, has no guarantee, or is about other data than another; their deltas differ, and
+            none is given; some protect records, others whole devices; their neighbours differ.
+    """
+
+    def __init__(self, runs: Sequence[Path], delta: float | None = None) -> None:
+        paths = [path.resolve() for path in runs]
+        if twice := [run for at, run in enumerate(runs) if paths[at] in paths[:at]]:
+            raise UserError(Problem("the run is given twice", str(run)) for run in twice)
+        self.paths = tuple(runs)
+        self.runs = [RunPrivacy(run, delta) for run in runs]
+        _check_alike(self.paths, self.runs)
+        self.delta = self.runs[0].delta
+
+    @property
+    def by_device(self) -> bool:
+        """Whether a record is with the same device in all runs, as far as their directories say so."""
+        first, *others = [run.records for run in self.runs]
+        return first is not None and all(each == first for each in others)
+
+    @property
+    def equal_keys(self) -> list[tuple[Path, Path]]:
+        """The pairs of runs that drew their noise by the same key."""
+        known = zip(self.paths, self.runs, strict=True)
+        pairs = combinations([(path, run.noise_key) for path, run in known if run.noise_key], 2)
+        return [(one, other) for (one, key), (other, its) in pairs if key == its]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes these runs together less private than apart."""
+        found = [
+            f"{one} and {other} have equal noise keys: the difference of what they released has no noise, so no "
+            "epsilon covers both"
+            for one, other in self.equal_keys
+        ]
+        if unknown := [str(path) for path, run in zip(self.paths, self.runs, strict=True) if run.noise_key is None]:
+            found.append(f"the noise keys of {', '.join(unknown)} are not known; the accounts assume that they differ")
+        return found
+
+    def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
+        """See `RunPrivacy.statement`; with the `runs` and the `warnings`, and infinite where keys are equal."""
+        names = self.runs[0].names if self.by_device else [ANY]
+        found = statement(_Together(self.runs, self.by_device), names, self.delta, accountants)
+        if self.equal_keys:
+            rows = [*found["worst"].values(), *(of for each in found["devices"].values() for of in each.values())]
+            for numbers in rows:
+                numbers.update(dict.fromkeys(accountants, math.inf))
+        notes = dict.fromkeys(note for run in self.runs for note in run.notes)
+        return {
+            "runs": [str(path) for path in self.paths],
+            "warnings": self.warnings,
+            "notes": [*notes, *([] if self.by_device else [ANYWHERE])],
+            **found,
+        }
+
+
+def _check_alike(paths: Sequence[Path], runs: Sequence[RunPrivacy]) -> None:
+    where = ", ".join(map(str, paths))
+    if open_runs := [path for path, run in zip(paths, runs, strict=True) if not run.guaranteed]:
+        text = "this run adds no noise, so no epsilon covers it together with any other"
+        raise UserError(Problem(text, str(path)) for path in open_runs)
+    if len({run.delta for run in runs}) > 1:
+        found = ", ".join(f"{run.delta:g}" for run in runs)
+        raise UserError(f"the runs have different deltas ({found}); add --delta", where)
+    if len({run.protects_devices for run in runs}) > 1:
+        raise UserError("some of these runs protect records, others whole devices; account for each kind apart", where)
+    if len({run.adjacency for run in runs}) > 1:
+        raise UserError("neighbours differ by a null record in some of these runs, by another one in others", where)
+    data = {path: run.data for path, run in zip(paths, runs, strict=True) if run.data is not None}
+    if len(set(data.values())) > 1:
+        found = "; ".join(f"{path}: {each}" for path, each in data.items())
+        raise UserError(f"the runs are on different data, so no record is in all of them ({found})", where)
+
+
+@dataclass(frozen=True)
+class _Together:
+    """The accounts of several runs as one.
+
+    Attributes:
+        by_device: of each device by its name: an observer to which a run showed a device's raw updates holds no account
+            about it, whatever the others hid. Else of a record that may be with any device of each run, of those of
+            which the observer has any.
+    """
+
+    runs: Sequence[RunPrivacy]
+    by_device: bool
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        return tuple(dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers))
+
+    def classes(self, observer: Observer) -> Iterator[DeviceClass]:
+        found = [_of_each(run, observer) for run in self.runs]
+        if self.by_device:
+            numbers, device = np.unique([number for _, number in found], axis=1, return_inverse=True)
+            for at, chosen in enumerate(numbers.T):
+                known = [parts[number] for (parts, _), number in zip(found, chosen, strict=True) if number >= 0]
+                if known and _RAW not in chosen:
+                    yield DeviceClass(np.flatnonzero(device.ravel() == at), _composed(known))
+            return
+        if any(not parts and (number == _RAW).any() for parts, number in found):
+            return
+        choices = [parts or [{}] for parts, _ in found]
+        while math.prod(map(len, choices)) > _MOST_COMBINED:
+            most = max(range(len(choices)), key=lambda at: len(choices[at]))
+            choices[most] = [_covering(choices[most])]
+        for combined in product(*choices):
+            if composition := _composed(combined):
+                yield DeviceClass(np.array([0]), composition)
+
+
+_NOTHING, _RAW = -1, -2
+
+
+def _of_each(run: RunPrivacy, observer: Observer) -> tuple[list[Composition], np.ndarray]:
+    """An observer's distinct accounts in a run, and (devices,) which of them is about each device.
+
+    Those of which it received nothing have `_NOTHING`, and `_RAW` where something of them went past it all the same.
+    """
+    number = np.full(len(run.names), _NOTHING)
+    if observer not in run.accounts.observers:
+        return [], number
+    # Peers are no way for updates: without an account there is no peer, or nothing was broadcast.
+    for each in run.accounts.classes("public") if observer not in ("peer", "public") else ():
+        number[each.devices] = _RAW
+    classes = list(run.accounts.classes(observer))
+    for at, each in enumerate(classes):
+        number[each.devices] = at
+    return [each.composition for each in classes], number
+
+
+def _composed(compositions: Sequence[Composition]) -> dict[Any, int]:
+    return dict(sum(map(Counter, compositions), Counter()))
+
+
+def _covering(compositions: Sequence[Composition]) -> dict[Any, int]:
+    """At least as many releases of every type as in any of these, so that it bounds each of them."""
+    kinds = dict.fromkeys(kind for each in compositions for kind in each)
+    return {kind: max(each.get(kind, 0) for each in compositions) for kind in kinds}

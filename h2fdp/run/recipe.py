@@ -11,8 +11,7 @@ how the way is cut into steps; and the best way is where that noise moves the mo
 - the step size at which the noise in the last model moves scores by `SCORES`, found by perturbing the parameters; but
   no longer a way than training without noise makes use of (`FARTHEST`).
 
-The length of gradients and the reach of noise are measured on inputs of test records that are public (which are
-measured on, not trained with; their labels are not looked at), or on random ones where test records belong to devices.
+The length of gradients and the reach of noise are those of a `Probe`.
 The rule was fitted to Fashion-MNIST under softmax regression and a perceptron; `docs/defaults.md` has what it reaches
 on tasks that had no part in it.
 """
@@ -21,18 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from h2fdp.algorithms import aggregation_of
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataSection, DeviceData
 from h2fdp.data.leaf import Leaf
-from h2fdp.data.public_features import BIAS, PublicFeatures, are_images
+from h2fdp.data.public_features import PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts
 from h2fdp.experiment.sections import ExperimentFile
@@ -44,13 +40,12 @@ from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen as chosen_schedule
 from h2fdp.streams import Streams
 from h2fdp.training.losses import loss_of
+from h2fdp.training.probe import Probe
 
 INTERVALS = 30
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a whole way of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
-_INPUTS, _GRADIENTS, _DRAWS = 128, 32, 4
-_PERTURBATION = 1e-3  # of parameters, to see what noise in them does
 
 
 Recipe = tuple[ExperimentFile, tuple[str, ...]]  # the complete experiment; what was chosen and why, in 80 columns
@@ -142,7 +137,7 @@ def completed(
     if _in_turns(config) and "local_steps" in left_open:
         # Each interval is one step, and the way of the plan is that of 30 turns of each edge server.
         config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
-    probe = Probe.of(module(), data, config)
+    probe = probe_of(module(), data, config)
     rounds_of = _rounds(config, probe, servers)
     chosen = _with(config, rounds_of)
     if conflicts(chosen):
@@ -205,9 +200,16 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
     return whole, _lines(whole, data)
 
 
+def probe_of(module: nn.Module, data: DeviceData, config: ExperimentFile) -> Probe:
+    """See `Probe.of`."""
+    unit = isinstance(config.model, registry.PublicFeatures)
+    loss = loss_of(config.training.loss, data.classes)
+    return Probe.of(module, data, loss, Streams(config.seed).open("cloud", "recipe"), unit_inputs=unit)
+
+
 def step_without_noise(module: nn.Module, data: DeviceData, config: ExperimentFile) -> float:
     """A step size for stochastic gradients that nothing clips: of linear models by the scale of the inputs."""
-    probe = Probe.of(module, data, config)
+    probe = probe_of(module, data, config)
     return _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
 
 
@@ -261,96 +263,6 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
         f"{most}{training.intervals} intervals of {steps} {records}{clipped}{norm}",
         *unlike,
     )
-
-
-@dataclass(frozen=True)
-class Probe:
-    """What is known of a first model and the scale of its inputs.
-
-    Attributes:
-        reach: by how much independent noise of deviation 1 in each parameter moves a score: its standard deviation, to
-            first order. Of a linear model the length of its inputs.
-        gradient: the median length of the gradient of one record.
-        linear: scores are linear in the parameters.
-    """
-
-    reach: float
-    gradient: float
-    linear: bool
-
-    @classmethod
-    def of(cls, module: nn.Module, data: DeviceData, config: ExperimentFile) -> Probe:
-        """Measured on the inputs of public test records, or on random ones.
-
-        Raises:
-            UserError: the model's scores do not depend on its parameters.
-        """
-        rng = Streams(config.seed).open("cloud", "recipe")
-        inputs = _public_inputs(config, data, module, rng)
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        before = [parameter.detach().clone() for parameter in trained]
-        directions = [[_normals(rng, each) for each in before] for _ in range(_DRAWS)]
-        module.eval()
-        with torch.no_grad():
-            first = module(inputs).clone()  # scores may be a parameter itself
-            moved = []
-            for direction in directions:
-                shifts = []
-                for scale in (1.0, -1.0):
-                    for parameter, start, way in zip(trained, before, direction, strict=True):
-                        parameter.copy_(start + scale * _PERTURBATION * way)
-                    shifts.append(module(inputs).clone())
-                moved.append((shifts[0] - first, shifts[1] - first))
-            for parameter, start in zip(trained, before, strict=True):
-                parameter.copy_(start)
-        ahead = torch.stack([each for each, _ in moved]) / _PERTURBATION
-        back = torch.stack([each for _, each in moved]) / _PERTURBATION
-        reach = float((ahead - back).square().mean().sqrt()) / 2
-        curved = float((ahead + back).square().mean().sqrt())
-        if not reach > 0:
-            raise UserError("the model's scores do not depend on its parameters", key="model")
-        return cls(reach, _gradient_length(module, inputs, data, config, rng), curved < 0.02 * reach and _flat(module))
-
-
-def _flat(module: nn.Module) -> bool:
-    """Whether there is one layer with parameters, in which scores are linear then."""
-    return sum(bool(list(each.parameters(recurse=False))) for each in module.modules()) == 1
-
-
-def _gradient_length(
-    module: nn.Module, inputs: Tensor, data: DeviceData, config: ExperimentFile, rng: np.random.Generator
-) -> float:
-    """The median length of a record's gradient at the first model, under a random label."""
-    loss, lengths = loss_of(config.training.loss, data.classes), []
-    for record in inputs[:_GRADIENTS]:
-        label = torch.from_numpy(rng.integers(0, data.classes, size=1))
-        total = loss.each(module(record[None]), label).sum()
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        gradients = torch.autograd.grad(total, trained, allow_unused=True)
-        lengths.append(math.sqrt(sum(float(each.square().sum()) for each in gradients if each is not None)))
-    return max(float(np.median(lengths)), 1e-9)
-
-
-def _public_inputs(config: ExperimentFile, data: DeviceData, module: nn.Module, rng: np.random.Generator) -> Tensor:
-    """Inputs as the model sees them, of no device: of public test records, or random ones of their scale."""
-    if data.test_owners is None and len(data.test):
-        stored = data.test.x[:_INPUTS].astype(np.float32)
-        return torch.from_numpy(stored * data.scaling.scale + data.scaling.shift).float()
-    words = [each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)]
-    shape = (_INPUTS, *data.shape)
-    if words:
-        return torch.from_numpy(rng.integers(0, min(words), size=shape).astype(np.float32))
-    if data.test.x.dtype == np.uint8 and not np.any(data.scaling.shift):  # pixels from 0 to 1
-        return torch.from_numpy(rng.random(shape, dtype=np.float32))
-    drawn = rng.standard_normal(shape)
-    if isinstance(config.model, registry.PublicFeatures):  # of length 1, and a constant
-        drawn /= np.linalg.norm(drawn[:, :-1], axis=1, keepdims=True)
-        drawn[:, -1] = BIAS
-    return torch.from_numpy(drawn.astype(np.float32))
-
-
-def _normals(rng: np.random.Generator, like: Tensor) -> Tensor:
-    return torch.from_numpy(rng.standard_normal(like.shape, dtype=np.float32))
 
 
 def _rounded(value: float) -> float:

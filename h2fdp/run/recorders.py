@@ -1,21 +1,27 @@
 """What follows a run interval by interval: each recorder sees a plan before it is run, and the interval's row after.
 
+What they have recorded so far goes into checkpoints, and outlives the loop, so that a failure loses nothing.
+
 Steps in between are announced to `listener`, so that a test can interrupt a run exactly at one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
-from h2fdp.privacy import NoiseSource, Release, ReleaseKind
-from h2fdp.protocol import IntervalPlan
-from h2fdp.records import JsonLines, MetricsRows, about, metrics_schema
+from h2fdp.privacy import Observer, Release
+from h2fdp.protocol import Cloud, IntervalPlan
+from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
+from h2fdp.records.checkpoint import save_checkpoint
+from h2fdp.run.live_accounts import LiveAccounts, Row
+from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.setup import IntervalMeter, RunSetup
+from h2fdp.runtime import RuntimeSection
 
 Step = Literal[
     "hosts up",  # nothing of this run is on disk but its inputs
@@ -38,7 +44,6 @@ def reached(step: Step, interval: int) -> None:
     listener(step, interval)
 
 
-Row = dict[str, Any]
 OnInterval = Callable[[Row], None]
 _log = logging.getLogger(__name__)
 
@@ -75,76 +80,17 @@ class Journal(Recorder):
         self.ledger.append(release.as_row() for release in releases)
         if plan.decision.reasons is not None:
             powers = self.meter.powers(plan)
-            told = {} if powers is None else {"power_dbm": powers}
-            self.decisions.append([dict(plan.decision.reasons) | told])
+            chosen = {} if powers is None else {"power_dbm": powers}
+            self.decisions.append([dict(plan.decision.reasons) | chosen])
 
     def state(self) -> dict[str, Any]:
         """How far both files reach."""
         return {"ledger": vars(self.ledger.mark()), "decisions": vars(self.decisions.mark())}
 
 
-class NoiseRange(Recorder):
-    """The smallest and the largest standard deviation of each noise that was used."""
-
-    def __init__(self, setup: RunSetup) -> None:
-        self._mechanism = setup.noise
-        self._sources = {subnet.name: subnet.trust_model.noise_from for subnet in setup.blueprint.facts}
-        self._ranges: dict[tuple[str, str], tuple[float, float]] = {}
-
-    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
-        if self._mechanism is None:
-            return
-        for name, subnet in plan.subnets.items():
-            for segment in range(len(subnet.segments)):
-                kind = self._mechanism.kind(subnet.kind(segment))
-                levels = subnet.aggregation(segment).noise_std
-                self._note(kind, self._sources[name], levels[levels > 0])  # 0 where a node further up adds it
-        for _, aggregation, level in plan.upper_noises:
-            self._note(self._mechanism.kind(aggregation), "edge", np.array([level]))
-        if plan.noise_std:
-            self._note(self._mechanism.kind("global"), "cloud", np.array([plan.noise_std]))
-
-    def _note(self, kind: ReleaseKind, source: NoiseSource, levels: np.ndarray) -> None:
-        if levels.size:
-            low, high = self._ranges.get((kind, source), (float("inf"), 0.0))
-            self._ranges[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))
-
-    def summary(self) -> list[dict[str, Any]]:
-        """A row for each kind of noise and who adds it."""
-        return [
-            {"kind": kind, "added_by": source, "smallest": low, "largest": high}
-            for (kind, source), (low, high) in sorted(self._ranges.items())
-        ]
-
-    def state(self) -> list[tuple[str, str, float, float]]:
-        return [(kind, source, low, high) for (kind, source), (low, high) in self._ranges.items()]
-
-    def load(self, state: Iterable[tuple[str, str, float, float]]) -> None:
-        self._ranges = {(kind, source): (low, high) for kind, source, low, high in state}
-
-
-class CostMeter(Recorder):
-    """Adds up what intervals cost under the fading that each of them draws."""
-
-    def __init__(self, setup: RunSetup) -> None:
-        self._costs_of = setup.interval_costs
-        self._sums = dict.fromkeys(("energy_j", "delay_s", "clock_s"), 0.0)
-
-    def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`; adds the running sums to the row."""
-        for column, spent in self._costs_of(plan).items():
-            self._sums[column] += spent
-        row.update(self._sums)
-
-    def state(self) -> dict[str, float]:
-        return dict(self._sums)
-
-    def load(self, state: Mapping[str, float]) -> None:
-        self._sums = dict(state)
-
-
-class MetricsTable(Recorder):
-    """The rows of `metrics.parquet`, one for each interval that is done."""
+class Metrics(Recorder):
+    """The rows of `metrics.parquet`, one for each interval that is done, with what all intervals so far cost; and the
+    smallest and the largest standard deviation of each noise that was used."""
 
     def __init__(self, setup: RunSetup) -> None:
         measured = ["validation_"] if setup.data.validation is not None else []
@@ -152,16 +98,36 @@ class MetricsTable(Recorder):
         others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
         by = None if setup.noise is None else setup.accountant
         self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others, accountant=by))
+        self._setup = setup
+        self._noises: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
+        """See `Recorder`; widens the ranges of noises."""
+        for _, source, kind, levels in self._setup.noises_of(plan):
+            if levels.size:
+                low, high = self._noises.get((kind, source), (float("inf"), 0.0))
+                self._noises[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`; adds the sums of costs to the row, which is whole then."""
+        before = self.rows[-1] if len(self.rows) else {}
+        row.update({name: before.get(name, 0.0) + more for name, more in self._setup.interval_costs(plan).items()})
         self.rows.append(row)
         _log.debug("interval", extra=about(**row))
 
+    def noises(self) -> list[dict[str, Any]]:
+        """A row for each kind of noise and who adds it."""
+        return [
+            {"kind": kind, "added_by": source, "smallest": low, "largest": high}
+            for (kind, source), (low, high) in sorted(self._noises.items())
+        ]
+
     def state(self) -> dict[str, Any]:
-        return self.rows.state()
+        return {"rows": self.rows.state(), "noises": list(self._noises.items())}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self.rows.load(state)
+        self.rows.load(state["rows"])
+        self._noises = dict(state["noises"])
 
 
 def never() -> bool:
@@ -194,3 +160,167 @@ class RunCallbacks(Recorder):
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         self.on_interval(row)
+
+
+@dataclass
+class RunState:
+    """A run so far.
+
+    Attributes:
+        accounts: the privacy accounts.
+        metrics: a row for each interval that is done, and the noises that were used.
+        nodes: what nodes had learned when the run was left, by their names; empty at the start.
+        ledger: the ledger's rows of the intervals that are done; None where the whole file counts.
+        decisions: likewise the controller's decisions; None where there are none.
+        attempt: see `Streams`.
+        fresh: the intervals, from 1, at which a run continued with fresh draws.
+        wall_s: seconds that earlier parts of the run took.
+        cloud: None until the hosts are up.
+        journal: which writes the ledger; None until then, too.
+        spent_by: the observer whose budget ended the run.
+        called_off: by an exception of a callback.
+    """
+
+    accounts: LiveAccounts
+    metrics: Metrics
+    nodes: dict[str, Any] = field(default_factory=dict)
+    ledger: Mark | None = None
+    decisions: Mark | None = None
+    attempt: str = ""
+    fresh: list[int] = field(default_factory=list)
+    wall_s: float = 0.0
+    cloud: Cloud | None = None
+    journal: Journal | None = None
+    spent_by: Observer | None = None
+    called_off: bool = False
+
+    @classmethod
+    def begun(cls, setup: RunSetup) -> RunState:
+        """Nothing is done yet.
+
+        Raises:
+            UserError: a privacy budget that the first interval would exceed.
+        """
+        return cls(LiveAccounts(setup), Metrics(setup))
+
+    @classmethod
+    def restored(cls, setup: RunSetup, values: Mapping[str, Any], directory: RunDirectory) -> RunState:
+        """As it was when `values` were stored; the accounts come from the ledger itself."""
+        state = cls.begun(setup)
+        state.accounts.load(values["accounts"])
+        state.metrics.load(values["metrics"])
+        state.nodes = dict(values["nodes"])
+        state.ledger = Mark(**values["ledger"])
+        state.decisions = Mark(**values["decisions"])
+        state.attempt, state.fresh, state.wall_s = values["attempt"], values["fresh"], values["wall_s"]
+        state.accounts.enter(releases_of_ledger(directory.ledger, setup.sizes, end=state.ledger.bytes))
+        return state
+
+    @property
+    def rows(self) -> MetricsRows:
+        """The rows of the metrics so far."""
+        return self.metrics.rows
+
+    def values(self, journal: Journal) -> dict[str, Any]:
+        """For a checkpoint: plain values and tensors, nodes' state by their names."""
+        assert self.cloud is not None, "a run is stored between two intervals"
+        return {
+            "intervals": len(self.rows),
+            "nodes": {"cloud": self.cloud.state()},
+            "attempt": self.attempt,
+            "fresh": self.fresh,
+            "wall_s": self.wall_s,
+            **journal.state(),
+            "accounts": self.accounts.state(),
+            "metrics": self.metrics.state(),
+        }
+
+    def enter_rest(self, setup: RunSetup, directory: RunDirectory) -> None:
+        """Enter what the ledger holds beyond the intervals that are done. They were lost, yet their releases were made:
+        a run that stops before it has repeated them states these too."""
+        if self.journal is not None:
+            begin = self.journal.ledger.mark().bytes
+        elif self.ledger is not None:
+            begin = self.ledger.bytes
+        else:
+            return  # nothing was released, or all of it is entered already
+        self.accounts.enter_lost(releases_of_ledger(directory.ledger, setup.sizes, begin))
+
+    def start(self, cloud: Cloud) -> Cloud:
+        """The cloud as it was when the run was left."""
+        if "cloud" in self.nodes:
+            cloud.load(self.nodes["cloud"])
+        self.nodes = {}
+        self.cloud = cloud
+        return cloud
+
+
+_SECONDS = 60.0  # from one checkpoint to the next at most: what a lost run repeats
+
+
+class HostsDiffer(Exception):
+    """Intervals cannot be repeated on these hosts: they would not come out the same."""
+
+
+class Checkpoints(Recorder):
+    """Writes checkpoints every `checkpoint_every` intervals or 60 seconds, whichever comes first.
+
+    Args:
+        digest: of the environment (`run_digest`); a run that continues in an equal one repeats bits, in others it draws
+            afresh.
+        journal: whose marks go into a checkpoint.
+        hosts_alike: whether the run's hosts compute as this machine does. Where they do not, it is unknown who computes
+            what after a resume, so no later environment counts as equal.
+        seconds: a clock.
+
+    Raises:
+        HostsDiffer: the run is to repeat intervals with the same draws, and its hosts differ.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        section: RuntimeSection,
+        digest: dict[str, str],
+        state: RunState,
+        journal: Journal,
+        *,
+        hosts_alike: bool = True,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._section = section
+        self._digest = digest if hosts_alike else digest | {"hardware": secrets.token_hex(16)}
+        self._state = state
+        self._journal = journal
+        self._seconds = seconds
+        self._last = self._started = seconds()
+        self._saved: int | None = None
+        if not hosts_alike and state.ledger is not None:
+            raise HostsDiffer
+
+    def begin(self) -> None:
+        """Before the first interval of a run, or of its continuation with fresh draws: what it draws from here on is
+        on disk before it is used, and nothing can continue from what was before."""
+        self._write(alone=True)
+
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        """See `Recorder`; writes a checkpoint if one is due."""
+        late = self._seconds() - self._last >= _SECONDS
+        if late or len(self._state.rows) % self._section.checkpoint_every == 0:
+            self.save()
+
+    def save(self) -> None:
+        """Write one now, unless it is there."""
+        if self._saved != len(self._state.rows):
+            self._write(alone=False)
+
+    def _write(self, *, alone: bool) -> None:
+        now, done = self._seconds(), len(self._state.rows)
+        values = self._state.values(self._journal) | {"digest": self._digest}
+        values["wall_s"] += now - self._started
+        self._state.rows.write(self._directory.metrics)
+        reached("checkpoint", done)
+        path = save_checkpoint(self._directory.checkpoints, done, values, alone=alone)
+        self._last, self._saved = now, done
+        _log.info("checkpoint", extra=about(interval=done, file=path.name, bytes=path.stat().st_size))

@@ -17,19 +17,17 @@ from typing import Any
 from torch import nn
 
 from h2fdp.errors import UserError
-from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, logged_to, read_summary
+from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, logged_to, noise_key, read_summary
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import reopen
 from h2fdp.records.summary import SUMMARY
-from h2fdp.run import noise_key
 from h2fdp.run.api import Experiment
 from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_reported
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.recorders import OnInterval, RunCallbacks
-from h2fdp.run.result import Run
+from h2fdp.run.recorders import HostsDiffer, OnInterval, RunCallbacks, RunState
+from h2fdp.run.result import FINISHED, Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import FINISHED, HostsDiffer, RunState
 from h2fdp.run.tracking import shown
 
 _log = logging.getLogger(__name__)
@@ -89,20 +87,20 @@ def resume_run(
             return Run(path)
         setup = experiment.prepare(data_root)
         setup = setup.keyed(noise_key.stored(directory))  # a new key, where that is lost, makes all draws fresh
-        watcher = watcher or RunCallbacks()
+
+        def go_on(repeatable: bool) -> None:
+            run, state = _continuation(setup, directory, fresh_noise, repeatable)
+            if run.has_noise_key and noise_key.stored(directory) is None:
+                noise_key.store(directory, run.noise_key)
+            if keeps_to_plan and state.fresh:  # the same draws release what was planned anyway
+                state.accounts.keep_to_plan()
+            carry_out(run, directory, state, watcher or RunCallbacks())
+
         try:
-            run, state = _continuation(setup, directory, fresh_noise=fresh_noise)
-            _go_on(run, directory, state, watcher, keeps_to_plan)
+            go_on(repeatable=True)
         except HostsDiffer:
-            run, state = _continuation(setup, directory, fresh_noise=fresh_noise, repeatable=False)
-            _go_on(run, directory, state, watcher, keeps_to_plan)
+            go_on(repeatable=False)
     return Run(path)
-
-
-def _go_on(run: RunSetup, directory: RunDirectory, state: RunState, watcher: RunCallbacks, keeps_to_plan: bool) -> None:
-    if keeps_to_plan and state.fresh:  # the same draws release what was planned anyway
-        state.accounts.keep_to_plan()
-    carry_out(run, directory, state, watcher)
 
 
 def is_finished(path: Path) -> bool:
@@ -115,7 +113,7 @@ def is_finished(path: Path) -> bool:
 
 
 def _continuation(
-    setup: RunSetup, directory: RunDirectory, *, fresh_noise: bool, repeatable: bool = True
+    setup: RunSetup, directory: RunDirectory, fresh_noise: bool, repeatable: bool
 ) -> tuple[RunSetup, RunState]:
     """The run as it was left, with the random streams that it may continue with."""
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
@@ -128,12 +126,16 @@ def _continuation(
         state = RunState.begun(setup)
         if not mark.bytes:  # nothing was released
             _log.info("resume", extra=about(interval=1))
-            return _with_kept_key(setup, directory), state
+            return setup, state
         why = "no checkpoint is left"
     else:
-        _check_model(setup, stored, directory)
+        if (found := stored["nodes"]["cloud"]["model"].numel()) != setup.initial.numel():
+            text = f"the checkpoint's model has {found} parameters, this one {setup.initial.numel()}"
+            raise UserError(f"{text}; expected the model that the run started with", str(directory.path), "model")
         check_start(directory.ledger, Mark(**stored["ledger"]))
-        _check_rest(setup, directory, stored["ledger"]["bytes"])
+        # A row behind the checkpoint that no run wrote raises here; that it is this run's is seen when it comes again.
+        for _ in releases_of_ledger(directory.ledger, setup.sizes, stored["ledger"]["bytes"]):
+            pass
         state = RunState.restored(setup, stored, directory)
         differing = [part for part in digest if digest[part] != stored["digest"].get(part, "")]
         if "noise key" in differing:  # it is the key of the data's digest, too: that says nothing under another
@@ -152,15 +154,7 @@ def _continuation(
             why += "; its hosts do not all compute like this process"
     lost = mark.bytes > (0 if state.ledger is None else state.ledger.bytes)
     _check_allowed(setup, state, directory, why, lost=lost, fresh_noise=fresh_noise)
-    setup = _with_kept_key(setup, directory)
     return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
-
-
-def _with_kept_key(setup: RunSetup, directory: RunDirectory) -> RunSetup:
-    """The same run, whose noise key is on disk."""
-    if setup.has_noise_key and noise_key.stored(directory) is None:
-        noise_key.store(directory, setup.noise_key)
-    return setup
 
 
 def _check_allowed(
@@ -208,19 +202,6 @@ def _afresh(
     note = f"{why}: noise and batches are drawn afresh from interval {first} on; earlier releases still count"
     _log.warning("resume afresh", extra=about(interval=first, note=note))
     return setup.drawing(attempt), state
-
-
-def _check_model(setup: RunSetup, stored: dict[str, Any], directory: RunDirectory) -> None:
-    found = stored["nodes"]["cloud"]["model"].numel()
-    if found != setup.initial.numel():
-        text = f"the checkpoint's model has {found} parameters, this one {setup.initial.numel()}"
-        raise UserError(f"{text}; expected the model that the run started with", str(directory.path), "model")
-
-
-def _check_rest(setup: RunSetup, directory: RunDirectory, begin: int) -> None:
-    """Raise for a row behind the checkpoint that no run wrote; that it is this run's is seen when it comes again."""
-    for _ in releases_of_ledger(directory.ledger, setup.sizes, begin):
-        pass
 
 
 def _tell_of_damage(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
@@ -15,18 +16,18 @@ from h2fdp.data.federated import STANDARDIZED
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
-from h2fdp.privacy import SecureSum, padded
+from h2fdp.privacy import NoiseSource, ReleaseKind, SecureSum, padded
 from h2fdp.privacy.ledger_rows import ADJACENCY_NOTES
 from h2fdp.privacy.trust_model import KEY_BITS, SHARE_BITS
 from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
-from h2fdp.run import noise_key
+from h2fdp.records import noise_key
 from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.topology import Topology
+from h2fdp.topology import CLOUD, Topology
 from h2fdp.topology.network import Floats
 from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
@@ -101,9 +102,9 @@ class IntervalMeter:
         segments, devices = len(subnet.segments), len(subnet.rows)
         if subnet.completed is None:
             return SumMessages.planned(sizes, segments, devices)
-        work, nobody = subnet.completed, np.zeros((segments, devices), dtype=bool)
-        begun = ~nobody if work.begun is None else work.begun
-        unopened = nobody if work.unopened is None else work.unopened
+        work, none = subnet.completed, np.zeros((segments, devices), dtype=bool)
+        begun = ~none if work.begun is None else work.begun
+        unopened = none if work.unopened is None else work.unopened
         opened = np.asarray(~unopened.any(axis=1))
         return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
 
@@ -142,6 +143,25 @@ class RunSetup(RunInputs, Noise):
     def chooses_noise(self) -> bool:
         """Whether the noise of each interval is chosen for what its filter has left; else the filter ends the run."""
         return self.watched is not None and not (self.traits.scales_noise or self.traits.ends_by_account)
+
+    def noises_of(self, plan: IntervalPlan) -> Iterator[tuple[str, NoiseSource, ReleaseKind, Floats]]:
+        """Of each noise of an interval: whose average it is on, who adds it, the kind of release, (n,) all its levels
+        above 0 (it is 0 where a node further up adds it)."""
+        if self.noise is None:
+            return
+        for name, part in plan.subnets.items():
+            for segment in range(len(part.segments)):
+                levels = part.aggregation(segment).noise_std
+                yield name, self._sources[name], self.noise.kind(part.kind(segment)), levels[levels > 0]
+        for name, kind, level in plan.upper_noises:
+            yield name, "edge", self.noise.kind(kind), np.array([level])
+        if plan.noise_std:
+            yield CLOUD, "cloud", self.noise.kind("global"), np.array([plan.noise_std])
+
+    @cached_property
+    def _sources(self) -> Mapping[str, NoiseSource]:
+        """Edge server -> who adds noise below it."""
+        return {facts.name: facts.trust_model.noise_from for facts in self.blueprint.facts}
 
     @property
     def step_noise_multiplier(self) -> float | None:
@@ -197,7 +217,7 @@ class RunSetup(RunInputs, Noise):
 
     @property
     def noise_key(self) -> bytes:
-        """See `run.noise_key`; empty where there is none."""
+        """See `records.noise_key`; empty where there is none."""
         return self.blueprint.streams.secret
 
     def keyed(self, key: bytes | None = None) -> Self:

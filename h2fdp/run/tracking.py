@@ -22,7 +22,8 @@ from h2fdp.protocol import IntervalPlan
 from h2fdp.records import RunDirectory, about
 from h2fdp.records.atomic import write_text
 from h2fdp.run.inputs import accountant_of
-from h2fdp.run.recorders import OnInterval, Recorder, Row, RunCallbacks
+from h2fdp.run.live_accounts import Row
+from h2fdp.run.recorders import OnInterval, Recorder, RunCallbacks
 from h2fdp.wording import word
 
 _SECONDS_BETWEEN = 0.2
@@ -38,22 +39,27 @@ class PythonProgress:
 
     def __init__(self, total: int, show: bool | None = None) -> None:
         self._total, self._shown = max(1, total), 0.0
-        self._write = _writer(show)
+        self._notebook = None if show is False else _notebook_output()
+        self._shows = self._notebook is not None or (sys.stderr.isatty() if show is None else show)
         self._began = time.monotonic()
 
     def update(self, done: int, text: str) -> None:
         """So many steps are done."""
         now = time.monotonic()
-        if self._write is None or (now - self._shown < _SECONDS_BETWEEN and done < self._total):
+        if not self._shows or (now - self._shown < _SECONDS_BETWEEN and done < self._total):
             return
         self._shown = now
         left = (now - self._began) / max(done, 1) * (self._total - done)
-        self._write(done / self._total, f"{done}/{self._total}  {text}  {left:.0f} s left")
+        line = f"{done}/{self._total}  {text}  {left:.0f} s left"
+        if self._notebook is not None:
+            self._notebook(f'<progress value="{done / self._total:.4f}" max="1"></progress> {line}')
+        else:
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """The last line stays."""
-        if self._write is not None and self._shown:
-            self._write(None, "")
+        if self._shown and self._notebook is None:
+            print(file=sys.stderr, flush=True)
 
     def interval(self, row: dict[str, Any]) -> None:
         """The newest row of a run's metrics."""
@@ -77,30 +83,8 @@ def shown(total: int, progress: bool | None, on_interval: OnInterval | None) -> 
         display.close()
 
 
-def _writer(show: bool | None) -> Callable[[float | None, str], None] | None:
-    """What shows a share and a text, the share null at the end."""
-    if show is False:
-        return None
-    handle = _notebook_handle()
-    if handle is not None:
-
-        def in_notebook(share: float | None, text: str) -> None:
-            if share is not None:
-                handle(f'<progress value="{share:.4f}" max="1"></progress> {text}')
-
-        return in_notebook
-    if show is None and not sys.stderr.isatty():
-        return None
-
-    def on_terminal(share: float | None, text: str) -> None:
-        end = "\n" if share is None else ""
-        print(f"\r\x1b[K{text}" if share is not None else "", end=end, file=sys.stderr, flush=True)
-
-    return on_terminal
-
-
-def _notebook_handle() -> Callable[[str], None] | None:
-    """Replaces a piece of HTML in the output of a notebook's cell; null outside of notebooks."""
+def _notebook_output() -> Callable[[str], None] | None:
+    """Replaces a piece of HTML in the output of a notebook's cell; None outside of notebooks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or not hasattr(shell, "kernel"):
         return None
@@ -180,8 +164,8 @@ class _MLflow(Sink):
             raise UserError(f"MLflow at {uri} does not answer: {reason}{hint}", key="tracking.mlflow") from None
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        now, told = int(time.time() * 1000), scalars(row, self._accountant)
-        metrics = [self._metric(key, value, now, row["interval"]) for key, value in told.items()]
+        now, columns = int(time.time() * 1000), scalars(row, self._accountant)
+        metrics = [self._metric(key, value, now, row["interval"]) for key, value in columns.items()]
         self._tell(lambda: self._client.log_batch(self._run, metrics))
 
     def close(self, end: str) -> None:

@@ -1,8 +1,29 @@
 """Where nodes live: this process or Ray actors, and which subnets on which host."""
 
-from h2fdp.runtime.backends import start_hosts
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.host import run_interval
-from h2fdp.runtime.section import RuntimeSection, chosen_backend
+from h2fdp.runtime.local_hosts import inline_nodes, run_arithmetic
+from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers, require_ray
 
 __all__ = ["Blueprint", "RuntimeSection", "chosen_backend", "run_interval", "start_hosts"]
+
+
+@contextmanager
+def start_hosts(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGroup]:
+    """The edge servers of the run, inline or on Ray; hosts end with the context."""
+    with run_arithmetic():
+        if chosen_backend(section) == "ray":
+            require_ray()
+            from h2fdp.runtime.ray_nodes import ray_nodes  # Ray takes a second to import
+
+            with ray_nodes(blueprint, section) as nodes:
+                yield nodes
+        else:
+            with inline_nodes(blueprint, range(blueprint.topology.edges), inline_workers(section)) as nodes:
+                yield nodes

@@ -226,7 +226,7 @@ class Blueprint:
         return int(self.first_devices[below.stop] - self.first_devices[below.start])
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
-        """The number-th edge server, with its devices as one group beside it."""
+        """The number-th edge server, with its devices as one group in the same process."""
         groups = InProcessNodes({"devices": group or self.device_group(number)})
         return self.edge_server_above(number, groups, {"devices": (0, self.topology.subnets[number].size)})
 
@@ -250,13 +250,12 @@ class Blueprint:
     def lone_device(self, number: int, row: int) -> DeviceGroup:
         """One device of the number-th subnet, as a group of its own."""
         at = int(self.first_devices[number]) + row
-        records = device_records(self.data, *self.data.subnet(at, 1)).to(self.device)
-        return self._group(number, records, at, self.local_engine())
+        return self._group(number, self._records(at, at + 1), at, self.local_engine())
 
     def lockstep(self, numbers: range, engine: Engine, threads: Executor | None = None, parts: int = 1) -> Lockstep:
         """Neighbouring edge servers whose devices share one block of records and one engine."""
         first, last = int(self.first_devices[numbers.start]), int(self.first_devices[numbers.stop])
-        records = device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
+        records = self._records(first, last)
         groups = {number: self._group(number, records, first, engine) for number in numbers}
         return Lockstep(
             {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()},
@@ -266,11 +265,12 @@ class Blueprint:
 
     def device_group(self, number: int) -> DeviceGroup:
         """All devices of the number-th subnet."""
-        first = int(self.first_devices[number])
-        records = device_records(self.data, *self.data.subnet(first, self.topology.subnets[number].size)).to(
-            self.device
-        )
-        return self._group(number, records, first, self.local_engine())
+        first, last = self.first_devices[number : number + 2].tolist()
+        return self._group(number, self._records(first, last), first, self.local_engine())
+
+    def _records(self, first: int, last: int) -> DeviceRecords:
+        """Of the devices from `first` to before `last`."""
+        return device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
 
     def local_engine(self) -> Engine:
         """The engine of the devices' local steps."""

@@ -55,15 +55,6 @@ def processor() -> str:
     return _digest(known)
 
 
-def lacks_bfloat16() -> bool:
-    """Whether this process's CPU is known to have no products of bfloat16 numbers."""
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return False
-    return flags.isdisjoint({"avx512_bf16", "avx_ne_convert", "amx_bf16", "bf16"})
-
-
 def arithmetic() -> str:
     """A digest of the `processor` and of the versions of what computes."""
     return _digest([processor(), versions((*ARITHMETIC, *COMPILERS))])
@@ -84,51 +75,17 @@ def alike(edges: NodeGroup) -> bool:
     return set(kinds_of(edges).values()) <= {arithmetic()}
 
 
-@dataclass(frozen=True)
-class CloudNode:
-    """What the cloud's host holds: the way to the edge servers. The cloud itself travels with each interval.
-
-    So the host keeps nothing that could be lost with it, and the driver has a model to resume from whatever happens.
-    """
-
-    edges: NodeGroup
-
-    def run(self, cloud: Cloud, plan: IntervalPlan) -> Cloud:
-        """The cloud after an interval."""
-        here = cloud.above(self.edges)
-        here.run_interval(plan)
-        return here.above(InProcessNodes({}))
-
-    def relay(self, shared: Any, call: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Call the edge servers."""
-        method, each = call
-        return self.edges.call(method, shared, each)
-
-
-class CloudHost:
-    """The driver's end of it; also a `NodeGroup` of the edge servers."""
-
-    def __init__(self, hosts: NodeGroup) -> None:
-        self._hosts = hosts
-
-    @property
-    def kinds(self) -> Mapping[str, str]:
-        """Host -> what it computes with."""
-        return kinds_of(self._hosts)
-
-    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = self._hosts.call("relay", shared, {CLOUD: (method, each)})[CLOUD]
-        return answer
-
-    def run_interval(self, cloud: Cloud, plan: IntervalPlan) -> None:
-        """Run a plan there; `cloud` then is what came back."""
-        cloud.become(self._hosts.call("run", cloud.above(InProcessNodes({})), {CLOUD: plan})[CLOUD])
+_INTERVAL = "interval of the cloud"
 
 
 def run_interval(edges: NodeGroup, cloud: Cloud, plan: IntervalPlan) -> None:
-    """Run a plan where the cloud lives: on a host of its own if it has one, else here."""
-    if isinstance(edges, CloudHost):
-        edges.run_interval(cloud, plan)
+    """Run a plan where the cloud lives: on a host of its own if it has one, else here.
+
+    The cloud travels there with each interval and back. So its host keeps nothing that could be lost with it, and the
+    driver has a model to resume from whatever happens.
+    """
+    if getattr(edges, "has_cloud", False):
+        cloud.become(edges.call(_INTERVAL, cloud.above(InProcessNodes({})), {CLOUD: plan})[CLOUD])
     else:
         cloud.run_interval(plan)
 
@@ -172,13 +129,18 @@ class Host:
     def _built(self, blueprint: Blueprint, place: HostSpec, lower: NodeGroup) -> NodeGroup:
         if place.kind == "subnets":
             return self._stack.enter_context(inline_nodes(blueprint, place.numbers, workers=1))
+        if place.kind == "cloud":
+            return lower
         (name,) = place.nodes
         if place.kind == "device":
             return InProcessNodes({name: blueprint.lone_device(place.numbers[0], place.row)})
-        if place.kind == "cloud":
-            return InProcessNodes({name: CloudNode(lower)})
         devices = {node: (device.row, device.row + 1) for device in place.below for node in device.nodes}
         return InProcessNodes({name: blueprint.edge_server_above(place.numbers[0], lower, devices)})
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        return self._nodes.call(method, shared, each)
+        """The nodes' answers; where the cloud is here, the edge servers' below it, or the cloud after an interval."""
+        if method != _INTERVAL:
+            return self._nodes.call(method, shared, each)
+        cloud: Cloud = shared.above(self._nodes)
+        cloud.run_interval(each[CLOUD])
+        return {CLOUD: cloud.above(InProcessNodes({}))}

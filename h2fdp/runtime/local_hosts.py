@@ -103,8 +103,8 @@ class LockstepNodes:
             return answers
 
         answers = map(run, parts) if self._threads is None else self._threads.map(run, parts)
-        back = _on_cpu if self._device.type != "cpu" else _as_it_is
-        return {name: back(answer) for answered in answers for name, answer in answered.items()}
+        items = [item for answered in answers for item in answered.items()]
+        return dict(items) if self._device.type == "cpu" else {name: _on_cpu(answer) for name, answer in items}
 
 
 def give_free_memory_back() -> None:
@@ -113,10 +113,6 @@ def give_free_memory_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
         if trim is not None:
             trim(0)
-
-
-def _as_it_is(answer: Any) -> Any:
-    return answer
 
 
 def _on_cpu(answer: Any) -> Any:

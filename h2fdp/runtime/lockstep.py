@@ -31,8 +31,8 @@ class _Job:
     order: Order
 
     @property
-    def alike(self) -> tuple[int, int, float, bool]:
-        """Jobs with equal slots and step sizes train together, under noise at every step or without."""
+    def train_key(self) -> tuple[int, int, float, bool]:
+        """Jobs with equal slots and step sizes train together, under noise at every step or without: their key."""
         order = self.order
         return order.first_slot, order.last_slot, order.step_size, self.group.pipeline.noisy_steps
 
@@ -42,8 +42,8 @@ class _Job:
         return len(self.order.rows)
 
     @property
-    def company(self) -> Hashable:
-        """Equal for `alike` jobs whose devices may release together."""
+    def release_key(self) -> Hashable:
+        """Equal for jobs of one `train_key` whose devices may release together."""
         return self.group.pipeline, self.order.kind, self.order.facts
 
 
@@ -74,34 +74,34 @@ class Lockstep:
         """Edge server -> group -> what its devices upload."""
         together: dict[tuple[int, int, float, bool], list[_Job]] = {}
         for job in self._jobs(calls):
-            together.setdefault(job.alike, []).append(job)
+            together.setdefault(job.train_key, []).append(job)
         uploads: dict[str, dict[str, TrainingResult]] = {name: {} for name in calls}
-        for alike in together.values():
-            companies = list(self._companies(alike))
-            jobs = [job for company in companies for job in company]
+        for one_key in together.values():
+            cohorts = list(self._cohorts(one_key))
+            jobs = [job for cohort in cohorts for job in cohort]
             models = [job.group.start(job.model) for job in jobs]
             starts = torch.cat([model.expand(job.devices, -1) for model, job in zip(models, jobs, strict=True)])
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "subnets in lockstep share their records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
             trained = self._trained(first, starts, rows, _batches(jobs), jobs[0].order.step_size, _terms(jobs))
-            sizes = [sum(job.devices for job in company) for company in companies]
-            released = self._at_once(_released, companies, trained.split(sizes), starts.split_with_sizes(sizes))
-            for company, result in zip(companies, released, strict=True):
-                for job, upload in zip(company, result.split([job.devices for job in company]), strict=True):
+            sizes = [sum(job.devices for job in cohort) for cohort in cohorts]
+            released = self._at_once(_released, cohorts, trained.split(sizes), starts.split_with_sizes(sizes))
+            for cohort, result in zip(cohorts, released, strict=True):
+                for job, upload in zip(cohort, result.split([job.devices for job in cohort]), strict=True):
                     uploads[job.edge][job.name] = upload
         return uploads
 
-    def _companies(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+    def _cohorts(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
         """Jobs whose devices release together, in parts for the threads and of few values."""
         found: dict[Hashable, list[_Job]] = {}
         for job in jobs:
-            found.setdefault(job.company, []).append(job)
-        for company in found.values():
-            devices, lanes = sum(job.devices for job in company), 1 if self._threads is None else self._parts
-            most = min(-(-devices // lanes), _MOST_VALUES // company[0].model.shape[-1])
+            found.setdefault(job.release_key, []).append(job)
+        for cohort in found.values():
+            devices, lanes = sum(job.devices for job in cohort), 1 if self._threads is None else self._parts
+            most = min(-(-devices // lanes), _MOST_VALUES // cohort[0].model.shape[-1])
             part, size = list[_Job](), 0
-            for job in company:
+            for job in cohort:
                 if part and size + job.devices > most:
                     yield part
                     part, size = [], 0
@@ -141,9 +141,9 @@ class Lockstep:
                 yield _Job(edge, name, groups.node(name), call.model, order)
 
 
-def _released(company: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
+def _released(cohort: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
     """What may leave the devices of these jobs."""
-    first, moments = company[0], [job.group.moment(job.order) for job in company]
+    first, moments = cohort[0], [job.group.moment(job.order) for job in cohort]
     return released(first.group.pipeline, trained, starts, Moment.joined(moments))
 
 

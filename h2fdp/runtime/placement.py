@@ -22,7 +22,7 @@ class HostSpec:
     Attributes:
         name: how the host is called in messages and on Ray's dashboard, as `edge:library`.
         kind: whole subnets (edge servers with their devices), or one node alone.
-        nodes: names of the nodes that are called on it.
+        nodes: names of the nodes that are called on it; on the cloud's, also of the edge servers, which it asks.
         numbers: of the subnets that it holds, or that its node belongs to.
         row: of the device within its subnet, where it holds one alone.
         below: the places of the nodes that its node calls.
@@ -62,15 +62,6 @@ def _subnets(topology: Topology, name: str, numbers: list[int]) -> HostSpec:
     return HostSpec(name, "subnets", nodes, tuple(numbers))
 
 
-def _packed_places(topology: Topology, hosts: int) -> list[HostSpec]:
-    parts = packed(topology.sizes, hosts)
-    return [_subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(parts)]
-
-
-def _place_for_each_subnet(topology: Topology, hosts: int) -> list[HostSpec]:
-    return [_subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)]
-
-
 def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
     edges = []
     for number, subnet in enumerate(topology.subnets):
@@ -79,23 +70,24 @@ def _place_for_each_node(topology: Topology, hosts: int) -> list[HostSpec]:
             for row, name in enumerate(subnet.device_names())
         )
         edges.append(HostSpec(f"edge:{subnet.name}", "edge", (subnet.name,), (number,), below=devices))
-    return [HostSpec("cloud", "cloud", (CLOUD,), below=tuple(edges))]
+    names = (subnet.name for subnet in topology.subnets)
+    return [HostSpec("cloud", "cloud", (CLOUD, *names), below=tuple(edges))]
 
 
 PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
-    "packed": _packed_places,
-    "subnet": _place_for_each_subnet,
+    "packed": lambda topology, hosts: [
+        _subnets(topology, f"host:{at}", numbers) for at, numbers in enumerate(packed(topology.sizes, hosts))
+    ],
+    "subnet": lambda topology, hosts: [
+        _subnets(topology, f"edge:{subnet.name}", [at]) for at, subnet in enumerate(topology.subnets)
+    ],
     "entity": _place_for_each_node,
 }
 
 
 def smallest_number_of_hosts(placement: str, topology: Topology) -> int:
     """How many hosts a placement has when `hosts` is 1: all of them, where the topology says how many."""
-    if placement == "subnet":
-        return topology.edges
-    if placement == "entity":
-        return 1 + topology.edges + topology.devices
-    return sum(1 for place in PLACEMENTS[placement](topology, 1) for _ in place.all())
+    return {"packed": 1, "subnet": topology.edges, "entity": 1 + topology.edges + topology.devices}[placement]
 
 
 GIB = 2**30

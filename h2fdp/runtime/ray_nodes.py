@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from h2fdp.errors import UserError
 from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.host import CloudHost, Host, HostLocation
+from h2fdp.runtime.host import Host, HostLocation
 from h2fdp.runtime.placement import (
     GIB,
     PLACEMENTS,
@@ -34,7 +34,6 @@ from h2fdp.runtime.placement import (
 from h2fdp.runtime.ray_session import ray_session
 from h2fdp.runtime.section import RuntimeSection
 
-_SECONDS_TO_PACK = 5.0
 TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
 
 
@@ -56,7 +55,7 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
             settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", TIMEOUT_S, groups)
             nodes = RayNodes(places, blueprint, settings)
             try:
-                yield CloudHost(nodes) if section.placement == "entity" else nodes
+                yield nodes
             finally:
                 nodes.end()
 
@@ -78,29 +77,16 @@ def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterat
 
     The driver keeps them, and not the host above: Ray frees those of a lost host with the whole job only.
     """
-    groups: dict[str, PlacementGroup] = {}
+    edges = [each for place in places for each in place.all() if each.kind == "edge"]
+    amounts = {"CPU": share.cpus, "GPU": share.gpus}
+    bundle = {name: amount for name, amount in amounts.items() if amount > 0}
+    # "PACK": on one machine where they fit there, else on few.
+    groups = {edge.name: placement_group([bundle] * (1 + len(edge.below)), "PACK", name=edge.name) for edge in edges}
     try:
-        for place in places:
-            for each in place.all():
-                if each.kind == "edge":
-                    groups[each.name] = _placement_group(each, share)
         yield groups
     finally:
         for group in groups.values():
             remove_placement_group(group)
-
-
-def _placement_group(edge: HostSpec, share: HostResources) -> PlacementGroup:
-    """On one machine where they fit there, else on few."""
-    amounts = {"CPU": share.cpus, "GPU": share.gpus}
-    bundles = [{name: amount for name, amount in amounts.items() if amount > 0} for _ in edge.all()]
-    if max(share.fits(machine) for machine in machines()) >= len(bundles):
-        together: PlacementGroup = placement_group(bundles, strategy="STRICT_PACK", name=edge.name)
-        if together.wait(_SECONDS_TO_PACK):
-            return together
-        remove_placement_group(together)
-    apart: PlacementGroup = placement_group(bundles, strategy="PACK", name=edge.name)
-    return apart
 
 
 _HOST_LOST = (
@@ -196,8 +182,9 @@ class RayNodes:
     def __init__(self, places: Sequence[HostSpec], blueprint: Blueprint, settings: HostSettings) -> None:
         self._blueprint = blueprint
         self._settings = settings if settings.blueprint is not None else replace(settings, blueprint=ray.put(blueprint))
-        self._hosts = {place.name: _PlacedHost(place, self._settings) for place in places}
+        self._hosts = {place.name: _PlacedHost(place) for place in places}
         self._owners = {node: place.name for place in places for node in place.nodes}
+        self.has_cloud = any(place.kind == "cloud" for place in places)
         self._locations: dict[str, HostLocation] = {}
         self._start(list(self._hosts))
 
@@ -218,7 +205,9 @@ class RayNodes:
         answers: dict[str, Any] = {}
         while asked:
             reference = ray.put(shared)  # at every attempt: the lost object may be this one
-            pending = {self._hosts[name].call(method, reference, part): name for name, part in asked.items()}
+            pending = {
+                self._hosts[name].actor.call.remote(method, reference, part): name for name, part in asked.items()
+            }
             found, lost = gather(pending, self._settings.timeout_s)
             for name, part in found.items():
                 answers.update(part)
@@ -260,7 +249,7 @@ class RayNodes:
 
         Ray learns late that a machine is lost, so there is no knowing before.
         """
-        up = {self._hosts[name].up(): name for name in pending.values()}
+        up = {self._hosts[name].actor.__ray_ready__.remote(): name for name in pending.values()}
         _, waiting = ray.wait(list(up), num_returns=len(up), timeout=_SECONDS_TO_FIND_ROOM)
         without = {up[each] for each in waiting}
         crowded = replace(self._settings.share, cpus=0)
@@ -287,73 +276,46 @@ def _check_kind(name: str, before: HostLocation, now: HostLocation) -> None:
         )
 
 
+@dataclass
 class _PlacedHost:
-    """One host, the actor that is it now, and how often it was lost."""
+    """One host, the actor that is it now, and how often it was lost in a row."""
 
-    def __init__(self, place: HostSpec, settings: HostSettings) -> None:
-        self.losses = 0
-        self._place = place
-        self._settings = settings
-        self._actor: Any = None
-        self._lives = 0
-
-    def call(self, method: str, reference: Any, part: Mapping[str, Any]) -> Any:
-        """The answer to come."""
-        return self._actor.call.remote(method, reference, part)
+    place: HostSpec
+    actor: Any = None
+    losses: int = 0
+    lives: int = 0
 
     def start(self, settings: HostSettings, share: HostResources) -> Any:
         """Start the actor in the place of the one before; the answer to come is its locations."""
         self.end()
-        self._lives += 1
-        self._settings = settings
+        self.lives += 1
+        place, group = self.place, settings.groups.get(self.place.name)
+        name = place.name + (f"#{self.lives}" if self.lives > 1 else "")  # a lost one keeps its name in Ray's records
+        # Ray restarts and retries nothing: it would not build the nodes again.
+        options: dict[str, Any] = {"num_cpus": share.cpus, "num_gpus": share.gpus, "max_restarts": 0}
+        if group is not None and share.cpus > 0:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
+        self.actor = ray.remote(Host).options(name=name, namespace=settings.namespace, **options).remote()
         below = replace(
             settings,
             share=share,
             timeout_s=_TIME_BELOW * settings.timeout_s,
-            namespace=f"{settings.namespace}/{self._life()}",  # those below the host before may still be ending
+            namespace=f"{settings.namespace}/{name}",  # those below the host before may still be ending
+            groups=settings.groups if group is None else {each.name: group for each in place.below},
         )
-        if self._place.name in settings.groups:
-            group = settings.groups[self._place.name]
-            below = replace(below, groups={place.name: group for place in self._place.below})
-        self._actor = ray.remote(Host).options(**self._options(share)).remote()
-        return self._actor.build.remote(
-            settings.blueprint, self._place, partial(RayNodes, self._place.below, settings=below)
-        )
-
-    def up(self) -> Any:
-        """An answer to come as soon as the actor's process runs."""
-        return self._actor.__ray_ready__.remote()
+        return self.actor.build.remote(settings.blueprint, place, partial(RayNodes, place.below, settings=below))
 
     def note_loss(self, error: Exception) -> None:
         """Say it; too many losses in a row end the run."""
         self.losses += 1
         reason = str(error).strip().splitlines()[0]
         if self.losses > MOST_LOSSES:
-            text = f"the host {self._place.name} was lost {self.losses} times in a row"
+            text = f"the host {self.place.name} was lost {self.losses} times in a row"
             raise UserError(f"{text}, last with: {reason}", key="runtime")
-        print(f"note: lost {self._place.name} ({reason}); its work is repeated", file=sys.stderr, flush=True)
+        print(f"note: lost {self.place.name} ({reason}); its work is repeated", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """End the actor, and with it those below."""
-        if self._actor is not None:
-            ray.kill(self._actor)
-            self._actor = None
-
-    def _life(self) -> str:
-        """The actor's name; one that was lost keeps its name in Ray's records."""
-        return self._place.name + (f"#{self._lives}" if self._lives > 1 else "")
-
-    def _options(self, share: HostResources) -> dict[str, Any]:
-        """Ray's options. Ray restarts and retries nothing: it would not build the nodes again."""
-        options: dict[str, Any] = {
-            "name": self._life(),
-            "namespace": self._settings.namespace,
-            "num_cpus": share.cpus,
-            "num_gpus": share.gpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-        }
-        group = self._settings.groups.get(self._place.name)
-        if group is not None and share.cpus > 0:
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
-        return options
+        if self.actor is not None:
+            ray.kill(self.actor)
+            self.actor = None

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import ray
 from filelock import FileLock, Timeout
@@ -29,7 +28,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 _FOLDERS = Path("/tmp")  # not TMPDIR: the sockets below may have paths of 107 characters
-_STORE_BYTES = 2**29  # models and updates on their way, beside the records
+_STORE_BYTES = 2**29  # models and updates on their way, besides the records
 _SECONDS_TO_CONNECT = 10.0
 _TOKEN = "are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
 _LARGEST_STORE = 0.3  # of memory, as Ray's own default
@@ -60,7 +59,7 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def _started(data_bytes: int) -> Iterator[None]:
-    """A cluster on this machine that nobody else can use, in a folder that goes with it."""
+    """A cluster on this machine that no one else can use, in a folder that goes with it."""
     with _own_token(), _loopback(), _own_folder() as folder:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # address="local": an address in the environment belongs to somebody else's cluster.
@@ -99,7 +98,6 @@ def _joined(address: str) -> Iterator[None]:
     """A cluster that somebody started; our package travels to its machines."""
     if (stated := _remembered() if address == "auto" else address) is not None:
         _check_listening(stated)
-        _check_token(stated)
     try:
         ray.init(
             address=address,
@@ -131,22 +129,6 @@ def _check_listening(address: str) -> None:
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise UserError(f"nothing listens at {address} ({reason}); is it running?", key="runtime.address") from None
-
-
-def _check_token(address: str) -> None:
-    """Ray itself would warn once a second, for half a minute."""
-    refused = False
-    with contextlib.suppress(Exception):  # of Ray's insides, which change
-        library: Any = ray._raylet
-        stranger = library.ClusterID.from_random().hex()  # tokens are looked at before the cluster's identity is
-        client = library.GcsClient(address=address, cluster_id=stranger)
-        try:
-            client.internal_kv_get(b"h2fdp", None, timeout=_SECONDS_TO_CONNECT)
-        except Exception as error:
-            refused = "InvalidAuthToken" in str(error)
-    if refused:
-        text = f"the cluster at {address} does not take our token; {_TOKEN}"
-        raise UserError(text, key="runtime.address")
 
 
 @contextmanager
@@ -181,7 +163,7 @@ def _read_token_anew() -> None:
 def _own_folder() -> Iterator[Path]:
     """A new folder for Ray's files, removed at the end; those that killed runs left are removed before.
 
-    Ray opens the folder that it is given to everybody, so it gets one within ours, which nobody else can enter.
+    Ray opens the folder that it is given to everybody, so it gets one within ours, which no one else can enter.
     """
     prefix = f"h2fdp-ray-{os.getuid()}-"
     for left in _FOLDERS.glob(f"{prefix}*"):

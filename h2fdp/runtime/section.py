@@ -56,7 +56,7 @@ class RuntimeSection(Section):
         cpus_per_host: CPUs that Ray keeps for a host; `auto` is 1 for `packed`, otherwise an even share of all.
         gpus_per_host: GPUs of a host; may be a fraction.
         address: of a Ray cluster that is there already, HOST:PORT, or `auto` on one of its machines; null starts one.
-        engine: the code that trains devices; `auto` chooses by the experiment alone, `fastest` by timing.
+        engine: the code that trains devices; `auto` chooses by the experiment alone.
         checkpoint_every: intervals between checkpoints; 60 seconds, if these are sooner.
     """
 
@@ -66,15 +66,8 @@ class RuntimeSection(Section):
     cpus_per_host: Annotated[Literal["auto"] | Cpus, Expect("auto or a number from 0.0001 to 10000")] = "auto"
     gpus_per_host: Annotated[float, Field(ge=0, le=64), Expect("a number from 0 to 64")] = 0
     address: Annotated[Address | None, Expect("null, auto or HOST:PORT")] = None
-    engine: Literal["auto", "fastest", EngineName] = "auto"
+    engine: Literal["auto", EngineName] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number of at least 1")] = 10
-
-    @field_validator("engine", mode="before")
-    @classmethod
-    def _not_direct(cls, value: Any) -> Any:
-        if value == "direct":
-            raise ValueError('expected stacked, which now trains convolutions in this way, found "direct"')
-        return value
 
     @field_validator("placement", "address", mode="after")
     @classmethod
@@ -85,15 +78,10 @@ class RuntimeSection(Section):
 
     @field_validator("hosts", mode="after")
     @classmethod
-    def _not_counted_twice(cls, value: Any, info: ValidationInfo) -> Any:
+    def _possible(cls, value: Any, info: ValidationInfo) -> Any:
         placement = info.data.get("placement")
         if value != "auto" and placement in ("subnet", "entity"):
             raise ValueError(f"expected auto with placement: {placement}, which has as many as nodes, found {value}")
-        return value
-
-    @field_validator("hosts", mode="after")
-    @classmethod
-    def _few_enough_threads(cls, value: Any, info: ValidationInfo) -> Any:
         if info.data.get("backend") == "inline" and value != "auto" and value > MOST_THREADS:
             raise ValueError(f"expected at most {MOST_THREADS} threads with backend: inline, found {value}")
         return value

@@ -17,7 +17,7 @@ from h2fdp.records import METRICS_SCHEMA, RunDirectory, in_use, read_summary
 from h2fdp.records.summary import read_checked_json, write_checked_json
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.reports.study_numbers import means_with_intervals
-from h2fdp.run.state import FINISHED
+from h2fdp.run.result import FINISHED
 from h2fdp.sweeps.grid import word
 
 SCHEMA_VERSION = 2  # 1 had no checksum

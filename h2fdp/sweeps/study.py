@@ -17,6 +17,7 @@ import yaml
 from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart, own_parts_in
 from h2fdp.data import DataRequest, Pool
+from h2fdp.data.configured import configured_data
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import (
     Setting,
@@ -31,7 +32,6 @@ from h2fdp.experiment.file import (
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records.summary import hash_of
 from h2fdp.run.identity import code_of, counted
-from h2fdp.run.inputs import configured_data
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.setup import RunSetup
@@ -82,7 +82,7 @@ class SharedInputs:
         return kept(self._networks, id(topology), lambda: (topology, _digest_of(topology)), MOST_TOPOLOGIES)[1]
 
     def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> RunSetup:
-        return prepare(config, topology, data_root=root, data_source=configured_data(config, self._pool))
+        return prepare(config, topology, data_root=root, data_source=configured_data(config.data, self._pool))
 
     def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> DataRequest | None:
         """What a run asks of its data set; None of a user's own function."""

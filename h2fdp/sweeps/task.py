@@ -15,10 +15,9 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
-from h2fdp.run.result import Run
+from h2fdp.run.result import FINISHED, Run
 from h2fdp.run.resume import resume_run
 from h2fdp.run.setup import RunSetup
-from h2fdp.run.state import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, remove_run
 from h2fdp.sweeps.study import SharedInputs, digest_of
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.config.own_answers import FAILURES, failure
+from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
@@ -197,6 +200,69 @@ def engines_for(
     if device.type != "cpu" or not numba_is_there():
         lacks["compiled"] = "numba, or a CPU"
     return [name for name in ENGINES if lacks.get(name) is None]
+
+
+def engine_of_run(
+    asked: Literal["auto"] | EngineName, module: nn.Module, device: torch.device, job: TrainingJob
+) -> EngineName:
+    """The engine that a run begins with; `stacked` for `compiled` where there is no numba, with a message.
+
+    Raises:
+        UserError: work that the engine does not know: a model, a loss, an objective, a way of clipping, a precision, a
+            processor.
+    """
+    engine = chosen_engine(module, device, job) if asked == "auto" else asked
+    if job.precision != "float32":
+        _check_rounding(engine, module, device, job)
+    reason = None
+    if asked == "compiled":
+        on_gpu = "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
+        known = why_not_compiled(module, job.objective, job.loss, job.shape)
+        reason = known if device.type == "cpu" else on_gpu
+    elif asked == "stacked" or (asked == "auto" and engine == "loop"):
+        reason = job.why_not_stacked(module)
+    if reason is not None and asked == "auto":
+        print(f"note: training with loop, one device after another: {reason}", file=sys.stderr)
+    elif reason is not None:
+        others = "auto, stacked or loop" if asked == "compiled" else "auto or loop"
+        raise UserError(f"expected {others}, found {asked}: {reason}", key="runtime.engine")
+    if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
+        lacks = "has one clip norm for the whole run" if job.clipping.moves else "does not normalise gradients"
+        able = ", ".join(sorted(NORMALISING))
+        raise UserError(f"{engine} {lacks}; expected auto, {able}, or a number as clip_norm", key="runtime.engine")
+    if engine == "compiled" and not numba_is_there():
+        by = "runtime.engine: compiled" if asked == "compiled" else "the fastest engine for this run, compiled,"
+        print(f"note: {by} needs numba, which cannot be imported; training with stacked", file=sys.stderr)
+        return "stacked"
+    return engine
+
+
+def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device, job: TrainingJob) -> None:
+    if engine != "stacked":
+        text = f"{engine} knows float32 alone; expected auto or stacked, or training.precision: float32"
+        raise UserError(text, key="runtime.engine")
+    reasons = {
+        "CPUs round, and runtime.gpus_per_host requests a GPU": device.type != "cpu",
+        "what rounds are chains of Linear, Conv2d and GroupNorm layers, between them torch's own": not is_layered(
+            module
+        ),
+        "the objective compares models": comparison_of(job.objective) is not None,
+        "it rounds convolutions, and this model has none": not any(isinstance(m, nn.Conv2d) for m in module.modules()),
+    }
+    if reason := next((text for text, holds in reasons.items() if holds), None):
+        raise UserError(f"expected float32, found {job.precision}: {reason}", key="training.precision")
+    if lacks_bfloat16():
+        text = "training.precision: bfloat16 is slower than float32 here: this processor has no such products"
+        print(f"note: {text}", file=sys.stderr)
+
+
+def lacks_bfloat16() -> bool:
+    """Whether this process's CPU is known to have no products of bfloat16 numbers."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return False
+    return flags.isdisjoint({"avx512_bf16", "avx_ne_convert", "amx_bf16", "bf16"})
 
 
 class ThreadLocalEngine(threading.local):

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from h2fdp import Experiment, Topology
-from h2fdp.records import atomic
+from h2fdp.records import atomic, noise_key
 from h2fdp.records import checkpoint as checkpoint_file
 from h2fdp.records.json_lines import cut_sums
-from h2fdp.run import noise_key, recorders
+from h2fdp.run import recorders
 from h2fdp.run.identity import package_digest
 from h2fdp.run.loop import start_run
 from tests.noise_keys import known

@@ -10,7 +10,7 @@ from h2fdp.algorithms import Aggregation
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run import RunPrivacy
 from h2fdp.run.forecast import noise_on_model, planned_accounts
-from h2fdp.run.several_runs import SeveralRuns
+from h2fdp.run.privacy import SeveralRuns
 
 CLIP, STEPS, DELTA = 2.0, 3, 1e-5
 DP_SGD = {"extends": "h2fdp", "privacy": "dp-sgd", "topology": "star"}

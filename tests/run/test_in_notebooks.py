@@ -30,7 +30,6 @@ def test_each_has_html_and_a_short_text(experiment, tmp_path):
     assert repr(run.privacy).endswith("delta=1e-05, accountant='pld')")
     told = explain(experiment)
     assert str(told).splitlines()[0].startswith("what is learned about")
-    assert str(told).splitlines()[0].split(",")[0] in told._repr_html_()
     assert sum(each.numel() for each in run.model.parameters()) == 640
 
 

@@ -14,8 +14,7 @@ import yaml
 import h2fdp
 from h2fdp import Experiment, Topology, report
 from h2fdp.cli.main import main
-from h2fdp.records import RunDirectory
-from h2fdp.run import noise_key
+from h2fdp.records import RunDirectory, noise_key
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.streams import Streams

@@ -15,15 +15,15 @@ from torch import nn
 
 import h2fdp
 from h2fdp import Experiment, Topology
+from h2fdp.data.configured import configured_data
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, read_experiment
 from h2fdp.experiment.training_section import TrainingSection
-from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
-from h2fdp.run.inputs import configured_data
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import FARTHEST, SCORES, Probe, with_model
+from h2fdp.run.privacy_report import changes, noise_in_scores
+from h2fdp.run.recipe import FARTHEST, SCORES, probe_of, with_model
 
 AUTO = {"extends": "auto"}
 NETWORK = {"edges": [{"name": "e-{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]}
@@ -128,7 +128,7 @@ def test_noise_moves_the_scores_by_what_the_rule_says_in_closed_form(epsilon):
 def test_where_there_is_little_noise_the_way_is_bounded():
     setup = asked(model="softmax", epsilon=1000.0).prepare()
     training, model = setup.config.training, noise_on_model(setup)
-    probe = Probe.of(setup.blueprint.module(), setup.data, setup.config)
+    probe = probe_of(setup.blueprint.module(), setup.data, setup.config)
     assert model.way * training.clip_norm * probe.reach == pytest.approx(FARTHEST[True], rel=0.01)
     assert noise_in_scores(setup) < SCORES[True]
 
@@ -152,7 +152,7 @@ def test_the_reach_of_noise_is_the_length_of_the_scores_gradients():
             gradients = torch.autograd.grad(score, list(module.parameters()), retain_graph=True)
             squares.append(sum(float(each.square().sum()) for each in gradients))
     exact = math.sqrt(np.mean(squares))
-    probe = Probe.of(module, setup.data, setup.config)
+    probe = probe_of(module, setup.data, setup.config)
     assert probe.reach == pytest.approx(exact, rel=0.2)  # four directions
     assert not probe.linear
     before = [each.clone() for each in module.parameters()]
@@ -170,7 +170,7 @@ def test_the_clip_norm_is_a_share_of_what_gradients_are_long():
 @pytest.mark.parametrize("model", ["auto", "softmax"])
 def test_no_private_record_has_a_part_in_the_choice(model):
     experiment = asked(model=model)
-    source = configured_data(experiment.config)
+    source = configured_data(experiment.config.data)
 
     def other(network, streams, root):
         data = source(network, streams, root)
@@ -187,7 +187,7 @@ def test_no_private_record_has_a_part_in_the_choice(model):
 def test_inputs_of_devices_are_not_measured_on():
     data = {"name": "digits", "test": 0.2}
     experiment = asked(data=data, model="softmax")
-    source = configured_data(experiment.config)
+    source = configured_data(experiment.config.data)
 
     def other(network, streams, root):
         held = source(network, streams, root)
@@ -399,12 +399,12 @@ def test_parameters_that_are_not_trained_have_no_noise():
     setup = asked(model=PartlyFrozen).prepare()
     scaling = setup.data.scaling
     inputs = (setup.data.test.x[:128] * scaling.scale + scaling.shift).reshape(128, -1)
-    probe = Probe.of(PartlyFrozen(), setup.data, setup.config)
+    probe = probe_of(PartlyFrozen(), setup.data, setup.config)
     assert probe.reach == pytest.approx(math.sqrt(np.mean((inputs**2).sum(1) + 1)), rel=0.25)  # of 40 rows of noise
 
 
 def test_scores_may_be_parameters():
-    assert Probe.of(OneForAll(), asked().prepare().data, asked().prepare().config).reach == pytest.approx(1.0, rel=0.4)
+    assert probe_of(OneForAll(), asked().prepare().data, asked().prepare().config).reach == pytest.approx(1.0, rel=0.4)
 
 
 def test_two_edge_servers_in_turns_have_thirty_turns_each():

@@ -158,7 +158,7 @@ def test_a_run_may_be_killed_and_go_on_many_times(whole, left, monkeypatch):
     ("every", "seconds", "written"), [(2, 1e9, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
 )
 def test_checkpoints_come_by_intervals_or_by_time(tmp_path, monkeypatch, every, seconds, written):
-    monkeypatch.setattr("h2fdp.run.state._SECONDS", seconds)
+    monkeypatch.setattr("h2fdp.run.recorders._SECONDS", seconds)
     run = experiment_of("hfl", intervals=5, checkpoint_every=every).run(tmp_path / "run")
     lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
     assert [line["interval"] for line in lines if line["event"] == "checkpoint"] == written
@@ -584,7 +584,7 @@ def model_fails():
             return len(data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(h2fdp.run.state, "replacing", lambda path: nullcontext(Full()))
+        patch.setattr(h2fdp.run.result, "replacing", lambda path: nullcontext(Full()))
         yield
 
 

@@ -7,7 +7,7 @@ from h2fdp import Experiment, Topology, report
 from h2fdp.cli.main import app
 from h2fdp.cli.session import learned, show_result
 from h2fdp.records import MetricsRows, metrics_schema
-from h2fdp.run.state import not_finite_from
+from h2fdp.run.result import not_finite_from
 
 NETWORK = Topology.regular(edges=1, devices=3)
 

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import yaml
 
 from h2fdp import Experiment, Topology
-from h2fdp.run import engine_choice
 from h2fdp.schedules import AggregationTimes
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
@@ -98,18 +96,3 @@ def test_evaluation_is_on_the_test_data(tmp_path):
         output = module(torch.from_numpy(test.x.astype(np.float32) * scaling.scale + scaling.shift))
     accuracy = (output.argmax(dim=1).numpy() == test.y).mean()
     assert done.summary["accuracy"] == pytest.approx(accuracy, abs=0.01)
-
-
-def test_the_fastest_engine_is_chosen_once_and_written_down(tmp_path):
-    run = Experiment(data="digits", method="hfl", intervals=1, local_steps=2, engine="fastest").run(tmp_path / "run")
-    written = yaml.safe_load((run.directory / "config.yaml").read_text())["runtime"]["engine"]
-    assert written in ("loop", "stacked", "compiled")
-
-
-@pytest.mark.parametrize("fast", ["loop", "stacked", "compiled"])
-def test_the_fastest_is_the_one_that_takes_the_least_time(monkeypatch, fast):
-    monkeypatch.setattr(
-        engine_choice, "seconds_per_step", lambda blueprint, model: 1.0 if blueprint.engine == fast else 2.0
-    )
-    run = Experiment(data="digits", method="hfl").prepare()
-    assert engine_choice.fastest_engine(run.blueprint, run.initial) == fast

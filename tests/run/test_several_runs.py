@@ -12,9 +12,8 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import main
 from h2fdp.privacy import OBSERVERS
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.run import several_runs
-from h2fdp.run.privacy import RunPrivacy
-from h2fdp.run.several_runs import SeveralRuns
+from h2fdp.run import privacy as ledger_accounts
+from h2fdp.run.privacy import RunPrivacy, SeveralRuns
 from tests.noise_keys import DRAWN, keys_are
 
 NETWORK = Topology.regular(edges=3, devices=2, trust=0.5, seed=2)
@@ -91,7 +90,7 @@ def test_where_the_partition_differs_a_record_may_be_anywhere(runs, monkeypatch)
         exact = worst_pair(*paths, observer, "rdp")
         assert found["worst"][observer]["rdp"] == pytest.approx(exact)
         assert found["worst"][observer]["pld"] == pytest.approx(worst_pair(*paths, observer, "pld"))
-    monkeypatch.setattr(several_runs, "_MOST_COMBINED", 1)
+    monkeypatch.setattr(ledger_accounts, "_MOST_COMBINED", 1)
     bounds = SeveralRuns(paths).statement()["worst"]
     assert all(bounds[observer]["rdp"] >= found["worst"][observer]["rdp"] * (1 - 1e-12) for observer in OBSERVERS)
     assert all(bounds[observer]["pld"] >= found["worst"][observer]["pld"] * (1 - 1e-12) for observer in OBSERVERS)

@@ -100,19 +100,6 @@ def test_a_machine_that_is_lost_changes_no_bit(cluster, tmp_path, capsys):
     assert "note: lost host:" in capsys.readouterr().err
 
 
-def test_a_cluster_that_takes_another_token_is_told_at_once(cluster, tmp_path, monkeypatch):
-    with monkeypatch.context() as other:
-        other.setenv("RAY_AUTH_TOKEN", "0" * 32)
-        other.setattr(ray, "init", None)  # which would warn for half a minute
-        _read_token_anew()
-        with pytest.raises(
-            UserError, match=r"runtime\.address: the cluster at .* not take our token; .*RAY_AUTH_TOKEN"
-        ):
-            small(runtime={"address": cluster.address}).run(tmp_path / "run")
-    _read_token_anew()
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_model_beside_the_script_goes_where_its_module_is_not(tmp_path, monkeypatch):
     (tmp_path / "sizes.py").write_text("WIDTH = 7\n\ndef width():\n    return WIDTH\n")
     (tmp_path / "ours.py").write_text(

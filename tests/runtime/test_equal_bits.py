@@ -12,14 +12,12 @@ import torch
 
 import h2fdp
 from h2fdp import Topology, UserError
-from h2fdp.protocol import InProcessNodes
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
-from h2fdp.runtime.host import CloudHost, CloudNode
 from h2fdp.runtime.placement import HostResources, HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.topology import CLOUD, Aggregator, Subnet
+from h2fdp.topology import Aggregator, Subnet
 from tests.noise_keys import keys_are, known
 from tests.runtime.runs import assert_equal, hosts, kill, recorded, small
 
@@ -246,14 +244,3 @@ def test_nobody_joins_without_the_token(session):
         assert outsider.wait(timeout=120) != 0
         assert "joined" not in outsider.stdout.read()
         assert "ConnectionError" in outsider.stderr.read()
-
-
-def test_edge_servers_answer_through_the_host_of_the_cloud():
-    edges = InProcessNodes({"a": Listener(), "b": Listener()})
-    there = CloudHost(InProcessNodes({CLOUD: CloudNode(edges)}))
-    assert there.call("echo", "model", {"b": 2}) == edges.call("echo", "model", {"b": 2}) == {"b": ("model", 2)}
-
-
-class Listener:
-    def echo(self, shared, item):
-        return shared, item

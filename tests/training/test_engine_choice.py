@@ -14,9 +14,8 @@ from h2fdp.config.own_answers import Origin
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run import Experiment
-from h2fdp.run.engine_choice import engine_of_run
 from h2fdp.training import Clipping, chosen_engine, engines_for
-from h2fdp.training.engine import WORTH_COMPILING, TrainingJob
+from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge, OwnLoss
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -117,11 +116,6 @@ class OtherModule(nn.Sequential):
         return super().forward(x)
 
 
-def test_the_fastest_engine_is_one_that_can_train_the_module():
+def test_the_engines_for_a_module_are_those_that_can_train_it():
     names = engines_for(Summed(1, 10), CPU, Plain(), CROSS_ENTROPY, None, (4,))
     assert names == ["loop"]
-
-
-def test_the_engine_that_stacked_took_the_place_of_is_refused_with_the_new_name():
-    with pytest.raises(UserError, match=r"runtime.engine.*expected stacked.*found \"direct\""):
-        Experiment(data="digits", method="hfl", engine="direct")

@@ -10,11 +10,10 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout, build
-from h2fdp.run import engine_choice
-from h2fdp.run.engine_choice import engine_of_run
 from h2fdp.training import Clipping, build_engine
+from h2fdp.training import engine as engines
 from h2fdp.training.batches import Batches
-from h2fdp.training.engine import TrainingJob, chosen_engine
+from h2fdp.training.engine import TrainingJob, chosen_engine, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.groups import draw, records
 
@@ -93,7 +92,7 @@ def test_auto_takes_the_engine_that_knows_it(monkeypatch, capsys):
     module = convolutional()
     assert chosen_engine(module, CPU, job("bfloat16")) == "stacked"
     for lacks in (False, True):
-        monkeypatch.setattr(engine_choice, "lacks_bfloat16", lambda lacks=lacks: lacks)
+        monkeypatch.setattr(engines, "lacks_bfloat16", lambda lacks=lacks: lacks)
         assert engine_of_run("auto", module, CPU, job("bfloat16")) == "stacked"
         assert ("slower than float32 here" in capsys.readouterr().err) == lacks
     assert engine_of_run("auto", build("softmax", SHAPE, 10), CPU, job("float32")) == "compiled"

@@ -219,7 +219,7 @@ def test_what_cannot_be_counted_is_found_in_any_corner_of_the_ranges(tmp_path):
 
 
 def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
-    monkeypatch.setattr("h2fdp.run.noise_key.drawn", lambda: b"0123456789abcdef")
+    monkeypatch.setattr("h2fdp.records.noise_key.drawn", lambda: b"0123456789abcdef")
     path = search(tmp_path, "training.step_size: {uniform: [0.1, 10]}", "", PRIVATE)
     path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))
     plan = read_plan(path, ["privacy.noise_key=system"], SharedInputs())

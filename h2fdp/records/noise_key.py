@@ -12,9 +12,9 @@ from __future__ import annotations
 import secrets
 from hashlib import blake2b
 
-from h2fdp.records import RunDirectory
 from h2fdp.records.atomic import write_text
 from h2fdp.records.checkpoint import make_folder
+from h2fdp.records.directory import RunDirectory
 
 _BYTES = 16
 BY_SEED = "noise key: drawn by the seed (privacy.noise_key: seed); whoever guesses the seed can remove the noise"

@@ -1,0 +1,117 @@
+"""What is known of a model before training, from public facts: how far noise moves its scores, how long gradients are.
+
+Both are measured on inputs of test records that are public (which are measured on, not trained with; their labels are
+not looked at), or on random ones where test records belong to devices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from h2fdp.data import DeviceData
+from h2fdp.data.public_features import BIAS
+from h2fdp.errors import UserError
+from h2fdp.training.losses import Loss
+
+_INPUTS, _GRADIENTS, _DRAWS = 128, 32, 4
+_PERTURBATION = 1e-3  # of parameters, to see what noise in them does
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What is known of a first model and the scale of its inputs.
+
+    Attributes:
+        reach: by how much independent noise of deviation 1 in each parameter moves a score: its standard deviation, to
+            first order. Of a linear model the length of its inputs.
+        gradient: the median length of the gradient of one record.
+        linear: scores are linear in the parameters.
+    """
+
+    reach: float
+    gradient: float
+    linear: bool
+
+    @classmethod
+    def of(
+        cls, module: nn.Module, data: DeviceData, loss: Loss, rng: np.random.Generator, *, unit_inputs: bool
+    ) -> Probe:
+        """Measured on the inputs of public test records, or on random ones.
+
+        Args:
+            data: as the model sees them.
+            unit_inputs: they have length 1, and end in a constant.
+
+        Raises:
+            UserError: the model's scores do not depend on its parameters.
+        """
+        inputs = _public_inputs(data, module, rng, unit_inputs)
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        before = [parameter.detach().clone() for parameter in trained]
+        directions = [[_normals(rng, each) for each in before] for _ in range(_DRAWS)]
+        module.eval()
+        with torch.no_grad():
+            first = module(inputs).clone()  # scores may be a parameter itself
+            moved = []
+            for direction in directions:
+                shifts = []
+                for scale in (1.0, -1.0):
+                    for parameter, start, way in zip(trained, before, direction, strict=True):
+                        parameter.copy_(start + scale * _PERTURBATION * way)
+                    shifts.append(module(inputs).clone())
+                moved.append((shifts[0] - first, shifts[1] - first))
+            for parameter, start in zip(trained, before, strict=True):
+                parameter.copy_(start)
+        ahead = torch.stack([each for each, _ in moved]) / _PERTURBATION
+        back = torch.stack([each for _, each in moved]) / _PERTURBATION
+        reach = float((ahead - back).square().mean().sqrt()) / 2
+        curved = float((ahead + back).square().mean().sqrt())
+        if not reach > 0:
+            raise UserError("the model's scores do not depend on its parameters", key="model")
+        return cls(
+            reach, _gradient_length(module, inputs, data.classes, loss, rng), curved < 0.02 * reach and _flat(module)
+        )
+
+
+def _flat(module: nn.Module) -> bool:
+    """Whether there is one layer with parameters, in which scores are linear then."""
+    return sum(bool(list(each.parameters(recurse=False))) for each in module.modules()) == 1
+
+
+def _gradient_length(module: nn.Module, inputs: Tensor, classes: int, loss: Loss, rng: np.random.Generator) -> float:
+    """The median length of a record's gradient at the first model, under a random label."""
+    lengths = []
+    for record in inputs[:_GRADIENTS]:
+        label = torch.from_numpy(rng.integers(0, classes, size=1))
+        total = loss.each(module(record[None]), label).sum()
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        gradients = torch.autograd.grad(total, trained, allow_unused=True)
+        lengths.append(math.sqrt(sum(float(each.square().sum()) for each in gradients if each is not None)))
+    return max(float(np.median(lengths)), 1e-9)
+
+
+def _public_inputs(data: DeviceData, module: nn.Module, rng: np.random.Generator, unit: bool) -> Tensor:
+    """Inputs as the model sees them, of no device: of public test records, or random ones of their scale."""
+    if data.test_owners is None and len(data.test):
+        stored = data.test.x[:_INPUTS].astype(np.float32)
+        return torch.from_numpy(stored * data.scaling.scale + data.scaling.shift).float()
+    words = [each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)]
+    shape = (_INPUTS, *data.shape)
+    if words:
+        return torch.from_numpy(rng.integers(0, min(words), size=shape).astype(np.float32))
+    if data.test.x.dtype == np.uint8 and not np.any(data.scaling.shift):  # pixels from 0 to 1
+        return torch.from_numpy(rng.random(shape, dtype=np.float32))
+    drawn = rng.standard_normal(shape)
+    if unit:
+        drawn /= np.linalg.norm(drawn[:, :-1], axis=1, keepdims=True)
+        drawn[:, -1] = BIAS
+    return torch.from_numpy(drawn.astype(np.float32))
+
+
+def _normals(rng: np.random.Generator, like: Tensor) -> Tensor:
+    return torch.from_numpy(rng.standard_normal(like.shape, dtype=np.float32))
