@@ -47,7 +47,7 @@ def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
     found: list[int] = []
     for facts, first in zip(run.blueprint.facts, run.blueprint.first_devices.tolist(), strict=False):
         size = len(facts.records)
-        if observer not in facts.views(passed=1) or (observer == "peer" and size == 1):
+        if observer not in facts.levels(passed=1) or (observer == "peer" and size == 1):
             continue
         found += range(first, first + size)
     return np.array(found, dtype=np.int64)

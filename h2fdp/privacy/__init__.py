@@ -14,7 +14,7 @@ from h2fdp.privacy.mechanisms.mechanism import (
     GradientSumMechanism,
     Mechanism,
     MechanismContext,
-    NoiseRequest,
+    Span,
 )
 from h2fdp.privacy.mechanisms.noise_placement import (
     NOISE_PLACEMENTS,
@@ -27,26 +27,25 @@ from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, Output
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
 from h2fdp.privacy.mechanisms.stages import GaussianNoise
 from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
-from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, TierVector, releases_of
-from h2fdp.privacy.trust_model import (
+from h2fdp.privacy.places import (
     ADDED_BY,
     OBSERVERS,
-    TRUST_MODELS,
     AggregationKind,
+    Holder,
     NoiseSource,
     Observer,
+    Place,
     ReleaseKind,
-    SecureSum,
     Tier,
     Tolerance,
-    TrustModel,
-    Visible,
+    levels_of_observers,
     observers,
     observers_beside,
     tier_name,
-    views,
 )
+from h2fdp.privacy.releases import Release, releases
 from h2fdp.privacy.vectors import AdaptiveClipping, add_gaussian_noise
+from h2fdp.privacy.views import Merged, Reach, Sampling, Uploads, View, views
 
 for _placement in (
     NonPrivate,
@@ -68,7 +67,6 @@ __all__ = [
     "ADDED_BY",
     "NOISE_PLACEMENTS",
     "OBSERVERS",
-    "TRUST_MODELS",
     "Accounts",
     "AdaptiveClipping",
     "AggregationCounts",
@@ -79,14 +77,15 @@ __all__ = [
     "GaussianNoise",
     "GradientSumMechanism",
     "HierarchicalDp",
+    "Holder",
     "LocalDp",
     "Mechanism",
     "MechanismContext",
+    "Merged",
     "ModularCode",
     "Moment",
     "NoisePlacement",
     "NoisePlacementSection",
-    "NoiseRequest",
     "NoiseSource",
     "NonPrivate",
     "ObjectivePerturbation",
@@ -94,27 +93,28 @@ __all__ = [
     "OutputPerturbation",
     "PaperCalibration",
     "Pipeline",
-    "PlannedUpload",
+    "Place",
+    "Reach",
     "Release",
     "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
-    "SecureSum",
+    "Span",
     "Stage",
     "Tier",
-    "TierVector",
     "Tolerance",
-    "TrustModel",
     "UploadClipping",
-    "Visible",
+    "Uploads",
+    "View",
     "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
     "code_for",
+    "levels_of_observers",
     "noise_placement_of",
     "observers",
     "observers_beside",
     "padded",
-    "releases_of",
+    "releases",
     "tier_name",
     "views",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ReleaseType
-from h2fdp.privacy.trust_model import AggregationKind, Tier
+from h2fdp.privacy.places import AggregationKind, Tier
 
 Composition = dict[ReleaseType, int]
 _PRECISION = 1e-3  # relative; the factor found is on the safe side of it

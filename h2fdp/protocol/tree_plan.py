@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, Tier, TierVector
+from h2fdp.privacy import Mechanism, Merged, Place, Span, Tier
+from h2fdp.privacy.places import AggregationKind, Holder
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import BranchPlans
 from h2fdp.protocol.messages import Plan
@@ -42,7 +43,7 @@ class UpperVectors:
         of_subnets: subnet -> segment -> the vectors above its average, from the lowest on.
     """
 
-    of_subnets: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
+    of_subnets: dict[str, dict[int, tuple[Merged, ...]]] = field(default_factory=dict)
 
     def averaged(
         self, fresh: Sequence[tuple[float, UpperVector]], level: float, segment: int, summed: bool = True
@@ -66,7 +67,7 @@ class UpperVectors:
                 known[subnet] = max([share**2 * inner, *others]) if summed else 0.0
                 shares[subnet] = share * vector.shares[subnet]
         for subnet, share in shares.items():
-            seen = TierVector(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))
+            seen = Merged(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))
             of_segments = self.of_subnets.setdefault(subnet, {})
             of_segments[segment] = (*of_segments.get(segment, ()), seen)
         return variance, known, shares
@@ -185,7 +186,7 @@ class TreePlanner:
         last, variances = plan.aggregation(-1), self.noise_variances[name][first:stop]
         vector = None
         if last.rows.size:
-            raw = facts.trust_model.edge_adds_noise and not last.noise_std[0]
+            raw = facts.adds_noise == "edge" and not last.noise_std[0]
             averages, at = self.averages[name], stop - 1
             exposure = averages.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
             vector = UpperVector(float(self.hidden_variances[name][at]), exposure, {name: 0.0}, {name: 1.0})
@@ -199,9 +200,14 @@ class TreePlanner:
     def _exposures(self, facts: SubnetFacts, rows: np.ndarray, segment: int) -> np.ndarray:
         """(s,) of raw updates of these devices, see `Mechanism.exposures`."""
         assert self.noise is not None, "where nothing is promised nothing counts as raw"
-        segments = self.subnets[facts.name].segments
-        rates, records = facts.sampling_rates[rows], facts.records[rows]
-        return self.noise.exposures(rates, records, sum(segments), segments[segment])
+        assert facts.place is not None, "raw updates get noise"
+        span = self._span(facts.place, None, segment)
+        return self.noise.exposures(span, facts.sampling_rates[rows], facts.records[rows])
+
+    def _span(self, place: Place, tier: Tier | None, segment: int) -> Span:
+        plan = next(iter(self.subnets.values()))
+        kind: AggregationKind = "global" if tier is None else "local"
+        return Span(place, kind, tier, plan.step_size, sum(plan.segments), plan.segments[segment])
 
     def _of_tier(self, name: str, first: int, stop: int) -> _Stretch | None:
         facts = self.tiers[name]
@@ -267,10 +273,8 @@ class TreePlanner:
         level = 0.0
         if exposure > 0 and (own or facts.ends_chain):
             assert self.noise is not None, "where nothing is promised nothing counts as raw"
-            any_plan = next(iter(self.subnets.values()))
-            tier = facts.tier if own else self._tier_above(facts, segment)
-            lengths = sum(any_plan.segments), any_plan.segments[segment]
-            level = self.noise.of_aggregator(tier, any_plan.step_size, *lengths, exposure) * self.noise_factor
+            span = self._span(Place(Holder.NODE), facts.tier if own else self._tier_above(facts, segment), segment)
+            level = self.noise.unit(span) * exposure * self.noise_factor
             exposure = 0.0
         variance, known, shares = self.vectors.averaged(fresh, level, segment, summed)
         return UpperVector(variance, exposure, known, shares), level

@@ -17,8 +17,8 @@ from h2fdp.data.federated import Standardizing
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
+from h2fdp.privacy.places import UNTARGETED
 from h2fdp.privacy.statement import verdict_of
-from h2fdp.privacy.trust_model import UNTARGETED
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint

@@ -22,8 +22,7 @@ from h2fdp.privacy import (
     observers,
 )
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.ledger_rows import ADJACENCY_NOTES, release_of
-from h2fdp.privacy.releases import Adjacency
+from h2fdp.privacy.releases import ADJACENCY_NOTES, Adjacency, release_of
 from h2fdp.privacy.statement import epsilons, statement
 from h2fdp.privacy.vectors import MOVES
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary

@@ -122,7 +122,7 @@ def noises(run: RunSetup) -> list[dict[str, Any]]:
             continue
         # By what the ledger calls them: where local and global releases are alike, one row says it.
         levels = {run.noise.kind(part.kind(segment)): part.noise_std[segment] for segment in range(len(part.segments))}
-        added_by = facts.trust_model.added_by
+        added_by = ADDED_BY[facts.adds_noise] if not facts.shares_noise else "the devices, each a share"
         rows += [_noise(facts.name, added_by, kind, level) for kind, level in levels.items() if level.any()]
     upper = {(name, run.noise.kind(kind)): level for name, kind, level in plan.upper_noises}
     rows += [_noise(name, ADDED_BY["edge"], kind, np.array([level])) for (name, kind), level in upper.items()]

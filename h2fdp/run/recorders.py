@@ -88,7 +88,7 @@ class NoiseRange(Recorder):
 
     def __init__(self, setup: RunSetup) -> None:
         self._mechanism = setup.noise
-        self._sources = {subnet.name: subnet.trust_model.noise_from for subnet in setup.blueprint.facts}
+        self._sources = {subnet.name: subnet.adds_noise for subnet in setup.blueprint.facts}
         self._ranges: dict[tuple[str, str], tuple[float, float]] = {}
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:

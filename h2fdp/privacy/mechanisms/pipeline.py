@@ -10,7 +10,7 @@ import numpy as np
 
 from h2fdp.data.records import Rows
 from h2fdp.privacy.modular_sums import IntegerSum
-from h2fdp.privacy.trust_model import AggregationKind
+from h2fdp.privacy.places import AggregationKind
 from h2fdp.privacy.vectors import add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
 
