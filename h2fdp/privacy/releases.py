@@ -22,7 +22,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.places import Holder, Observer, ReleaseKind, height_of, observers
-from h2fdp.privacy.views import Reach, Sampling, Uploads, View
+from h2fdp.privacy.views import Merged, Reach, Sampling, Uploads, View, views
 
 Adjacency = Literal["null-record", "add-remove", "replace"]
 
@@ -90,16 +90,19 @@ class AlikeReleases(NamedTuple):
 
 
 def releases(
-    uploads: Uploads, kind: ReleaseKind, reach: Reach, seen: Iterable[tuple[Observer, View]]
+    uploads: Uploads,
+    kind: ReleaseKind,
+    reach: Reach,
+    above: Sequence[Merged],
+    levels: Mapping[Observer, int],
+    peers: bool,
 ) -> Iterator[Release]:
-    """The ledger's rows of one upload, for all observers.
+    """The ledger's rows of one upload, for all observers; see `views`.
 
     A straggler's upload holds fewer steps, and is written down as what it is; its noise is that of the planned steps.
-
-    Args:
-        seen: see `views`.
     """
-    if uploads.place.holder is Holder.STEP and kind != "estimate":
+    seen = list(views(uploads, reach, above, levels, peers))
+    if uploads.place.holder is Holder.STEP:
         yield from _of_steps(uploads, kind, reach, seen)
         return
     known: dict[int, list[_Group]] = {}  # several observers see one view
@@ -110,15 +113,14 @@ def releases(
 
 
 def _of_steps(
-    uploads: Uploads, kind: ReleaseKind, reach: Reach, seen: Iterable[tuple[Observer, View]]
+    uploads: Uploads, kind: ReleaseKind, reach: Reach, seen: Sequence[tuple[Observer, View]]
 ) -> Iterator[Release]:
     """A row for each slot and observer, of the devices that do a step there and whose upload arrives."""
-    everybody = list(seen)
-    for step in range(1, int(uploads.steps.max(initial=0)) + 1) if everybody else ():
-        there, view = uploads.steps >= step, everybody[0][1]  # all see the same
+    for step in range(1, int(uploads.steps.max(initial=0)) + 1) if seen else ():
+        there, view = uploads.steps >= step, seen[0][1]  # all see the same
         part = View(view.moved[there], view.cover[there])
         groups = _groups(uploads.rows[there], reach.part(there), part)
-        for observer, _ in everybody:
+        for observer, _ in seen:
             yield from _rows(uploads, kind, uploads.first_slot + step, reach, observer, groups)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Place, Release, Span, Uploads, releases, views
+from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Place, Release, Span, Uploads, releases
 from h2fdp.privacy.gradient_bounds import estimated
 from h2fdp.privacy.places import Holder
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, under
@@ -241,7 +241,7 @@ class PlannedNoise:
             levels = facts.levels(self._passed(plan, name, segment), facts.cloud_sums and uploads.kind == "global")
             step = uploads.place.holder is Holder.STEP
             kind = "step" if step else self.noise.kind(uploads.kind)
-            yield releases(uploads, kind, reach, views(uploads, reach, above, levels, peers))
+            yield releases(uploads, kind, reach, above, levels, peers)
         if subnet.estimate_noise is not None and subnet.estimate_noise.size and uploads is not None:
             place, count = facts.places[0], len(uploads.rows)
             assert place is not None, "estimates that have noise are added to somewhere"
@@ -253,7 +253,7 @@ class PlannedNoise:
                 levels=subnet.estimate_noise,
             )
             reach = estimated(numbers_released(place), asked)
-            yield releases(asked, "estimate", reach, views(asked, reach, (), facts.levels(1), peers))
+            yield releases(asked, "estimate", reach, (), facts.levels(1), peers)
 
     def _with_votes(self, release: Release) -> Release:
         """The same, saying that votes about a clip norm are part of it."""
