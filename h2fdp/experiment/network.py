@@ -34,6 +34,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
         found += _of_power(experiment, topology)
         found += _of_secure_sums(experiment, topology)
         found += _of_moving_norm(experiment, topology, times)
+        found += _of_compression(experiment, topology)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -159,4 +160,23 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
             )
             key = "aggregate_every" if training.aggregate_every is not None and not star else "local_steps"
             yield f"training.{key}", text
+            return
+
+
+def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
+    """Uploads that are compressed before they have noise, or that secure sums are to hide."""
+    placement, key = noise_placement_of(experiment.method.privacy), "compression.device"
+    if not experiment.compression.of_devices or not placement.private:
+        return
+    subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
+    for server in (*subnets, *topology.aggregators):
+        if placement.sees(server.trust) == "sum":
+            text = f"{server.name} holds secure sums, which hide no device once its upload is compressed"
+            yield key, f"{text}; expected null"
+            return
+    for subnet in subnets:
+        place = placement.place((subnet.trust,), 1)
+        if place is not None and place.by_node and placement.clips != "update":
+            text = f"{subnet.name} adds the noise, and nothing says how far a record moves a compressed update"
+            yield key, f"{text}; expected null, untrusted edge servers or method.privacy local"
             return

@@ -6,6 +6,7 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import accumulated_gradient_sensitivity
+from h2fdp.privacy.mechanisms import compression
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
@@ -25,7 +26,9 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
+from h2fdp.privacy.mechanisms.quantise import Quantise
 from h2fdp.privacy.mechanisms.stages import GaussianNoise
+from h2fdp.privacy.mechanisms.top_k import TopK
 from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
 from h2fdp.privacy.places import (
     ADDED_BY,
@@ -59,9 +62,9 @@ for _placement in (
     NOISE_PLACEMENTS.register(_placement)
 
 if TYPE_CHECKING:
-    NoisePlacementSection = NoisePlacement
+    NoisePlacementSection, DeviceLink = NoisePlacement, compression.CompressedLink
 else:
-    NoisePlacementSection = NOISE_PLACEMENTS.section()
+    NoisePlacementSection, DeviceLink = NOISE_PLACEMENTS.section(), compression.section()
 
 __all__ = [
     "ADDED_BY",
@@ -73,6 +76,7 @@ __all__ = [
     "AggregationKind",
     "BudgetFilter",
     "CentralDp",
+    "DeviceLink",
     "DpSgd",
     "GaussianNoise",
     "GradientSumMechanism",
@@ -94,6 +98,7 @@ __all__ = [
     "PaperCalibration",
     "Pipeline",
     "Place",
+    "Quantise",
     "Reach",
     "Release",
     "ReleaseKind",
@@ -103,6 +108,7 @@ __all__ = [
     "Stage",
     "Tier",
     "Tolerance",
+    "TopK",
     "UploadClipping",
     "Uploads",
     "View",

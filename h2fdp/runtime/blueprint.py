@@ -15,7 +15,7 @@ from torch import nn
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
-from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, UploadClipping
+from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.stages import CutToLongest
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
@@ -74,6 +74,7 @@ class Blueprint:
         adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: what every aggregator makes of its children's uploads.
+        compression: the stages of devices' uploads after their noise.
     """
 
     streams: Streams
@@ -98,6 +99,7 @@ class Blueprint:
     adaptive: AdaptiveClipping | None = None
     precision: Precision = "float32"
     aggregation: Aggregation = _AVERAGE
+    compression: tuple[Stage, ...] = ()
 
     @property
     def data_bytes(self) -> int:
@@ -142,7 +144,7 @@ class Blueprint:
                 self.noise_placement.cloud_sums,
                 self.topology.devices,
                 self._pipelines[subnet.trust],
-                self.aggregation.visible,
+                self.aggregation.visible if self._pipelines[subnet.trust].keeps_sums else "each",
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
@@ -319,11 +321,11 @@ class Blueprint:
         by_record = self.clipping is not None and self.clipping.scope == "record"
         longest = self.longest()
         clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
-        found = self.noise_placement.pipeline(trust, clipping)
-        if longest is None or found.noisy_steps:
-            return found
-        initial = None if self.adaptive is None else self.adaptive.initial
-        return replace(found, stages=(CutToLongest(longest, initial), *found.stages))
+        pipeline = self.noise_placement.pipeline(trust, clipping)
+        cut: tuple[Stage, ...] = ()
+        if longest is not None and not pipeline.noisy_steps:
+            cut = (CutToLongest(longest, None if self.adaptive is None else self.adaptive.initial),)
+        return replace(pipeline, stages=(*cut, *pipeline.stages, *self.compression))
 
     def longest(self) -> LongestSum | None:
         """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""

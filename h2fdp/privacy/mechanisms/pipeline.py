@@ -138,6 +138,10 @@ class Stage(Protocol):
         counts_votes: the engine counts records' votes about the clip norm.
         extra: coordinates that it appends to every update.
         has_code: what it uploads is no vector of the model's space: the node decodes the sum.
+        draws: it draws private numbers of each device.
+        keeps_sums: a weighted sum of what it makes of vectors is a function of their weighted sum, and of numbers that
+            are public or independent of them. Where a stage after the noise does not, nothing hides a device but its
+            own noise.
     """
 
     noisy: ClassVar[bool] = False
@@ -145,6 +149,8 @@ class Stage(Protocol):
     hides: ClassVar[bool] = True
     counts_votes: ClassVar[bool] = False
     has_code: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+    keeps_sums: ClassVar[bool] = False
 
     @property
     def extra(self) -> int:
@@ -165,6 +171,11 @@ class Stage(Protocol):
             received: (M,) what the devices were sent, or (s, M) what each was; their own models are received - updates.
         """
         return updates
+
+    def message_bits(self, bits: float, size: int) -> float:
+        """Of a message of `size` numbers, of what it would have without the stage. Of these alone: a length that hung
+        on records would leak by energy, clock and arrival."""
+        return bits
 
     def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
         """The code of a sum, if it needs one, and the levels (s,) of noise that it makes of these."""
@@ -195,6 +206,23 @@ class Pipeline:
     def noisy_steps(self) -> bool:
         """Whether they add it to the gradient of each step."""
         return any(stage.noisy_steps for stage in self.stages)
+
+    @property
+    def draws(self) -> bool:
+        """Whether devices draw numbers of their own."""
+        return any(stage.noisy or stage.draws for stage in self.stages)
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether the sum of what devices send is a function of the sum of their noisy updates, see `Stage`."""
+        noisy = [place for place, stage in enumerate(self.stages) if stage.noisy]
+        return all(stage.keeps_sums for stage in self.stages[noisy[-1] + 1 :]) if noisy else True
+
+    def message_bits(self, bits: float, size: int) -> float:
+        """Of an upload of `size` numbers, which would have so many without stages."""
+        for stage in self.stages:
+            bits = stage.message_bits(bits, size)
+        return bits
 
     @property
     def hides(self) -> bool:
