@@ -6,7 +6,6 @@ from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import accumulated_gradient_sensitivity
-from h2fdp.privacy.mechanisms import compression
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
@@ -25,7 +24,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     noise_placement_of,
 )
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
-from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
+from h2fdp.privacy.mechanisms.pipeline import CompressedLink, Moment, Pipeline, Stage, device_link
 from h2fdp.privacy.mechanisms.quantise import Quantise
 from h2fdp.privacy.mechanisms.stages import GaussianNoise
 from h2fdp.privacy.mechanisms.top_k import TopK
@@ -62,9 +61,9 @@ for _placement in (
     NOISE_PLACEMENTS.register(_placement)
 
 if TYPE_CHECKING:
-    NoisePlacementSection, DeviceLink = NoisePlacement, compression.CompressedLink
+    NoisePlacementSection, DeviceLink = NoisePlacement, CompressedLink
 else:
-    NoisePlacementSection, DeviceLink = NOISE_PLACEMENTS.section(), compression.section()
+    NoisePlacementSection, DeviceLink = NOISE_PLACEMENTS.section(), device_link()
 
 __all__ = [
     "ADDED_BY",

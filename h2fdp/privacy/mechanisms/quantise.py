@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from h2fdp.config.fields import Expect
-from h2fdp.privacy.mechanisms.compression import Compressor, compressor
-from h2fdp.privacy.mechanisms.pipeline import Moment
+from h2fdp.privacy.mechanisms.pipeline import Compressor, Moment, compressor
 from h2fdp.streams import generator_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from h2fdp.config.fields import OpenProbability
-from h2fdp.privacy.mechanisms.compression import Compressor, compressor
-from h2fdp.privacy.mechanisms.pipeline import Moment
+from h2fdp.privacy.mechanisms.pipeline import Compressor, Moment, compressor
 
 if TYPE_CHECKING:
     from torch import Tensor

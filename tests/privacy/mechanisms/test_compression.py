@@ -8,7 +8,7 @@ import torch
 
 from h2fdp import Topology, UserError
 from h2fdp.privacy import GaussianNoise, Moment, Pipeline, Quantise, TopK
-from h2fdp.privacy.mechanisms.compression import COMPRESSORS
+from h2fdp.privacy.mechanisms.pipeline import COMPRESSORS
 from h2fdp.streams import Streams
 from h2fdp.topology import Subnet
 from tests.protocol.test_any_tree import prepared
