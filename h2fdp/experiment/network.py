@@ -169,11 +169,11 @@ def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
     if not experiment.compression.of_devices or not placement.private:
         return
     subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
-    for server in (*subnets, *topology.aggregators):
-        if placement.sees(server.trust) == "sum":
-            text = f"{server.name} holds secure sums, which hide no device once its upload is compressed"
-            yield key, f"{text}; expected null"
-            return
+    trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
+    if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
+        text = f"{summing[0]} holds secure sums, which hide no device once its upload is compressed"
+        yield key, f"{text}; expected null"
+        return
     for subnet in subnets:
         place = placement.place((subnet.trust,), 1)
         if place is not None and place.by_node and placement.clips != "update":

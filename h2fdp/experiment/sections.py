@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -28,9 +28,10 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.models import registry as models
-from h2fdp.privacy import DeviceLink, Stage
+from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
+from h2fdp.privacy.mechanisms.pipeline import CompressedLink, device_link
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.section import RuntimeSection
@@ -286,6 +287,12 @@ class FaultsSection(Section):
             self.edge_outage.probability,
             self.edge_outage.intervals,
         )
+
+
+if TYPE_CHECKING:
+    DeviceLink = CompressedLink
+else:
+    DeviceLink = device_link()
 
 
 class CompressionSection(Section):

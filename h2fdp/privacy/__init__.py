@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
-from h2fdp.privacy.gradient_bounds import accumulated_gradient_sensitivity
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
@@ -24,11 +23,11 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     noise_placement_of,
 )
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
-from h2fdp.privacy.mechanisms.pipeline import CompressedLink, Moment, Pipeline, Stage, device_link
+from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
 from h2fdp.privacy.mechanisms.quantise import Quantise
 from h2fdp.privacy.mechanisms.stages import GaussianNoise
 from h2fdp.privacy.mechanisms.top_k import TopK
-from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
+from h2fdp.privacy.modular_sums import ModularCode, padded
 from h2fdp.privacy.places import (
     ADDED_BY,
     OBSERVERS,
@@ -43,7 +42,6 @@ from h2fdp.privacy.places import (
     levels_of_observers,
     observers,
     observers_beside,
-    tier_name,
 )
 from h2fdp.privacy.releases import Release, releases
 from h2fdp.privacy.vectors import AdaptiveClipping, add_gaussian_noise
@@ -61,9 +59,9 @@ for _placement in (
     NOISE_PLACEMENTS.register(_placement)
 
 if TYPE_CHECKING:
-    NoisePlacementSection, DeviceLink = NoisePlacement, CompressedLink
+    NoisePlacementSection = NoisePlacement
 else:
-    NoisePlacementSection, DeviceLink = NOISE_PLACEMENTS.section(), device_link()
+    NoisePlacementSection = NOISE_PLACEMENTS.section()
 
 __all__ = [
     "ADDED_BY",
@@ -75,7 +73,6 @@ __all__ = [
     "AggregationKind",
     "BudgetFilter",
     "CentralDp",
-    "DeviceLink",
     "DpSgd",
     "GaussianNoise",
     "GradientSumMechanism",
@@ -111,15 +108,12 @@ __all__ = [
     "UploadClipping",
     "Uploads",
     "View",
-    "accumulated_gradient_sensitivity",
     "add_gaussian_noise",
-    "code_for",
     "levels_of_observers",
     "noise_placement_of",
     "observers",
     "observers_beside",
     "padded",
     "releases",
-    "tier_name",
     "views",
 ]

@@ -10,6 +10,7 @@ the same rate both ways.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -128,7 +129,7 @@ class NetworkCosts:
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
         message = self.message_bits
-        self.upload_bits = message if compressed is None else compressed(message, parameters)
+        self.upload_bits = message if compressed is None else math.ceil(compressed(message, parameters))
         self._down = message / self.upload_bits  # a message down over one up
         self._wired = _wired_costs(topology, message, self.upload_bits)
         self._refuse_what_no_float_holds()
@@ -226,7 +227,7 @@ def _place(sizes: Integers, device: int) -> tuple[int, int]:
     return group, device - int(starts[group])
 
 
-def _wired_costs(topology: Topology, bits: int, upload_bits: float) -> dict[str, Floats]:
+def _wired_costs(topology: Topology, bits: int, upload_bits: int) -> dict[str, Floats]:
     """The costs of a message over the wires: links to the node above, and relays in a star."""
     with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
         link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], bits)

@@ -24,7 +24,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate
-from h2fdp.privacy.places import AggregationKind, Holder, Observer, Place, ReleaseKind
+from h2fdp.privacy.places import Holder, Observer, Place, ReleaseKind
 from h2fdp.privacy.views import Reach, Uploads
 from h2fdp.topology import Trust
 
@@ -50,13 +50,11 @@ class CentralMechanism(Mechanism):
     noise_multiplier: float
     clip_norm: float
     formula: PaperCalibration
+    releases: ClassVar[ReleaseKind] = "central"
 
     def unit(self, span: Span) -> float:
         """See `Mechanism.unit`; sized for the largest weight in the global average."""
         return self.noise_multiplier * self.clip_norm
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "central"
 
     def reach(self, uploads: Uploads) -> Reach:
         """Every global model is a plain Gaussian; that not all devices take part is not credited."""

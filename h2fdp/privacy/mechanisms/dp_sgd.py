@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisySteps
-from h2fdp.privacy.places import AggregationKind, Holder, Place, ReleaseKind
+from h2fdp.privacy.places import Holder, Place, ReleaseKind
 from h2fdp.privacy.views import Reach, Sampling, Uploads
 from h2fdp.topology import Trust
 
@@ -72,13 +72,11 @@ class DpSgdMechanism(Mechanism):
     search: RcSearch | None
     amplified: bool = True
     divisor: float | None = None
+    releases: ClassVar[ReleaseKind] = "step"
 
     def unit(self, span: Span) -> float:
         """On the sum."""
         return self.noise_multiplier * self.clip_norm
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "step"
 
     def reach(self, uploads: Uploads) -> Reach:
         """Of the sum in each step."""

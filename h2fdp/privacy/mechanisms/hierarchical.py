@@ -40,7 +40,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
 from h2fdp.privacy.mechanisms.stages import GaussianNoise, ModularShares, NoisySteps
-from h2fdp.privacy.places import AggregationKind, Holder, Observer, Place, ReleaseKind, Seen, Tolerance
+from h2fdp.privacy.places import Holder, Observer, Place, Seen, Tolerance
 from h2fdp.privacy.views import Reach, Uploads
 from h2fdp.topology import Trust
 
@@ -62,9 +62,6 @@ class NoiseInside(Mechanism):
 
     def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         return self._of(span.place).exposures(span, sampling_rates, records)
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return aggregation
 
     def reach(self, uploads: Uploads) -> Reach:
         return self._of(uploads.place).reach(uploads)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -106,7 +106,12 @@ class Mechanism(Protocol):
 
     The level of a noise is `unit` times what `Place.levels` makes of `exposures`: a standard deviation where the
     mechanism does not say otherwise. What it answers does not hang on an edge server's name.
+
+    Attributes:
+        releases: what the ledger calls all its releases; None: as their aggregations.
     """
+
+    releases: ClassVar[ReleaseKind | None] = None
 
     def unit(self, span: Span) -> float:
         """The noise for an exposure of 1."""
@@ -130,7 +135,7 @@ class Mechanism(Protocol):
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         """What the ledger calls the releases of an aggregation."""
-        ...
+        return self.releases or aggregation
 
     def stated(self, levels: np.ndarray) -> np.ndarray:
         """(n,) standard deviations of the noise on what leaves, as the ledger states them, of levels (n,)."""
@@ -212,9 +217,6 @@ class GradientSumMechanism(Mechanism):
     def of_estimates(self, numbers: int) -> float:
         """See `Mechanism.of_estimates`; as many as global aggregations."""
         return self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0)
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return aggregation
 
     def reach(self, uploads: Uploads) -> Reach:
         batches = expected_batches(uploads.sampling_rates, uploads.records)

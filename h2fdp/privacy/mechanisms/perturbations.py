@@ -28,7 +28,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisyModel, RandomLinearTerm
-from h2fdp.privacy.places import AggregationKind, Holder, Place, ReleaseKind
+from h2fdp.privacy.places import Holder, Place, ReleaseKind
 from h2fdp.privacy.views import Reach, Uploads
 from h2fdp.topology import Trust
 
@@ -54,6 +54,7 @@ class ObjectivePerturbationMechanism(Mechanism):
     alpha: float | None
     theorem: PerturbedMinimiser
     records: np.ndarray
+    releases: ClassVar[ReleaseKind] = "objective"
 
     def unit(self, span: Span) -> float:
         return 1.0
@@ -61,9 +62,6 @@ class ObjectivePerturbationMechanism(Mechanism):
     def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         """(s,) 1 / alpha_i."""
         return np.asarray(1 / self._alpha(records))
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "objective"
 
     def stated(self, levels: np.ndarray) -> np.ndarray:
         """0: the term shifts a device's minimiser, by how much depends on its data."""
@@ -215,6 +213,7 @@ class OutputPerturbationMechanism(Mechanism):
     delta: float
     records: np.ndarray
     factor: float = 1.0
+    releases: ClassVar[ReleaseKind] = "output"
 
     def unit(self, span: Span) -> float:
         return self.factor
@@ -222,9 +221,6 @@ class OutputPerturbationMechanism(Mechanism):
     def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         """(s,) sigma_i."""
         return np.asarray(self.exposure / records if self.noise_std is None else np.full(len(records), self.noise_std))
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "output"
 
     def reach(self, uploads: Uploads) -> Reach:
         """Single models for the edge server (in a star, for the cloud), averages of them for the others."""
