@@ -122,6 +122,45 @@ class Merged:
     known: float
 
 
+@dataclass(frozen=True)
+class Vector:
+    """What a node sends up of one aggregation.
+
+    Attributes:
+        variance: of each coordinate of its noise, but what colluding devices tell.
+        exposure: the largest share, times rate, of a device whose update is raw in it; 0 where none is.
+        parts: subnet -> share of its average in the vector, and the largest variance that one node of another branch
+            knows; of the subnets of which anything is new in it.
+    """
+
+    variance: float
+    exposure: float
+    parts: Mapping[str, tuple[float, float]]
+
+    def views(self) -> Iterator[tuple[str, Merged]]:
+        """What the vector is to who sees the devices of each subnet in it."""
+        for subnet, (share, known) in self.parts.items():
+            yield subnet, Merged(share, math.sqrt(self.variance), math.sqrt(known))
+
+
+def merged(children: Sequence[tuple[float, Vector]], level: float, exposure: float, summed: bool = True) -> Vector:
+    """The average of vectors, with noise of the node's own.
+
+    Args:
+        children: weight, or reach, and vector of each child of which anything new is in it.
+        level: of the noise that the node adds.
+        exposure: see `Vector`.
+        summed: it is a sum of what the children send, so that the noise of each of them hides the others.
+    """
+    variances = [share**2 * vector.variance for share, vector in children if summed]
+    parts: dict[str, tuple[float, float]] = {}
+    for at, (share, vector) in enumerate(children):
+        others = [*variances[:at], *variances[at + 1 :]]
+        for subnet, (inner, known) in vector.parts.items():
+            parts[subnet] = share * inner, max([share**2 * known, *others]) if summed else 0.0
+    return Vector(level**2 + sum(variances), exposure, parts)
+
+
 def views(
     uploads: Uploads, reach: Reach, above: Sequence[Merged], levels: Mapping[Observer, int], peers: bool
 ) -> Iterator[tuple[Observer, View]]:

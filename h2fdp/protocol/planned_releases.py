@@ -12,11 +12,10 @@ from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Place, Release, S
 from h2fdp.privacy.gradient_bounds import estimated
 from h2fdp.privacy.places import Holder
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, under
-from h2fdp.privacy.views import hidden_variance
+from h2fdp.privacy.views import Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tree_plan import UpperVector, UpperVectors
 from h2fdp.schedules.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.schedules.schedule import IntervalObservation, Measurements
 
@@ -145,14 +144,13 @@ class PlannedNoise:
 
     def summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[Merged, ...]]]:
         """The cloud's secure sum above each subnet's last average, in a network of one tier."""
-        averaged = [
-            (share, UpperVector(float(self.hidden_variances(plan, name)[-1]), 0.0, {name: 0.0}, {name: 1.0}))
+        children = [
+            (share, Vector(float(self.hidden_variances(plan, name)[-1]), 0.0, {name: (1.0, 0.0)}))
             for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
             if subnet.aggregation(-1).rows.size
         ]
-        vectors = UpperVectors()
-        vectors.averaged(averaged, 0.0, -1)
-        return {name: {len(plan.subnets[name].segments) - 1: above[-1]} for name, above in vectors.of_subnets.items()}
+        views = merged(children, 0.0, 0.0).views()
+        return {name: {len(plan.subnets[name].segments) - 1: (view,)} for name, view in views}
 
     def of_cloud(self, plan: IntervalPlan) -> float:
         """The standard deviation of what the cloud adds to the average, for the devices really in it."""

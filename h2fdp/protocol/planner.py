@@ -189,7 +189,7 @@ class Planner:
             branches=branches,
             shares=np.array([shares[name] for name in plan.subnets]),
             weights=np.array([weights.get(name, 0.0) for name in plan.subnets]),
-            vectors=planner.vectors.of_subnets,
+            vectors=planner.vectors,
             heights=heights,
         )
 
