@@ -97,11 +97,11 @@ class GradientBound(Protocol):
 
 def moved(bound: GradientBound, step_size: float, steps: np.ndarray, batches: np.ndarray) -> np.ndarray:
     """(s,) sensitivities of uploads of steps (s,), each number of steps by itself."""
-    found = np.zeros(len(steps))
+    sensitivities = np.zeros(len(steps))
     for done in np.unique(steps).tolist():
         same = steps == done
-        found[same] = bound.sensitivity(step_size, done, batches[same])
-    return found
+        sensitivities[same] = bound.sensitivity(step_size, done, batches[same])
+    return sensitivities
 
 
 @dataclass(frozen=True)

@@ -213,12 +213,12 @@ def levels_of_observers(
     {'edge': 0, 'tier-2': 2, 'peer': 3, 'cloud': 3, 'public': 3}
     """
     last = passed + (cloud_sums or place.trusted > len(heights))
-    found = {
+    levels = {
         tier_name(height): max(place.lowest, min(at + (at in sums), last))
         for at, height in enumerate(heights)
         if at >= place.trusted
     }
-    found["peer"] = last
+    levels["peer"] = last
     if place.trusted <= len(heights):
-        found["cloud"] = place.lowest if edge_is_cloud and not place.by_node else last
-    return {**found, "public": last}
+        levels["cloud"] = place.lowest if edge_is_cloud and not place.by_node else last
+    return {**levels, "public": last}

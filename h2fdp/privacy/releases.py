@@ -141,7 +141,7 @@ def _rows(
     uploads: Uploads, kind: ReleaseKind, slot: int, reach: Reach, observer: Observer, groups: list[_Group]
 ) -> Iterator[Release]:
     for (sensitivity, noise_std, rate, steps, own_gradient), devices in groups:
-        assert noise_std > 0 or reach.bound == "none", "nobody outside the trusted chain sees an update without noise"
+        assert noise_std > 0 or reach.bound == "none", "no node outside the trusted chain sees an update without noise"
         yield Release(
             uploads.interval,
             slot,
