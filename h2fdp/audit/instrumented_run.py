@@ -117,14 +117,14 @@ class InstrumentedRun:
             return []
         ((start, uploads_to_cloud),) = self._edges.heard
         first_devices = dict(zip(self._subnets, self.run.blueprint.first_devices.tolist(), strict=False))
-        trust_models = {facts.name: facts.trust_model for facts in self.run.blueprint.facts}
+        places = {facts.name: facts.place for facts in self.run.blueprint.facts if facts.place is not None}
         found = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             attendance = part.steps
             received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
             found.append(
                 SubnetTranscript(
-                    trust_model=trust_models[name],
+                    place=places[name],
                     first_device=first_devices[name],
                     rows=part.rows,
                     weights=part.all_weights,

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy.trust_model import Observer, TrustModel
+from h2fdp.privacy.places import Holder, Observer, Place
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SubnetTranscript:
     """One interval of one subnet.
 
     Attributes:
-        trust_model: who added noise, and what the edge server saw.
+        place: where noise was added, which says what the edge server saw.
         first_device: number over the whole network of row 0.
         rows: (s,) rows of the devices that took part.
         weights: (segments, s) rho_j in each aggregation, the last one global; 0 for whose upload did not arrive.
@@ -35,7 +35,7 @@ class SubnetTranscript:
         upload: (N,) what the edge server sent to the cloud.
     """
 
-    trust_model: TrustModel
+    place: Place
     first_device: int
     rows: np.ndarray
     weights: np.ndarray
@@ -49,14 +49,14 @@ class SubnetTranscript:
     @cached_property
     def noise_parts(self) -> np.ndarray:
         """(segments, s) variance that each device's own noise adds to the average; 0 where the edge server adds it."""
-        if self.trust_model.devices_add_noise:
-            return np.asarray(self.trust_model.noise_parts(self.noise_std, self.weights) ** 2)
-        return np.zeros(self.steps.shape)
+        if self.place.by_node:
+            return np.zeros(self.steps.shape)
+        return np.asarray(self.place.parts(self.noise_std, self.weights) ** 2)
 
     @cached_property
     def noise_variances(self) -> np.ndarray:
         """(segments,) variance of the noise on each average; 0 where nobody's upload arrived."""
-        variances = (self.trust_model.noise_parts(self.noise_std, self.weights) ** 2).sum(axis=1)
+        variances = (self.place.parts(self.noise_std, self.weights) ** 2).sum(axis=1)
         return np.asarray(np.where(self.steps.any(axis=1), variances, 0.0))
 
 
@@ -148,8 +148,8 @@ def _whole(subnet: SubnetTranscript, position: int) -> tuple[float, tuple[int, .
 
 def _by_edge(subnet: SubnetTranscript, device: int, position: int) -> Iterator[CanaryObservation]:
     """Each upload of the device, under its own noise; each average, where the edge server sees no more than that."""
-    assert subnet.trust_model.devices_add_noise, "a trusted edge server sees raw updates: outside of the threat model"
-    single = subnet.trust_model.edge_level == 0
+    assert not subnet.place.by_node, "a trusted edge server sees raw updates: outside of the threat model"
+    single = subnet.place.holder is not Holder.SHARE
     for segment, steps in enumerate(subnet.steps[:, position].tolist()):
         if steps and single:
             noise = float(subnet.noise_std[segment, position])

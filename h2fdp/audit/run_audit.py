@@ -47,7 +47,7 @@ def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
     found: list[int] = []
     for facts, first in zip(run.blueprint.facts, run.blueprint.first_devices.tolist(), strict=False):
         size = len(facts.records)
-        if observer not in facts.views(passed=1) or (observer == "peer" and size == 1):
+        if observer not in facts.levels(passed=1) or (observer == "peer" and size == 1):
             continue
         found += range(first, first + size)
     return np.array(found, dtype=np.int64)
@@ -84,6 +84,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError("canaries are as long as clipped gradients; expected a number", key="training.clip_norm")
     if run.blueprint.aggregation.visible == "each":
         raise UserError("canaries are looked for in sums of uploads; expected average", key="method.aggregation")
+    if run.blueprint.compression:
+        text = "canaries are looked for in uploads as devices made them; expected null"
+        raise UserError(text, key="compression.device")
     if run.blueprint.adaptive is not None:
         text = "canaries are as long as one clip norm, and this one moves; expected a number"
         raise UserError(text, key="training.clip_norm")

@@ -211,7 +211,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
     Args:
         learned: see `learned`.
     """
-    from h2fdp.privacy.trust_model import ADDED_BY
+    from h2fdp.privacy.places import ADDED_BY
 
     facts: dict[str, Any] = {
         "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
@@ -260,7 +260,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
 def _epsilons(privacy: dict[str, Any], accountant: str) -> str:
     """What each observer's account is, by which accountant, and whether it confirms the target, or else the claim."""
     from h2fdp.privacy import observers_beside
-    from h2fdp.privacy.trust_model import UNTARGETED
+    from h2fdp.privacy.places import UNTARGETED
 
     worst, target = privacy["worst"], privacy.get("target")
     by = accountant if all(accountant in each for each in worst.values()) else "pld"

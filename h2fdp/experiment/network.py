@@ -10,7 +10,7 @@ from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.privacy import SecureSum, UploadClipping, noise_placement_of
+from h2fdp.privacy import Holder, UploadClipping, noise_placement_of
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.aggregation_times import share_of
 from h2fdp.schedules.registry import chosen
@@ -34,6 +34,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
         found += _of_power(experiment, topology)
         found += _of_secure_sums(experiment, topology)
         found += _of_moving_norm(experiment, topology, times)
+        found += _of_compression(experiment, topology)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -96,13 +97,14 @@ _SUMS = "method.privacy.secure_sum"
 def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
     """What no secure sum of this network can do; other methods treat its edge servers as untrusted."""
     placement = noise_placement_of(experiment.method.privacy)
-    sums = placement.trust_model("secure-sum")
+    place = placement.place(("secure-sum",), 1)
     above = [server.name for server in topology.aggregators if server.trust == "secure-sum"]
     subnets = [subnet for subnet in topology.subnets if subnet.trust == "secure-sum"]
     star = experiment.method.topology == "star" or topology.subnets[0].relays is not None
-    if not isinstance(sums, SecureSum) or not (placement.cloud_sums or ((above or subnets) and not star)):
+    shares = place is not None and place.holder is Holder.SHARE
+    if place is None or not shares or not (placement.cloud_sums or ((above or subnets) and not star)):
         return
-    method, tolerance, schedule = experiment.method, sums.tolerance, chosen(experiment.method.schedule)
+    method, tolerance, schedule = experiment.method, place.tolerance, chosen(experiment.method.schedule)
     if placement.cloud_sums and star:
         text = "in a star the cloud's own edge server has the devices, whose trust the topology states"
         yield f"{_SUMS}.cloud", f"{text}; expected false"
@@ -115,12 +117,12 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
     if schedule.measures == "gradients" and experiment.control.estimates == "private":
         text = "a secure-sum edge server sees no estimates of single devices; expected released"
         yield "control.estimates", f"{text}, found private"
-    if sums.rounding is not None and placement.input_norm is not None:
+    if placement.rounding is not None and placement.input_norm is not None:
         text = "integers stand for vectors of bounded length, which clipped gradients make"
-        yield f"{_SUMS}.rounding", f"{text}; expected null with input_bound, found {sums.rounding}"
-    if sums.rounding is not None and schedule.measures == "secants":
+        yield f"{_SUMS}.rounding", f"{text}; expected null with input_bound, found {placement.rounding}"
+    if placement.rounding is not None and schedule.measures == "secants":
         text = "a sum of integers says nothing of single devices, which this schedule measures"
-        yield f"{_SUMS}.rounding", f"{text}; expected null, found {sums.rounding}"
+        yield f"{_SUMS}.rounding", f"{text}; expected null, found {placement.rounding}"
     if schedule.controlled and (tolerance.colluding or tolerance.dropouts):
         text = "the controller weighs costs against the noise of one trusted edge server, which tolerances multiply"
         yield _SUMS, f"{text}; expected colluding: 0 and dropouts: 0 with control"
@@ -158,4 +160,23 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
             )
             key = "aggregate_every" if training.aggregate_every is not None and not star else "local_steps"
             yield f"training.{key}", text
+            return
+
+
+def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
+    """Uploads that are compressed before they have noise, or that secure sums are to hide."""
+    placement, key = noise_placement_of(experiment.method.privacy), "compression.device"
+    if not experiment.compression.of_devices or not placement.private:
+        return
+    subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
+    trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
+    if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
+        text = f"{summing[0]} holds secure sums, which hide no device once its upload is compressed"
+        yield key, f"{text}; expected null"
+        return
+    for subnet in subnets:
+        place = placement.place((subnet.trust,), 1)
+        if place is not None and place.by_node and placement.clips != "update":
+            text = f"{subnet.name} adds the noise, and nothing says how far a record moves a compressed update"
+            yield key, f"{text}; expected null, untrusted edge servers or method.privacy local"
             return

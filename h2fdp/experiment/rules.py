@@ -53,6 +53,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
     yield from _of_state(experiment)
     yield from _of_aggregation(experiment, axes)
+    yield from _of_compression(experiment, axes)
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
@@ -97,6 +98,26 @@ def _of_no_sum(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "training.clip_norm", "votes about a clip norm are averaged; expected aggregation average, or a number"
     if axes.placement.clips == "update":
         yield "method.aggregation", "central sizes its noise for an average; expected average"
+
+
+def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What knows uploads as devices made them, or the noise of their average, does not know compressed ones."""
+    if not experiment.compression.of_devices:
+        return
+    if axes.placement.clips == "update":
+        yield _COMPRESSED, "a compressed update may be longer than the clip norm of central; expected null"
+    if axes.placement.cloud_sums:
+        yield _COMPRESSED, "a secure sum at the cloud hides no device once its upload is compressed; expected null"
+    if axes.objective.memory is not None:
+        name = experiment.method.objective.name
+        text = f"devices of {name} would remember what is left of their updates"
+        yield _COMPRESSED, f"{text}; expected null, or another objective"
+    if axes.schedule.controlled or axes.schedule.measures == "secants":
+        text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
+        yield _COMPRESSED, f"{text}; expected null, or schedule fixed"
+
+
+_COMPRESSED = "compression.device"
 
 
 def _of_epochs(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -28,8 +28,10 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import ModelSection
 from h2fdp.models import registry as models
+from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
+from h2fdp.privacy.mechanisms.pipeline import CompressedLink, device_link
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.section import RuntimeSection
@@ -287,6 +289,28 @@ class FaultsSection(Section):
         )
 
 
+if TYPE_CHECKING:
+    DeviceLink = CompressedLink
+else:
+    DeviceLink = device_link()
+
+
+class CompressionSection(Section):
+    """What makes messages smaller.
+
+    Attributes:
+        device: `{quantise: 8}` or `{top_k: 0.01}`, what becomes of devices' uploads after their noise; null sends them
+            as they are. No account gives credit for the noise of other devices then.
+    """
+
+    device: DeviceLink | None = None
+
+    @property
+    def of_devices(self) -> tuple[Stage, ...]:
+        """The stages of devices' uploads."""
+        return () if self.device is None else self.device.stages
+
+
 class TrackingSection(Section):
     """`tracking:`, which changes nothing about a run but who watches it.
 
@@ -313,6 +337,7 @@ class ExperimentFile(Section):
         method: a name, or a mapping of the axes that may extend a name.
         training: how devices train and how often they aggregate.
         privacy: the target and the calibration of the noise.
+        compression: what makes messages smaller.
         control: whether and how the cloud plans intervals by their cost.
         runtime: where the run computes; never changes its results.
         faults: of the simulated world.
@@ -333,6 +358,7 @@ class ExperimentFile(Section):
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
     training: TrainingSection = Field(default_factory=lambda: TrainingSection.model_validate({}))
     privacy: PrivacySection = PrivacySection()
+    compression: CompressionSection = CompressionSection()
     control: ControlSection = ControlSection()
     runtime: RuntimeSection = RuntimeSection()
     faults: FaultsSection = FaultsSection()

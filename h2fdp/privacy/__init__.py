@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
-from h2fdp.privacy.gradient_bounds import accumulated_gradient_sensitivity
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
@@ -14,7 +13,7 @@ from h2fdp.privacy.mechanisms.mechanism import (
     GradientSumMechanism,
     Mechanism,
     MechanismContext,
-    NoiseRequest,
+    Span,
 )
 from h2fdp.privacy.mechanisms.noise_placement import (
     NOISE_PLACEMENTS,
@@ -25,28 +24,28 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
+from h2fdp.privacy.mechanisms.quantise import Quantise
 from h2fdp.privacy.mechanisms.stages import GaussianNoise
-from h2fdp.privacy.modular_sums import ModularCode, code_for, padded
-from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, TierVector, releases_of
-from h2fdp.privacy.trust_model import (
+from h2fdp.privacy.mechanisms.top_k import TopK
+from h2fdp.privacy.modular_sums import ModularCode, padded
+from h2fdp.privacy.places import (
     ADDED_BY,
     OBSERVERS,
-    TRUST_MODELS,
     AggregationKind,
+    Holder,
     NoiseSource,
     Observer,
+    Place,
     ReleaseKind,
-    SecureSum,
     Tier,
     Tolerance,
-    TrustModel,
-    Visible,
+    levels_of_observers,
     observers,
     observers_beside,
-    tier_name,
-    views,
 )
+from h2fdp.privacy.releases import Release, releases
 from h2fdp.privacy.vectors import AdaptiveClipping, add_gaussian_noise
+from h2fdp.privacy.views import Merged, Reach, Sampling, Uploads, View, views
 
 for _placement in (
     NonPrivate,
@@ -68,7 +67,6 @@ __all__ = [
     "ADDED_BY",
     "NOISE_PLACEMENTS",
     "OBSERVERS",
-    "TRUST_MODELS",
     "Accounts",
     "AdaptiveClipping",
     "AggregationCounts",
@@ -79,14 +77,15 @@ __all__ = [
     "GaussianNoise",
     "GradientSumMechanism",
     "HierarchicalDp",
+    "Holder",
     "LocalDp",
     "Mechanism",
     "MechanismContext",
+    "Merged",
     "ModularCode",
     "Moment",
     "NoisePlacement",
     "NoisePlacementSection",
-    "NoiseRequest",
     "NoiseSource",
     "NonPrivate",
     "ObjectivePerturbation",
@@ -94,27 +93,27 @@ __all__ = [
     "OutputPerturbation",
     "PaperCalibration",
     "Pipeline",
-    "PlannedUpload",
+    "Place",
+    "Quantise",
+    "Reach",
     "Release",
     "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
-    "SecureSum",
+    "Span",
     "Stage",
     "Tier",
-    "TierVector",
     "Tolerance",
-    "TrustModel",
+    "TopK",
     "UploadClipping",
-    "Visible",
-    "accumulated_gradient_sensitivity",
+    "Uploads",
+    "View",
     "add_gaussian_noise",
-    "code_for",
+    "levels_of_observers",
     "noise_placement_of",
     "observers",
     "observers_beside",
     "padded",
-    "releases_of",
-    "tier_name",
+    "releases",
     "views",
 ]

@@ -27,8 +27,8 @@ from h2fdp.privacy.accounting import (
     epsilon_from_rdp,
     rdp_of,
 )
+from h2fdp.privacy.places import OBSERVERS, Observer, height_of, observers
 from h2fdp.privacy.releases import AlikeReleases, Release, rows_in
-from h2fdp.privacy.trust_model import OBSERVERS, Observer, height_of, observers
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _HALF_A_TURN = 0.5  # from nothing to a gradient of length G, in units of 2 G

@@ -25,8 +25,8 @@ import numpy as np
 from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order
 from h2fdp.privacy.accounting.renyi import rdp_at
 from h2fdp.privacy.accounts import COARSE, MARGIN, Accounts, release_type
+from h2fdp.privacy.places import Observer
 from h2fdp.privacy.releases import Release, rows_in
-from h2fdp.privacy.trust_model import Observer
 
 _GRID = 0.005  # relative: noises of one grid are of few types, whose divergences are known already
 _LEAST, _MOST = round(math.log(0.1) / _GRID), round(math.log(1e3) / _GRID)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
 
 import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ReleaseType
-from h2fdp.privacy.trust_model import AggregationKind, Tier
+from h2fdp.privacy.places import AggregationKind, Tier
 
 Composition = dict[ReleaseType, int]
 _PRECISION = 1e-3  # relative; the factor found is on the safe side of it
@@ -71,32 +70,8 @@ def _factor_of(composition: Composition, target: float, epsilon: Callable[[Compo
     return high
 
 
-class Calibration(Protocol):
-    """How the noises of a run relate to the sensitivities of its releases; a frozen value."""
-
-    def noise_std(
-        self, kind: AggregationKind, sensitivity: float, sampling_rate: float, tier: Tier | None = None
-    ) -> float:
-        """Standard deviation of the Gaussian noise on a release of this kind, in the unit of `sensitivity`."""
-        ...
-
-    def by_rate(self, sampling_rates: np.ndarray) -> np.ndarray:
-        """(s,) how the noise for devices of these rates compares with that for a rate of 1."""
-        ...
-
-    def claimed(
-        self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
-    ) -> float | None:
-        """The epsilon that a formula promises after these releases; None where no formula applies."""
-        ...
-
-    def scaled(self, factor: float) -> Self:
-        """The same with all noises `factor` times as large."""
-        ...
-
-
 @dataclass(frozen=True)
-class EqualMultipliers(Calibration):
+class EqualMultipliers:
     """Noise of z times the sensitivity, whatever the kind of release and the rate at which batches are drawn.
 
     Releases of equal multipliers cost a device equally, so none is a bottleneck. There is no formula, only an account.
@@ -110,22 +85,26 @@ class EqualMultipliers(Calibration):
     def noise_std(
         self, kind: AggregationKind, sensitivity: float, sampling_rate: float, tier: Tier | None = None
     ) -> float:
+        """Standard deviation of the Gaussian noise on a release of this kind, in the unit of `sensitivity`."""
         return self.noise_multiplier * sensitivity
 
     def by_rate(self, sampling_rates: np.ndarray) -> np.ndarray:
+        """(s,) how the noise for devices of these rates compares with that for a rate of 1."""
         return np.ones_like(sampling_rates)
 
     def claimed(
         self, local_releases: int, global_releases: int, tiers: Mapping[Tier, int] | None = None
     ) -> float | None:
+        """The epsilon that a formula promises after these releases; None: no formula applies."""
         return None
 
     def scaled(self, factor: float) -> EqualMultipliers:
+        """The same with all noises `factor` times as large."""
         return EqualMultipliers(self.noise_multiplier * factor)
 
 
 @dataclass(frozen=True)
-class PaperCalibration(Calibration):
+class PaperCalibration:
     """sigma = c2 q Delta sqrt(L log(1/delta)) / epsilon (H2FDP, Eq. 15), L counted for each kind of release.
 
     What the formula promises is a claim: privacy.md says when an honest account confirms it.
@@ -186,3 +165,6 @@ class PaperCalibration(Calibration):
 
     def scaled(self, factor: float) -> PaperCalibration:
         return replace(self, factor=self.factor * factor)
+
+
+Calibration = EqualMultipliers | PaperCalibration  # how the noises of a run relate to the sensitivities of its releases

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from h2fdp.privacy.accounting import Bound
+from h2fdp.privacy.views import Reach, Uploads
 
 
 def accumulated_gradient_sensitivity(step_size: float, steps: float, clip_norm: float, weight: float = 1.0) -> float:
@@ -47,6 +48,14 @@ def estimate_sensitivity(numbers: int) -> float:
     4.0
     """
     return ESTIMATE_BATCHES * math.sqrt(numbers)
+
+
+def estimated(numbers: int, uploads: Uploads) -> Reach:
+    """Of estimates: an average of what devices released, or an edge server's maximum, which any of them moves by the
+    whole range, whatever its weight."""
+    count = len(uploads.rows)
+    moved, drawn = np.full(count, estimate_sensitivity(numbers)), np.full(count, ESTIMATE_BATCHES)
+    return Reach(moved, uploads.sampling_rates, drawn, uploads.sampling, "range")
 
 
 def expected_batches(sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
@@ -84,6 +93,15 @@ class GradientBound(Protocol):
     def sensitivity(self, step_size: float, steps: int, batches: np.ndarray) -> np.ndarray:
         """(s,) L2 sensitivity of uploads of m steps, in the unit of the model."""
         return self.unit(step_size, steps) * self.relative(steps, batches)
+
+
+def moved(bound: GradientBound, step_size: float, steps: np.ndarray, batches: np.ndarray) -> np.ndarray:
+    """(s,) sensitivities of uploads of steps (s,), each number of steps by itself."""
+    sensitivities = np.zeros(len(steps))
+    for done in np.unique(steps).tolist():
+        same = steps == done
+        sensitivities[same] = bound.sensitivity(step_size, done, batches[same])
+    return sensitivities
 
 
 @dataclass(frozen=True)

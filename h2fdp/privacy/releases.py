@@ -1,23 +1,37 @@
-"""What each observer receives in one interval: the rows of the ledger (spec of privacy, table of observers).
+"""Rows of the ledger: what each observer receives in one interval, what an adjacency makes of it, and rows read back.
 
 Rows are computed from the plan of an interval before it starts, so they can be on disk before anything leaves.
+
+Adjacency says when two data sets are neighbours (docs/privacy.md). `null-record`: one record becomes a null record,
+which contributes nothing, and D_i, q_i and weights stay. `add-remove`: one record is missing; where all sums are
+divided by public numbers, and weights do not depend on D_i, its outputs are those of a null record. `replace`: one
+record becomes another one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound
-from h2fdp.privacy.trust_model import Observer, ReleaseKind, TrustModel
+from h2fdp.privacy.places import Holder, Observer, ReleaseKind, height_of, observers
+from h2fdp.privacy.views import Merged, Reach, Sampling, Uploads, View, views
 
-Sampling = Literal["poisson", "fixed"]
 Adjacency = Literal["null-record", "add-remove", "replace"]
+
+ADJACENCY_NOTES: Mapping[str, str] = {
+    "add-remove": "adjacency add-remove: neighbours differ in one record that is there or not; the sampling rates and "
+    "expected batches that a run uses, and what is chosen by them, are public, and not worked out anew for a neighbour",
+    "replace": "adjacency replace: neighbours differ in one record (or device) that becomes another one; the "
+    "ledger's sensitivities are about that",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,211 +89,72 @@ class AlikeReleases(NamedTuple):
     releases: Sequence[Release]
 
 
-@dataclass(frozen=True)
-class TierVector:
-    """A vector above a subnet's average that holds the subnet's uploads: what an aggregator further up makes of them.
+def releases(
+    uploads: Uploads,
+    kind: ReleaseKind,
+    reach: Reach,
+    above: Sequence[Merged],
+    levels: Mapping[Observer, int],
+    peers: bool,
+) -> Iterator[Release]:
+    """The ledger's rows of one upload, for all observers; see `views`.
 
-    Attributes:
-        share: of the subnet's average in it.
-        noise_std: of all noise of this aggregation on it, each vector of which enters nothing else: of every device and
-            aggregator below, and of the aggregator itself.
-        known: standard deviation of the largest part of that noise that one node of another branch knows: an edge
-            server, or a device, may subtract what it sent itself.
+    A straggler's upload holds fewer steps, and is written down as what it is; its noise is that of the planned steps.
     """
-
-    share: float
-    noise_std: float
-    known: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedUpload:
-    """What a subnet's devices upload at one aggregation, or at its end to a controller, as it is planned.
-
-    Observers see it at a level: 0 single uploads, 1 the subnet's average, 2 and more the vectors of `tiers`.
-
-    Attributes:
-        interval: from 1.
-        first_slot: the slot of the broadcast before it; its steps are at the slots after that.
-        slot: of the aggregation.
-        trust_model: who adds noise in this subnet, and what its edge server sees.
-        step_size: eta_k.
-        rows: (s,) rows of the devices whose uploads arrive.
-        steps: (s,) their local steps.
-        weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
-            no sum, how far it moves where one device's part moves by 1.
-        sampling_rates, records: (s,) q_j and D_j.
-        noise_std: (s,) levels of the devices' noise, (1,) of the edge server's, (0,) where neither adds any.
-        share: of the subnet in the global average: varrho_c.
-        cloud_noise_std: of the cloud's own noise on that average; 0 for none.
-        size: devices that see the same broadcasts: those of the subnet, or of everything below its highest aggregator.
-        views: observer -> level.
-        tiers: the vectors above the subnet's average, from the lowest up to that of the aggregator that broadcasts.
-        numbers: how many estimates each of them, or the edge server for all, releases at its end.
-        bound: how the sensitivity of what they upload is known.
-        own_gradient: (s,) how far a draw's own gradient moves its step, in units of 2 eta G; None for 1.
-        rounding: how much further the subnet's average may move because devices round what they send.
-    """
-
-    interval: int
-    first_slot: int = 0
-    slot: int
-    kind: ReleaseKind
-    edge: str
-    trust_model: TrustModel
-    step_size: float = 0.0
-    rows: np.ndarray
-    steps: np.ndarray
-    weights: np.ndarray
-    sampling_rates: np.ndarray
-    records: np.ndarray
-    noise_std: np.ndarray
-    share: float = 1.0
-    cloud_noise_std: float = 0.0
-    size: int
-    sampling: Sampling
-    views: Mapping[Observer, int]
-    tiers: tuple[TierVector, ...] = ()
-    numbers: int = 0
-    bound: Bound = "batch"
-    own_gradient: np.ndarray | None = None
-    rounding: float = 0.0
-
-
-def releases_of(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[Release]:
-    """The ledger's rows of one upload, for all observers.
-
-    Under an untrusted edge server each device's noise covers the average too; a peer knows its own part of it. Under a
-    trusted one, everybody beyond the trusted chain sees an average under the noise of its last aggregator, or of the
-    one that broadcasts. What goes up later holds every release of the interval, so each of them gets its row.
-
-    A row is in the unit of the vector in which the upload was first seen by this observer, or broadcast; weights
-    further up scale sensitivity and noise alike.
-
-    Args:
-        sensitivity: of a device's own part, before its weight: (s,) or one number for all.
-    """
-    if not upload.trust_model.noisy or upload.rows.size == 0:
+    seen = list(views(uploads, reach, above, levels, peers))
+    if uploads.place.holder is Holder.STEP:
+        yield from _of_steps(uploads, kind, reach, seen)
         return
-    assert not upload.trust_model.cloud_adds_noise, "the cloud's noise is on no subnet's upload"
-    single = _single(upload, sensitivity) if upload.trust_model.devices_add_noise else np.empty((0, 4))
-    levels = [single, *_averages(upload, sensitivity)]
-    known: dict[int, list[_Group]] = {}
-    for observer, level in upload.views.items():
-        if observer == "peer" and upload.size == 1:
-            continue
-        if observer == "peer" and level > 0:
-            beyond = levels[level].copy()
-            beyond[:, 1] = _noise_beyond_a_peer(upload, level)
-            yield from grouped(upload, observer, beyond)
-        else:
-            if level not in known:
-                known[level] = _groups(upload, levels[level])
-            yield from _seen_by(upload, observer, known[level])
+    known: dict[int, list[_Group]] = {}  # several observers see one view
+    for observer, view in seen:
+        if id(view) not in known:
+            known[id(view)] = _groups(uploads.rows, reach, view)
+        yield from _rows(uploads, kind, uploads.slot, reach, observer, known[id(view)])
 
 
-def _single(upload: PlannedUpload, sensitivity: float | np.ndarray) -> np.ndarray:
-    """(s, 4) sensitivity, noise, rate, steps of each device's own upload."""
-    everyone = np.ones(upload.rows.size)
-    return np.stack([sensitivity * everyone, upload.noise_std, upload.sampling_rates, upload.steps * everyone], axis=1)
-
-
-def _averages(upload: PlannedUpload, sensitivity: float | np.ndarray) -> Iterator[np.ndarray]:
-    """The same (s, 4) of each device's part in the subnet's average, and in every vector above."""
-    everyone = np.ones(upload.rows.size)
-    moved, rest = sensitivity * everyone * upload.weights, (upload.sampling_rates, upload.steps * everyone)
-    yield np.stack([moved, _noise_to_observers(upload) * everyone, *rest], axis=1)
-    for vector in upload.tiers:
-        yield np.stack([moved * vector.share, vector.noise_std * everyone, *rest], axis=1)
-
-
-def _noise_on_average(upload: PlannedUpload) -> float:
-    parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
-    return math.sqrt(float(np.sum(parts**2)))
-
-
-def _noise_to_observers(upload: PlannedUpload) -> np.ndarray | float:
-    """Of the noise on the average, for each device what all but peers cannot subtract; c devices tell them theirs."""
-    if upload.trust_model.colluding == 0:
-        return _noise_on_average(upload)
-    parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
-    return _noise_of_others(parts, upload.trust_model.colluding)
-
-
-def _noise_beyond_a_peer(upload: PlannedUpload, level: int) -> np.ndarray:
-    """(s,) for each device, the noise on a vector that its worst peer cannot subtract: another active device of its
-    subnet, or a node of another branch that receives the same broadcast. Colluding devices tell it theirs."""
-    vector = upload.tiers[level - 2] if level > 1 else TierVector(1.0, _noise_on_average(upload), 0.0)
-    if not upload.trust_model.devices_add_noise:
-        known = np.full(upload.rows.size, vector.known)
-    elif level == 1:
-        parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
-        return _noise_of_others(parts, 1 + upload.trust_model.colluding)
-    else:
-        parts = vector.share * upload.weights * upload.noise_std
-        known = np.maximum(_largest_of_others(parts, upload.trust_model.colluding), vector.known)
-    return np.asarray(np.sqrt(np.maximum(vector.noise_std**2 - known**2, 0.0)))
-
-
-def _largest_of_others(parts: np.ndarray, beyond: int) -> np.ndarray:
-    """(s,) for each device, the largest part of another one beyond so many larger ones; 0 where there is none."""
-    order = np.argsort(-parts, kind="stable")
-    found = np.full(parts.size, parts[order[beyond]] if beyond < parts.size else 0.0)
-    after = parts[order[beyond + 1]] if beyond + 1 < parts.size else 0.0
-    found[order[: beyond + 1]] = after  # one of those before it is the device itself
-    return found
-
-
-def _noise_of_others(parts: np.ndarray, known: int) -> np.ndarray:
-    """(s,) for each device, the noise on the average beyond the largest parts of so many other active devices.
-
-    Its own part always remains. Peers that are inactive have none.
-
-    Args:
-        parts: (s,) rho_j sigma_j.
-    """
-    squares = parts**2
-    if squares.size <= known:
-        return np.asarray(np.abs(parts))
-    order = np.argsort(-squares, kind="stable")
-    falling, total = squares[order], squares.sum()
-    left = np.full(squares.size, total - falling[:known].sum())
-    for place, device in enumerate(order[:known].tolist()):
-        left[device] = total - np.delete(falling[: known + 1], place).sum()
-    return np.asarray(np.sqrt(np.maximum(left, 0.0)))
-
-
-def grouped(upload: PlannedUpload, observer: Observer, columns: np.ndarray) -> Iterator[Release]:
-    """One row for each distinct (sensitivity, noise, rate, steps, own gradient); columns is (s, 4)."""
-    return _seen_by(upload, observer, _groups(upload, columns))
+def _of_steps(
+    uploads: Uploads, kind: ReleaseKind, reach: Reach, seen: Sequence[tuple[Observer, View]]
+) -> Iterator[Release]:
+    """A row for each slot and observer, of the devices that do a step there and whose upload arrives."""
+    for step in range(1, int(uploads.steps.max(initial=0)) + 1) if seen else ():
+        there, view = uploads.steps >= step, seen[0][1]  # all see the same
+        part = View(view.moved[there], view.cover[there])
+        groups = _groups(uploads.rows[there], reach.part(there), part)
+        for observer, _ in seen:
+            yield from _rows(uploads, kind, uploads.first_slot + step, reach, observer, groups)
 
 
 _Group = tuple[tuple[float, ...], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
 
 
-def _groups(upload: PlannedUpload, columns: np.ndarray) -> list[_Group]:
-    own = np.ones(len(columns)) if upload.own_gradient is None else upload.own_gradient
+def _groups(rows: np.ndarray, reach: Reach, view: View) -> list[_Group]:
+    """One for each distinct (sensitivity, noise, rate, steps, own gradient)."""
+    own = np.ones(len(rows)) if reach.own_gradient is None else reach.own_gradient
+    columns = (view.moved, view.cover, reach.rates, reach.steps * np.ones(len(rows)), own)
     found: dict[tuple[float, ...], list[int]] = {}
-    for row, *values in zip(upload.rows.tolist(), *columns.T.tolist(), own.tolist(), strict=True):
+    for row, *values in zip(rows.tolist(), *(column.tolist() for column in columns), strict=True):
         found.setdefault(tuple(values), []).append(row)
     return [(values, device_ranges(found[values])) for values in sorted(found)]
 
 
-def _seen_by(upload: PlannedUpload, observer: Observer, groups: list[_Group]) -> Iterator[Release]:
+def _rows(
+    uploads: Uploads, kind: ReleaseKind, slot: int, reach: Reach, observer: Observer, groups: list[_Group]
+) -> Iterator[Release]:
     for (sensitivity, noise_std, rate, steps, own_gradient), devices in groups:
+        assert noise_std > 0 or reach.bound == "none", "no node outside the trusted chain sees an update without noise"
         yield Release(
-            upload.interval,
-            upload.slot,
-            upload.kind,
-            upload.edge,
+            uploads.interval,
+            slot,
+            kind,
+            uploads.edge,
             devices,
             observer,
             sensitivity,
             noise_std,
             int(steps),
             rate,
-            upload.sampling,
-            upload.bound,
+            reach.sampling,
+            reach.bound,
             own_gradient,
         )
 
@@ -308,3 +183,77 @@ def device_ranges(rows: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def under(adjacency: Adjacency, releases: Iterator[Release]) -> Iterator[Release]:
+    """Releases stated for null records, under this adjacency."""
+    return map(_replaced, releases) if adjacency == "replace" else releases
+
+
+def factor_of(release: Release) -> float:
+    """How much further a release moves when a record becomes another one than when it becomes a null record.
+
+    Twice as far, by way of the null record. A model of norm tau moves by 2 tau either way, and a sum of clipped batch
+    gradients by 2 eta m G; of Poisson batches the account needs both ways to the null record nevertheless.
+    """
+    both_ways = release.kind == "output" or (release.bound == "batch" and release.sampling == "fixed")
+    return 1.0 if both_ways else 2.0
+
+
+def _replaced(release: Release) -> Release:
+    return replace(release, sensitivity=release.sensitivity * factor_of(release), adjacency="replace")
+
+
+def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None) -> Release:
+    """A row of the ledger as a release.
+
+    Args:
+        where: the row's file and line, for messages.
+        sizes: edge server -> number of its devices; None where the ledger is all there is.
+
+    Raises:
+        UserError: a row that no run wrote; nothing is left out of an account in silence.
+    """
+    if isinstance(row, dict) and not set(row) & set(_OF_CLIPPED_BATCHES):  # a ledger from before there were others
+        row = row | _OF_CLIPPED_BATCHES
+    adjacency = row.get("adjacency", "null-record") if isinstance(row, dict) else None
+    if adjacency not in get_args(Adjacency):
+        raise UserError(f"no release of a run has {adjacency!r} there", where, "adjacency")
+    if not isinstance(row, dict) or set(row) - {"adjacency"} not in (set(RELEASE_KEYS), {*RELEASE_KEYS, *VOTE_KEYS}):
+        raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
+    if problem := next((key for key, fits in _FITS.items() if key in row and not fits(row[key])), None):
+        raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
+    if sizes is not None and (
+        row["edge"] not in sizes or max(part.stop for part in rows_in(row["devices"])) > sizes[row["edge"]]
+    ):
+        raise UserError("the run's topology has no such devices", where, "devices")
+    return Release(**row)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _number(value: Any, least: float, most: float = math.inf) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+
+
+_RANGES = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?(,[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?)*")
+_OF_CLIPPED_BATCHES = {"bound": "batch", "own_gradient": 1.0}
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "interval": _whole,
+    "slot": _whole,
+    "kind": lambda value: value in get_args(ReleaseKind),
+    "edge": lambda value: isinstance(value, str),
+    "devices": lambda value: isinstance(value, str) and _RANGES.fullmatch(value) is not None,
+    "observer": lambda value: isinstance(value, str) and value in observers(height_of(value)),
+    "sensitivity": lambda value: _number(value, 5e-324, 1e300),
+    "noise_std": lambda value: _number(value, 0.0, 1e300),
+    "steps": _whole,
+    "sampling_rate": lambda value: _number(value, 0.0, 1.0),
+    "sampling": lambda value: value in ("poisson", "fixed"),
+    "bound": lambda value: value in get_args(Bound),
+    "own_gradient": lambda value: _number(value, 5e-324, 1.0),
+    "clip_norm": lambda value: _number(value, 5e-324, 1e300),
+    "vote_share": lambda value: _number(value, 5e-324, 1.0),
+}

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType, UnsupportedRelease
 from h2fdp.privacy.accounts import Accounts, DeviceClass
-from h2fdp.privacy.trust_model import Observer
+from h2fdp.privacy.places import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 _QUICK = ("rdp", "classic-rdp")

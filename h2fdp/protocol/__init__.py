@@ -1,6 +1,6 @@
 """The protocol itself: cloud, aggregators, groups of devices. Plain Python that does not know where it runs."""
 
-from h2fdp.protocol.aggregator import Aggregator, Broadcast, InProcessNodes, NodeGroup, in_step
+from h2fdp.protocol.aggregator import Broadcast, InProcessNodes, NodeGroup, in_step
 from h2fdp.protocol.averaging import Averaging
 from h2fdp.protocol.cloud import Cloud
 from h2fdp.protocol.devices import DeviceGroup
@@ -9,11 +9,10 @@ from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Order, Plan, Upload
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator
+from h2fdp.protocol.tiers import UpperAggregator
 from h2fdp.protocol.tree_plan import TierFacts
 
 __all__ = [
-    "Aggregator",
     "Averaging",
     "Broadcast",
     "Cloud",
@@ -27,8 +26,6 @@ __all__ = [
     "Planner",
     "SubnetFacts",
     "TierFacts",
-    "TierPlan",
-    "Tiers",
     "Upload",
     "UpperAggregator",
     "in_step",

@@ -136,7 +136,7 @@ class Averaging:
         if any(facts.sees_sums for facts in subnets):
             text = "a secure sum shows no single uploads, which this rule needs"
             raise UserError(f"{text}; {_WANTED}, or no secure sums", key="method.aggregation")
-        self.reach(np.ones(1), any(facts.trust_model.edge_adds_noise for facts in subnets))
+        self.reach(np.ones(1), any(facts.adds_noise == "edge" for facts in subnets))
 
     def of_subnet(
         self,
@@ -179,7 +179,7 @@ class Averaging:
             found, normalisers = upload_weights(self.aggregation, uploads)
             weights[segment, there] = found
             if reach is not weights:
-                reach[segment, there] = self.reach(found, facts.trust_model.edge_adds_noise)
+                reach[segment, there] = self.reach(found, facts.adds_noise == "edge")
             plain = plain and found is uploads.shares
             if noise is not None and steps is not None and normalisers is not None:
                 portions = np.ones(weights.shape) if portions is None else portions

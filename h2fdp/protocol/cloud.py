@@ -258,7 +258,7 @@ class Cloud:
                 self._memories.keep(name, part.rows, memory)
         updates = [received[name].update for name in plan.parts]
         average = self._planner.averaging.aggregation.combine(updates, plan.branch_weights)
-        if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):
+        if any(facts.adds_noise == "cloud" for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
         if plan.clip_norm is not None:
@@ -274,7 +274,7 @@ class Cloud:
         assert self._planner.adaptive is not None, "votes are about a clip norm that moves"
         _, total = noise_and_gradients(plan, self._planner.facts, None)
         total *= plan.decision.step_size
-        if any(facts.trust_model.cloud_adds_noise for facts in self._planner.subnets):  # one vote for a whole update
+        if any(facts.adds_noise == "cloud" for facts in self._planner.subnets):  # one vote for a whole update
             parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
             total = sum(share * float(subnet.aggregation(-1).weights.sum()) for subnet, share in parts)
         return self._planner.adaptive.after(norm, self._planner.adaptive.fraction(votes / total, norm))

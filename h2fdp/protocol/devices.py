@@ -103,7 +103,7 @@ class DeviceGroup:
             raise AssertionError("no device here uploads without noise")
         return Moment(
             streams=self.streams,
-            nodes=list(map(self.device_name, order.rows.tolist())) if noisy else [],
+            nodes=list(map(self.device_name, order.rows.tolist())) if self.pipeline.draws else [],
             levels=order.noise_std,
             interval=order.interval,
             first_slot=order.first_slot,

@@ -13,7 +13,7 @@ from torch import Tensor
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.privacy import Moment, Pipeline, TrustModel
+from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
@@ -39,7 +39,7 @@ class EdgeServer(Aggregator):
     """Aggregates what its devices upload; adds one noise vector to each average when it is trusted.
 
     Attributes:
-        trust_model: who adds noise in this subnet.
+        trusted: it receives raw updates, and it or a trusted node above it adds noise to their average.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
         gradient_probe: how to measure for the controller; None in runs that never do.
@@ -50,7 +50,7 @@ class EdgeServer(Aggregator):
 
     name: str
     streams: Streams
-    trust_model: TrustModel
+    trusted: bool
     groups: NodeGroup
     spans: dict[str, tuple[int, int]]
     gradient_probe: GradientProbe | None = None
@@ -66,7 +66,7 @@ class EdgeServer(Aggregator):
 
     def receives_raw(self, uploads: Mapping[str, Any]) -> bool:
         """Where it is trusted itself."""
-        return self.trust_model.edge_adds_noise
+        return self.trusted
 
     def run_interval(self, broadcast: Tensor, plan: Plan) -> Upload:
         """One interval of the subnet, by calls to the hosts of its devices."""
@@ -107,7 +107,7 @@ class EdgeServer(Aggregator):
         noise, last = plan.estimate_noise, plan.aggregation(-1)
         assert self.gradient_probe is not None, "this run does not measure"
         assert noise is not None, "this interval is not measured"
-        by_devices = self.trust_model.devices_add_noise and not self.gradient_probe.leaks
+        by_devices = self.pipeline.noisy and not self.gradient_probe.leaks
         orders = {
             name: MeasuringOrder(
                 plan.interval,
@@ -168,7 +168,7 @@ class _Subnet(Children[_SubnetStage]):
             kind=stage.kind,
             step_size=plan.step_size,
             rows=part.rows,
-            noise_std=part.noise_std if self._server.trust_model.devices_add_noise else np.empty(0),
+            noise_std=part.noise_std if self._server.pipeline.noisy else np.empty(0),
             steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
             corrections=self._work.corrections(part.rows),
             watched=plan.watched,
@@ -205,7 +205,7 @@ class _Subnet(Children[_SubnetStage]):
         for segment, end in enumerate(plan.ends()):
             part = plan.aggregation(segment)
             if part.rows.size:
-                own = float(part.noise_std[0]) if self._server.trust_model.edge_adds_noise else 0.0
+                own = float(part.noise_std[0]) if self._server.trusted else 0.0
                 yield _SubnetStage(
                     interval=plan.interval,
                     first_slot=start,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.privacy import AggregationKind, TierVector
+from h2fdp.privacy import AggregationKind, Merged
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import Decision
@@ -58,7 +58,7 @@ class IntervalPlan:
     lost: dict[str, Plan] = field(default_factory=dict)
     noise_std: float = 0.0
     branches: BranchPlans | None = None
-    vectors: Mapping[str, Mapping[int, tuple[TierVector, ...]]] = field(default_factory=dict)
+    vectors: Mapping[str, Mapping[int, tuple[Merged, ...]]] = field(default_factory=dict)
     heights: tuple[int, ...] = ()
     clip_norm: float | None = None
 

@@ -4,76 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from h2fdp.privacy import AdaptiveClipping, Mechanism, PlannedUpload, Release, TierVector, TrustModel
-from h2fdp.privacy.ledger_rows import under
-from h2fdp.privacy.releases import Adjacency, AlikeReleases
+from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Place, Release, Span, Uploads, releases
+from h2fdp.privacy.gradient_bounds import estimated
+from h2fdp.privacy.places import Holder
+from h2fdp.privacy.releases import Adjacency, AlikeReleases, under
+from h2fdp.privacy.views import Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
-from h2fdp.protocol.messages import Arrivals, Plan
+from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tree_plan import UpperVector, UpperVectors
 from h2fdp.schedules.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
 from h2fdp.schedules.schedule import IntervalObservation, Measurements
 
 
-def numbers_released(trust_model: TrustModel) -> int:
+def numbers_released(place: Place) -> int:
     """How many estimates a device, or the edge server that adds the noise in its place, releases."""
-    return DEVICE_NUMBERS if trust_model.devices_add_noise else EDGE_NUMBERS
-
-
-def uploads_of(facts: SubnetFacts, plan: IntervalPlan, subnet: Plan, share: float) -> Iterator[PlannedUpload]:
-    """The uploads of a subnet in one interval: at each aggregation, and estimates for the controller after the last.
-
-    Args:
-        share: weight of the subnet in the global average.
-    """
-    of_subnet = partial(
-        PlannedUpload,
-        interval=plan.interval + 1,
-        edge=facts.name,
-        trust_model=facts.trust_model,
-        step_size=subnet.step_size,
-        share=share,
-        cloud_noise_std=plan.noise_std,
-        size=facts.network if facts.cloud_sums else facts.company or len(facts.records),
-        sampling=facts.sampling,
-    )
-    heights = plan.heights or (*(1 for _ in subnet.segments[:-1]), 2)
-    seen_by = {passed: facts.views(passed) for passed in {1, *map(facts.passed, heights)}}
-    above = plan.vectors.get(facts.name, {})
-
-    def of(part: Arrivals) -> dict[str, Any]:
-        public = {"sampling_rates": facts.sampling_rates[part.rows], "records": facts.records[part.rows]}
-        return {"rows": part.rows, "steps": part.steps, "weights": part.reach, **public}
-
-    start = subnet.first_slot
-    for segment, end in enumerate(subnet.ends()):
-        part = subnet.aggregation(segment)
-        kind = subnet.kind(segment)
-        passed, summed = facts.passed(heights[segment]), facts.cloud_sums and kind == "global"
-        views_of = facts.views(passed, cloud_sums=True) if summed else seen_by[passed]
-        seen: dict[str, Any] = {"views": views_of, "tiers": above.get(segment, ())}
-        if part.rows.size:
-            seen["rounding"] = subnet.rounding(segment)
-        noise = subnet.accounted_noise(segment)
-        yield of_subnet(first_slot=start, slot=end, kind=kind, noise_std=noise, **seen, **of(part))
-        start = end
-    if subnet.estimate_noise is not None and subnet.estimate_noise.size:
-        last = subnet.last_slot
-        yield of_subnet(
-            first_slot=last,
-            slot=last,
-            kind="estimate",
-            noise_std=subnet.estimate_noise,
-            numbers=numbers_released(facts.trust_model),
-            views=seen_by[1],
-            **of(subnet.aggregation(-1)),
-        )
+    return EDGE_NUMBERS if place.by_node else DEVICE_NUMBERS
 
 
 def average_alone(facts: Mapping[str, SubnetFacts]) -> bool:
@@ -81,7 +30,7 @@ def average_alone(facts: Mapping[str, SubnetFacts]) -> bool:
 
     Elsewhere it covers what each of the cloud's children uploads.
     """
-    return any(each.cloud_sums or each.trust_model.cloud_adds_noise for each in facts.values())
+    return any(each.cloud_sums or each.adds_noise == "cloud" for each in facts.values())
 
 
 def observation(
@@ -130,20 +79,13 @@ def _noise_and_steps(
     """(n,) of the uploads of the cloud's children: variance of their noise, and gradients that they accumulate."""
     if plan.branches is not None:
         return plan.branches.noise_variance, plan.branches.mean_steps
-    found: dict[Hashable, tuple[float, float]] = {}  # subnets that look alike have the same `Plan`
+    planned = PlannedNoise(facts, noise)
+    known: dict[Hashable, tuple[float, float]] = {}  # subnets that look alike have the same `Plan`
     likenesses = [(id(subnet), facts[name].likeness) for name, subnet in plan.subnets.items()]
     for (name, subnet), likeness in zip(plan.subnets.items(), likenesses, strict=True):
-        if likeness not in found:
-            found[likeness] = _noise_variance(noise, facts[name], plan, name), _mean_steps(subnet)
-    return np.array([found[each][0] for each in likenesses]), np.array([found[each][1] for each in likenesses])
-
-
-def _noise_variance(noise: Mechanism | None, facts: SubnetFacts, plan: IntervalPlan, edge: str) -> float:
-    """Of each coordinate of the subnet's own average: its own noise and those of the interval's local aggregations."""
-    if noise is None:
-        return 0.0
-    uploads = uploads_of(facts, plan, plan.subnets[edge], share=1.0)
-    return sum(noise.upload_variance(upload) for upload in uploads if upload.kind != "estimate")
+        if likeness not in known:
+            known[likeness] = sum(planned.variances(plan, name).tolist()), _mean_steps(subnet)
+    return np.array([known[each][0] for each in likenesses]), np.array([known[each][1] for each in likenesses])
 
 
 def _mean_steps(subnet: Plan) -> float:
@@ -156,12 +98,12 @@ def _mean_steps(subnet: Plan) -> float:
 
 def _measurements(plan: IntervalPlan, measured: Mapping[str, SubnetMeasurements]) -> Measurements:
     """Those of the subnets that had devices left at the end of the interval."""
-    found = [measured[name] for name in plan.subnets if name in measured]
+    numbers = [measured[name] for name in plan.subnets if name in measured]
     mass = plan.shares[[name in measured for name in plan.subnets]]
-    gradients = [each.gradient for each in found if each.gradient is not None]
+    gradients = [each.gradient for each in numbers if each.gradient is not None]
     return Measurements(
-        np.stack([each.values for each in found]),
-        np.stack([each.noise_std for each in found]),
+        np.stack([each.values for each in numbers]),
+        np.stack([each.noise_std for each in numbers]),
         np.stack([gradient.cpu().numpy() for gradient in gradients]) if gradients else None,
         mass / mass.sum(),
     )
@@ -181,86 +123,135 @@ class PlannedNoise:
 
     facts: Mapping[str, SubnetFacts]
     noise: Mechanism | None
-    adjacency: Adjacency
-    adaptive: AdaptiveClipping | None
-    clip_norm: float | None
+    adjacency: Adjacency = "null-record"
+    adaptive: AdaptiveClipping | None = None
+    clip_norm: float | None = None
 
     def variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
         """(segments,) of the noise on each coordinate of a subnet's averages."""
-        subnet = plan.subnets[name]
         if self.noise is None:
-            return np.zeros(len(subnet.segments))
-        uploads = [each for each in uploads_of(self.facts[name], plan, subnet, 1.0) if each.kind != "estimate"]
-        return np.array([self.noise.upload_variance(each) for each in uploads])
+            return np.zeros(len(plan.subnets[name].segments))
+        return np.array([self.noise.variance(each) for each in self._uploads(plan, name)])
 
     def hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
-        """(segments,) of what of that noise colluding devices do not tell."""
-        facts, subnet = self.facts[name], plan.subnets[name]
+        """(segments,) of what of that noise hides other devices: what colluding devices do not tell of it."""
+        facts = self.facts[name]
         if facts.visible == "each":  # no upload hides another one
-            return np.zeros(len(subnet.segments))
-        if facts.trust_model.colluding == 0:
+            return np.zeros(len(plan.subnets[name].segments))
+        if facts.place is None or facts.place.tolerance.colluding == 0:
             return self.variances(plan, name)
-        shares = [
-            facts.trust_model.noise_parts(subnet.accounted_noise(segment), subnet.aggregation(segment).weights)
-            for segment in range(len(subnet.segments))
-        ]
-        return np.array([facts.trust_model.hidden_variance(each) if each.size else 0.0 for each in shares])
+        return np.array([hidden_variance(facts.place, each.parts) for each in self._uploads(plan, name)])
 
-    def summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[TierVector, ...]]]:
+    def summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[Merged, ...]]]:
         """The cloud's secure sum above each subnet's last average, in a network of one tier."""
-        averaged = [
-            (share, UpperVector(float(self.hidden_variances(plan, name)[-1]), 0.0, {name: 0.0}, {name: 1.0}))
+        children = [
+            (share, Vector(float(self.hidden_variances(plan, name)[-1]), 0.0, {name: (1.0, 0.0)}))
             for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
             if subnet.aggregation(-1).rows.size
         ]
-        vectors = UpperVectors()
-        vectors.averaged(averaged, 0.0, -1)
-        return {name: {len(plan.subnets[name].segments) - 1: above[-1]} for name, above in vectors.of_subnets.items()}
+        views = merged(children, 0.0, 0.0).views()
+        return {name: {len(plan.subnets[name].segments) - 1: (view,)} for name, view in views}
 
     def of_cloud(self, plan: IntervalPlan) -> float:
         """The standard deviation of what the cloud adds to the average, for the devices really in it."""
-        if self.noise is None:
+        place = next((each.place for each in self.facts.values() if each.adds_noise == "cloud"), None)
+        if self.noise is None or place is None:
             return 0.0
         parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
-        averaged = [share * subnet.aggregation(-1).weights for subnet, share in parts]
-        return self.noise.of_cloud(averaged) * plan.decision.noise_factor
+        weights = (share * subnet.aggregation(-1).weights for subnet, share in parts)
+        largest = max((float(each.max(initial=0.0)) for each in weights), default=0.0)
+        steps = plan.decision.local_steps
+        span = Span(place, "global", None, plan.decision.step_size, steps, steps)
+        return self.noise.unit(span) * largest * plan.decision.noise_factor
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows.
 
         Subnets that look alike have the same ones, but for the name: they are worked out for the first of these.
         """
-        if self.noise is None:
-            return
-        found = {name: alike for alike in self.alike(plan) for name in alike.edges}
-        for name in plan.subnets:
-            first, releases = found[name].edges[0], found[name].releases
-            yield from releases if name == first else (replace(release, edge=name) for release in releases)
+        by_name = {name: alike for alike in self.alike(plan) for name in alike.edges}
+        for name in plan.subnets if self.noise is not None else ():
+            first, rows = by_name[name].edges[0], by_name[name].releases
+            yield from rows if name == first else (replace(release, edge=name) for release in rows)
 
     def alike(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
-        """The same, once for all subnets that look alike."""
+        """The same, once for all subnets that look alike; they have one `Plan`."""
         if self.noise is None:
             return
-        shares = dict(zip(plan.subnets, plan.weights.tolist(), strict=True))
-        found: dict[Hashable, list[str]] = {}
-        for name, likeness in self._likenesses(plan).items():
-            found.setdefault(likeness, []).append(name)
-        for names in found.values():
-            yield AlikeReleases(names, list(self._of_subnet(plan, names[0], shares[names[0]])))
+        alike: dict[Hashable, list[tuple[str, float]]] = {}
+        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            likeness = id(subnet), self.facts[name].likeness, share, tuple(plan.vectors.get(name, {}).items())
+            alike.setdefault(likeness, []).append((name, share))
+        for subnets in alike.values():
+            yield AlikeReleases([name for name, _ in subnets], list(self._of_subnet(plan, *subnets[0])))
 
-    def _likenesses(self, plan: IntervalPlan) -> dict[str, Hashable]:
-        """What the releases of each subnet depend on except its name; those that look alike have the same `Plan`."""
-        return {
-            name: (id(subnet), self.facts[name].likeness, share, tuple(plan.vectors.get(name, {}).items()))
-            for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
-        }
+    def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[Uploads]:
+        """What a subnet uploads at each aggregation."""
+        assert self.noise is not None, "there is nothing to release under no noise"
+        facts, subnet = self.facts[name], plan.subnets[name]
+        start = subnet.first_slot
+        for segment, end in enumerate(subnet.ends()):
+            part = subnet.aggregation(segment)
+            place = facts.places[self._passed(plan, name, segment) - 1]
+            assert place is not None, "somebody adds noise"
+            yield Uploads(
+                interval=plan.interval + 1,
+                first_slot=start,
+                slot=end,
+                kind=subnet.kind(segment),
+                edge=name,
+                place=place,
+                step_size=subnet.step_size,
+                rows=part.rows,
+                steps=part.steps,
+                weights=part.reach,
+                sampling_rates=facts.sampling_rates[part.rows],
+                records=facts.records[part.rows],
+                levels=self.noise.stated(subnet.accounted_noise(segment)),
+                sampling=facts.sampling,
+            )
+            start = end
+
+    def _passed(self, plan: IntervalPlan, name: str, segment: int) -> int:
+        """How many aggregators average what is uploaded at the end of a segment."""
+        facts = self.facts[name]
+        return facts.passed(plan.heights[segment]) if plan.heights else 1
 
     def _of_subnet(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Release]:
-        facts, subnet = self.facts[name], plan.subnets[name]
+        """The rows of a subnet, whose weight in the global average is `share`."""
+        for made in self._rows(plan, name, share):
+            changed = under(self.adjacency, made)
+            yield from changed if self.adaptive is None else map(self._with_votes, changed)
+
+    def _rows(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Iterator[Release]]:
         assert self.noise is not None, "there is nothing to release under no noise"
-        for upload in uploads_of(facts, plan, subnet, share):
-            made = under(self.adjacency, self.noise.releases(upload))
-            yield from made if self.adaptive is None else map(self._with_votes, made)
+        facts, subnet, at_last = self.facts[name], plan.subnets[name], plan.vectors.get(name, {})
+        peers = (facts.network if facts.cloud_sums else facts.company or len(facts.records)) > 1
+        uploads = None
+        for segment, uploads in enumerate(self._uploads(plan, name)):
+            if not uploads.rows.size:
+                continue
+            reach, above = self.noise.reach(uploads), at_last.get(segment, ())
+            if rounding := subnet.rounding(segment):
+                reach = reach.grown(rounding, uploads.weights)
+            if facts.adds_noise == "cloud":
+                above = (*above, Merged(share, plan.noise_std, 0.0))
+            levels = facts.levels(self._passed(plan, name, segment), facts.cloud_sums and uploads.kind == "global")
+            step = uploads.place.holder is Holder.STEP
+            kind = "step" if step else self.noise.kind(uploads.kind)
+            yield releases(uploads, kind, reach, above, levels, peers)
+        if subnet.estimate_noise is not None and subnet.estimate_noise.size and uploads is not None:
+            place, count = facts.places[0], len(uploads.rows)
+            assert place is not None, "estimates that have noise are added to somewhere"
+            asked = replace(
+                uploads,
+                first_slot=subnet.last_slot,
+                place=place,
+                weights=np.ones(count) if place.by_node else np.full(count, 1 / count),
+                levels=subnet.estimate_noise,
+            )
+            reach = estimated(numbers_released(place), asked)
+            yield releases(asked, "estimate", reach, (), facts.levels(1), peers)
 
     def _with_votes(self, release: Release) -> Release:
         """The same, saying that votes about a clip norm are part of it."""

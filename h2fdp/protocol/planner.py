@@ -9,14 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from h2fdp.privacy import (
-    AdaptiveClipping,
-    Mechanism,
-    NoiseRequest,
-    Pipeline,
-    Release,
-    TrustModel,
-)
+from h2fdp.privacy import AdaptiveClipping, AggregationKind, Mechanism, Pipeline, Release, Span, Tolerance
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, completed_work, reached
@@ -31,16 +24,16 @@ from h2fdp.streams import Streams
 
 
 def opened(
-    trust_model: TrustModel, started: int, segments: Sequence[int], completed: CompletedWork | None
+    tolerance: Tolerance, started: int, segments: Sequence[int], completed: CompletedWork | None
 ) -> CompletedWork | None:
-    """What the devices' work comes to where a sum of too few uploads is never opened."""
+    """What the devices' work comes to where a secure sum of too few uploads is never opened."""
     if completed is None:
-        if trust_model.opens(started, started):
+        if tolerance.opens(started, started):
             return None
         steps = np.repeat(np.array(segments)[:, None], started, axis=1)
         completed = CompletedWork(steps, np.zeros(started, dtype=np.int64))
     arrived = (completed.steps > 0).sum(axis=1)
-    are_opened = np.array([each == 0 or trust_model.opens(started, each) for each in arrived.tolist()])
+    are_opened = np.array([each == 0 or tolerance.opens(started, each) for each in arrived.tolist()])
     return completed if are_opened.all() else completed.opening(are_opened)
 
 
@@ -196,7 +189,7 @@ class Planner:
             branches=branches,
             shares=np.array([shares[name] for name in plan.subnets]),
             weights=np.array([weights.get(name, 0.0) for name in plan.subnets]),
-            vectors=planner.vectors.of_subnets,
+            vectors=planner.vectors,
             heights=heights,
         )
 
@@ -209,7 +202,9 @@ class Planner:
             completed = completed_work(*known, segments)
         else:
             completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
-        return opened(facts.trust_model, len(rows), segments, completed)
+        if facts.place is None or not facts.shares_noise:
+            return completed
+        return opened(facts.place.tolerance, len(rows), segments, completed)
 
     def _subnet_plan(
         self,
@@ -223,19 +218,8 @@ class Planner:
     ) -> _Planned:
         step_size = decision.step_size
         averages = self.averaging.of_subnet(subnet, rows, segments, step_size, completed, self.noise)
-        noise_std = np.empty((len(segments), 0))
         heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
-        if self.noise is not None:
-            public = subnet.sampling_rates[rows], subnet.records[rows]
-            tiers = [subnet.tier(height) for height in heights[:-1]]
-            weighed = averages.reach, averages.portions
-            if subnet.trust_model.shares_noise:  # added before it is known who drops out
-                weighed = subnet.shares(rows, self.averaging.weighting), None
-            averaged = weighed[0], *public, tiers, weighed[1]
-            asked = NoiseRequest(subnet.trust_model, segments, step_size, *averaged)
-            noise_std = self.noise.of_subnet(asked) * decision.noise_factor
-            if subnet.trust_model.edge_adds_noise and subnet.trusted > 1:  # the chain continues: a node above adds it
-                noise_std = noise_std * np.array([[subnet.passed(height) == 1] for height in heights])
+        noise_std = self._levels(subnet, rows, segments, step_size, averages, heights) * decision.noise_factor
         shares = subnet.shares(rows, self.averaging.weighting)
         facts = (StageFacts(self.clip_norm),) * len(segments) if self.clip_norm is not None else ()
         if subnet.pipeline.has_code and self.noise is not None:
@@ -253,7 +237,7 @@ class Planner:
             reach=None if averages.reach is averages.weights else averages.reach,
             completed=completed,
             heights=(*(subnet.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
-            masked=subnet.trust_model.shares_noise,
+            masked=subnet.shares_noise,
             stage_facts=facts,
         )
         measuring = part.aggregation(-1).rows
@@ -270,7 +254,38 @@ class Planner:
         codes, levels = zip(*(each for each in found if each is not None), strict=True)
         return tuple(StageFacts(self.clip_norm, code) for code in codes), np.stack(levels)
 
+    def _levels(
+        self,
+        subnet: SubnetFacts,
+        rows: np.ndarray,
+        segments: tuple[int, ...],
+        step_size: float,
+        averages: SubnetAverages,
+        heights: Sequence[int],
+    ) -> np.ndarray:
+        """(segments, n) of the devices' noise, of the edge server's, or (segments, 0); 0 where a node above adds it."""
+        if self.noise is None or subnet.adds_noise in ("none", "cloud"):
+            return np.empty((len(segments), 0))
+        rates, records = subnet.sampling_rates[rows], subnet.records[rows]
+        tiers = [*(subnet.tier(height) for height in heights[:-1]), None] if heights else [None] * len(segments)
+        levels = []
+        for at, segment in enumerate(segments):
+            place = subnet.places[subnet.passed(heights[at]) - 1 if heights else 0]
+            assert place is not None, "somebody adds noise"
+            kind: AggregationKind = "global" if at == len(segments) - 1 else "local"
+            span = Span(place, kind, tiers[at], step_size, sum(segments), segment)
+            exposures, weights = self.noise.exposures(span, rates, records), averages.reach[at]
+            if subnet.shares_noise:  # added before it is known who drops out
+                weights = subnet.shares(rows, self.averaging.weighting)
+            elif averages.portions is not None:
+                exposures = exposures * averages.portions[at]
+            own = 1.0 if place.node == 0 else 0.0
+            levels.append(self.noise.unit(span) * place.levels(weights, exposures) * own)
+        return np.stack(levels)
+
     def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
+        place = facts.places[0]
         assert self.noise is not None, "private estimates come with a method that adds noise"
-        numbers = numbers_released(facts.trust_model)
-        return self.noise.of_estimates(facts.trust_model, numbers, facts.sampling_rates[rows])
+        assert place is not None, "private estimates come with a method that adds noise"
+        exposed = place.levels(np.ones(len(rows)), facts.sampling_rates[rows])
+        return np.asarray(self.noise.of_estimates(numbers_released(place)) * exposed)

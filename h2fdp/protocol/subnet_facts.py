@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 
 from h2fdp.algorithms import Visible
-from h2fdp.privacy import Observer, Pipeline, Sampling, Tier, TrustModel, views
+from h2fdp.privacy import Observer, Pipeline, Place, Sampling, Tier, levels_of_observers
+from h2fdp.privacy.places import Holder, NoiseSource
 from h2fdp.protocol.arrivals import Points
 from h2fdp.schedules import AggregationTimes
 from h2fdp.topology import Topology
@@ -51,7 +52,7 @@ class SubnetFacts:
     """What is public about a subnet: the cloud plans with it.
 
     Attributes:
-        trust_model: who adds noise in it, and what its edge server sees.
+        places: where the noise is added on what 1, 2, ... of the aggregators above its devices average; None for none.
         records: (s_c,) D_i.
         sampling_rates: (s_c,) q_i.
         sampling: how batches are drawn.
@@ -59,8 +60,6 @@ class SubnetFacts:
         access_points: what its devices' messages go through: the edge server itself, unless these say otherwise.
         heights: of the aggregators above the devices, from the edge server up to the one below the cloud.
         depth: tiers of aggregators in the whole network.
-        trusted: how many of these aggregators, from the edge server on, form the trusted chain; 0 where trust does not
-            matter.
         company: devices below the highest of them, which see its broadcasts; None: those of the subnet.
         sums: places in `heights`, from 1 on, of aggregators that hold secure sums of what their children send.
         cloud_sums: whether the cloud holds one.
@@ -70,7 +69,7 @@ class SubnetFacts:
     """
 
     name: str
-    trust_model: TrustModel
+    places: tuple[Place | None, ...]
     records: np.ndarray
     sampling_rates: np.ndarray
     sampling: Sampling
@@ -78,7 +77,6 @@ class SubnetFacts:
     access_points: Points = ()
     heights: tuple[int, ...] = (1,)
     depth: int = 1
-    trusted: int = 0
     company: int | None = None
     sums: frozenset[int] = frozenset()
     cloud_sums: bool = False
@@ -90,9 +88,8 @@ class SubnetFacts:
     def likeness(self) -> Hashable:
         """All of it but names: subnets with equal ones are planned alike where nothing is drawn for them.
 
-        >>> from h2fdp.privacy.trust_model import TRUST_MODELS
         >>> one, other, larger = (
-        ...     SubnetFacts(name, TRUST_MODELS["edge"], np.array([size]), np.array([0.1]), "poisson")
+        ...     SubnetFacts(name, (None,), np.array([size]), np.array([0.1]), "poisson")
         ...     for name, size in (("a", 5), ("b", 5), ("c", 6))
         ... )
         >>> one.likeness == other.likeness, one.likeness == larger.likeness
@@ -110,23 +107,36 @@ class SubnetFacts:
         place = self.passed(height)
         return self.heights[place - 1], (*self.heights, self.depth + 1)[place]
 
-    def views(self, passed: int, cloud_sums: bool = False) -> dict[Observer, int]:
-        """Who sees what of an upload that this number of aggregators average.
+    @property
+    def place(self) -> Place | None:
+        """Where the noise on what goes all the way up is added."""
+        return self.places[-1]
+
+    @property
+    def adds_noise(self) -> NoiseSource:
+        """Who does."""
+        return "none" if self.place is None else self.place.source(len(self.heights))
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether devices add shares of one noise."""
+        return self.place is not None and self.place.holder is Holder.SHARE
+
+    def levels(self, passed: int, cloud_sums: bool = False) -> dict[Observer, int]:
+        """Who sees what of an upload that this number of aggregators average, see `levels_of_observers`.
 
         Args:
             cloud_sums: the aggregation is a secure sum of the cloud's.
         """
-        trusted = max(self.trusted, 1) if self.trust_model.edge_adds_noise else 0
-        found = views(
-            self.trust_model, self.heights, trusted, passed, self.edge_is_cloud, self.sums, cloud_sums=cloud_sums
-        )
+        assert self.place is not None, "observers are those of what noise covers"
+        seen = levels_of_observers(self.place, self.heights, passed, self.edge_is_cloud, self.sums, cloud_sums)
         # Where no sum hides it, everybody is assumed to see the first vector that has noise.
-        return found if self.visible == "sum" else dict.fromkeys(found, min(trusted, passed))
+        return seen if self.visible == "sum" else dict.fromkeys(seen, min(self.place.trusted, passed))
 
     @property
     def sees_sums(self) -> bool:
         """Whether anybody above its devices is assumed to see sums alone."""
-        return self.trust_model.edge_sees == "sum" or bool(self.sums) or self.cloud_sums
+        return self.shares_noise or bool(self.sums) or self.cloud_sums
 
     @property
     def points(self) -> Points:

@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, Tier, TierVector
+from h2fdp.privacy import Mechanism, Merged, Place, Span, Tier
+from h2fdp.privacy.places import AggregationKind, Holder
+from h2fdp.privacy.views import Vector, merged
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import BranchPlans
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan, TierStage
-
-
-@dataclass(frozen=True)
-class UpperVector:
-    """What a node sends up of the last segment of a stretch.
-
-    Attributes:
-        variance: of each coordinate of the noise of that aggregation, but what colluding devices tell.
-        exposure: the largest share, times rate, of a device whose update is raw in it; 0 where none is.
-        known: the largest variance that one node of another branch knows, for each subnet below of which anything is
-            new; also says which these are.
-        shares: of their averages in it.
-    """
-
-    variance: float
-    exposure: float
-    known: Mapping[str, float]
-    shares: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class UpperVectors:
-    """The averages that are made above those of subnets.
-
-    Attributes:
-        of_subnets: subnet -> segment -> the vectors above its average, from the lowest on.
-    """
-
-    of_subnets: dict[str, dict[int, tuple[TierVector, ...]]] = field(default_factory=dict)
-
-    def averaged(
-        self, fresh: Sequence[tuple[float, UpperVector]], level: float, segment: int, summed: bool = True
-    ) -> tuple[float, dict[str, float], dict[str, float]]:
-        """Note an average as one above those of the subnets in it.
-
-        Args:
-            fresh: weight, or reach, and vector of each child of which anything new is in it.
-            level: of the noise that its aggregator adds.
-            summed: it is a sum of what the children send, so that the noise of each of them hides the others.
-
-        Returns:
-            Its variance, and `known` and `shares` as `UpperVector` has them.
-        """
-        variance = level**2 + sum(share**2 * vector.variance for share, vector in fresh if summed)
-        known: dict[str, float] = {}
-        shares: dict[str, float] = {}
-        for at, (share, vector) in enumerate(fresh):
-            others = [each**2 * other.variance for place, (each, other) in enumerate(fresh) if place != at]
-            for subnet, inner in vector.known.items():
-                known[subnet] = max([share**2 * inner, *others]) if summed else 0.0
-                shares[subnet] = share * vector.shares[subnet]
-        for subnet, share in shares.items():
-            seen = TierVector(share=share, noise_std=math.sqrt(variance), known=math.sqrt(known[subnet]))
-            of_segments = self.of_subnets.setdefault(subnet, {})
-            of_segments[segment] = (*of_segments.get(segment, ()), seen)
-        return variance, known, shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +53,7 @@ class _Stretch:
 
     part: Plan | TierPlan
     branch: Branch
-    last: UpperVector | None
+    last: Vector | None
     noise_variance: float
 
 
@@ -126,7 +71,7 @@ class TreePlanner:
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest: everywhere the
             highest node up to that height aggregates.
         cloud_sums: the cloud sees the sum of what its children send, and nothing else.
-        vectors: the averages above those of subnets; filled as the tree is planned.
+        vectors: subnet -> segment -> the averages above its own, from the lowest on; filled as the tree is planned.
     """
 
     tiers: Mapping[str, TierFacts]
@@ -140,7 +85,7 @@ class TreePlanner:
     noise_variances: Mapping[str, np.ndarray]
     hidden_variances: Mapping[str, np.ndarray]
     cloud_sums: bool = False
-    vectors: UpperVectors = field(default_factory=UpperVectors)
+    vectors: dict[str, dict[int, tuple[Merged, ...]]] = field(default_factory=dict)
 
     def root(self, children: Sequence[str]) -> BranchPlans:
         """The cloud's one stage."""
@@ -152,7 +97,7 @@ class TreePlanner:
         if self.cloud_sums:
             last = zip(weights.tolist(), (each.last for each in present.values()), strict=True)
             fresh = [(share, vector) for share, vector in last if vector is not None]
-            self.vectors.averaged(fresh, 0.0, len(self.heights) - 1)
+            self._noted(merged(fresh, 0.0, 0.0), len(self.heights) - 1)
         return BranchPlans(
             parts={name: each.part for name, each in present.items()},
             shares=shares,
@@ -185,10 +130,10 @@ class TreePlanner:
         last, variances = plan.aggregation(-1), self.noise_variances[name][first:stop]
         vector = None
         if last.rows.size:
-            raw = facts.trust_model.edge_adds_noise and not last.noise_std[0]
+            raw = facts.adds_noise == "edge" and not last.noise_std[0]
             averages, at = self.averages[name], stop - 1
             exposure = averages.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
-            vector = UpperVector(float(self.hidden_variances[name][at]), exposure, {name: 0.0}, {name: 1.0})
+            vector = Vector(float(self.hidden_variances[name][at]), exposure, {name: (1.0, 0.0)})
         return _Stretch(
             part=plan,
             branch=self.averages[name].branch(facts, plan, first, stop),
@@ -199,15 +144,20 @@ class TreePlanner:
     def _exposures(self, facts: SubnetFacts, rows: np.ndarray, segment: int) -> np.ndarray:
         """(s,) of raw updates of these devices, see `Mechanism.exposures`."""
         assert self.noise is not None, "where nothing is promised nothing counts as raw"
-        segments = self.subnets[facts.name].segments
-        rates, records = facts.sampling_rates[rows], facts.records[rows]
-        return self.noise.exposures(rates, records, sum(segments), segments[segment])
+        assert facts.place is not None, "raw updates get noise"
+        span = self._span(facts.place, None, segment)
+        return self.noise.exposures(span, facts.sampling_rates[rows], facts.records[rows])
+
+    def _span(self, place: Place, tier: Tier | None, segment: int) -> Span:
+        plan = next(iter(self.subnets.values()))
+        kind: AggregationKind = "global" if tier is None else "local"
+        return Span(place, kind, tier, plan.step_size, sum(plan.segments), plan.segments[segment])
 
     def _of_tier(self, name: str, first: int, stop: int) -> _Stretch | None:
         facts = self.tiers[name]
         stages: list[TierStage] = []
         variance = steps = gradients = 0.0
-        last: UpperVector | None = None
+        last: Vector | None = None
         for begin, end in self._stages(facts, first, stop):
             present = {
                 child: found for child in facts.children if (found := self._stretch(child, begin, end)) is not None
@@ -251,7 +201,7 @@ class TreePlanner:
 
     def _averaged(
         self, facts: TierFacts, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool
-    ) -> tuple[UpperVector | None, float]:
+    ) -> tuple[Vector | None, float]:
         """The average of what children send of a segment, with the node's own noise, and that noise's level."""
         raw = any(child.last is not None and child.last.exposure > 0 for child in present.values())
         fresh = [
@@ -267,13 +217,17 @@ class TreePlanner:
         level = 0.0
         if exposure > 0 and (own or facts.ends_chain):
             assert self.noise is not None, "where nothing is promised nothing counts as raw"
-            any_plan = next(iter(self.subnets.values()))
-            tier = facts.tier if own else self._tier_above(facts, segment)
-            lengths = sum(any_plan.segments), any_plan.segments[segment]
-            level = self.noise.of_aggregator(tier, any_plan.step_size, *lengths, exposure) * self.noise_factor
+            span = self._span(Place(Holder.NODE), facts.tier if own else self._tier_above(facts, segment), segment)
+            level = self.noise.unit(span) * exposure * self.noise_factor
             exposure = 0.0
-        variance, known, shares = self.vectors.averaged(fresh, level, segment, summed)
-        return UpperVector(variance, exposure, known, shares), level
+        return self._noted(merged(fresh, level, exposure, summed), segment), level
+
+    def _noted(self, vector: Vector, segment: int) -> Vector:
+        """An average as one above those of the subnets in it."""
+        for subnet, view in vector.views():
+            of_segments = self.vectors.setdefault(subnet, {})
+            of_segments[segment] = (*of_segments.get(segment, ()), view)
+        return vector
 
     def _stage(
         self, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool, level: float

@@ -1,7 +1,7 @@
 """What one message costs: the model's Q M bits over every device's channel and over every wired link.
 
-H2FDP, Appendix D: a message takes t = Q M / R seconds and p t joules. Everything is a flat array over the whole
-network, devices in the order of the tree.
+H2FDP, Appendix D: a message takes t = Q M / R seconds and p t joules; a compressed upload has fewer bits than Q M.
+Everything is a flat array over the whole network, devices in the order of the tree.
 
 Where devices choose their power (:mod:`h2fdp.radio.power`), that is what they send with. What comes down to them takes
 as long as it would at their own power: an edge server does not send with less because a device does. (The paper has
@@ -10,7 +10,8 @@ the same rate both ways.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -33,7 +34,7 @@ class MessageCosts:
     """The cost of one message on each link of a network; the arrays are read-only.
 
     Attributes:
-        seconds: (I,) t_j, from a device to its edge server over the whole bandwidth.
+        seconds: (I,) t_j, of an upload from a device to its edge server over the whole bandwidth.
         down_seconds: (I,) from the edge server down to the device: t_j at the device's own power.
         joules: (I,) e_j = p_j t_j.
         link_seconds: (N,) tbar_c, from a lowest edge server to the node above it, the cloud in a network of two tiers;
@@ -102,7 +103,14 @@ class NetworkCosts:
     ((6,), [0.0025088, 0.0025088, 0.0025088])
     """
 
-    def __init__(self, topology: Topology, parameters: int, streams: Streams, power: PowerRule | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        parameters: int,
+        streams: Streams,
+        power: PowerRule | None = None,
+        compressed: Callable[[float, int], float] | None = None,
+    ) -> None:
         """Work out what does not change from interval to interval.
 
         Args:
@@ -110,6 +118,8 @@ class NetworkCosts:
             parameters: M, the number of the model's parameters; a message has `radio.bits_per_parameter` bits for each.
             streams: the run's randomness; path loss and fading are drawn from it.
             power: how devices choose their power; None where each sends with its own. It is below all of these.
+            compressed: from the bits of a message and the numbers in it to the bits of a device's upload; None: the
+                same.
 
         Raises:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
@@ -118,7 +128,10 @@ class NetworkCosts:
         self._own_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
-        self._wired = _wired_costs(topology, self.message_bits)
+        message = self.message_bits
+        self.upload_bits = message if compressed is None else math.ceil(compressed(message, parameters))
+        self._down = message / self.upload_bits  # a message down over one up
+        self._wired = _wired_costs(topology, message, self.upload_bits)
         self._refuse_what_no_float_holds()
 
     @property
@@ -137,7 +150,7 @@ class NetworkCosts:
         sent = own if self._power is None else self._at_chosen_power(self._power, own.snr)
         return DrawnCosts(
             seconds=sent.seconds,
-            down_seconds=own.seconds,
+            down_seconds=own.seconds * self._down,
             joules=sent.joules,
             **self._wired,
             snr=sent.snr,
@@ -155,21 +168,21 @@ class NetworkCosts:
 
     @cached_property
     def _expected(self) -> MessageCosts:
-        own = self._topology.radio.mean_seconds(self.message_bits, self._mean_snr)
+        own = self._topology.radio.mean_seconds(self.upload_bits, self._mean_snr)
         seconds, joules = own, self._own_w * own
         if self._power is not None:
             seconds, joules = self._expected_at_chosen_power(self._power)
-        return MessageCosts(seconds=seconds, down_seconds=own, joules=joules, **self._wired)
+        return MessageCosts(seconds=seconds, down_seconds=own * self._down, joules=joules, **self._wired)
 
     def _at_own_power(self, snr: Floats) -> _Sent:
-        seconds = self.message_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
+        seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
         return _Sent(seconds, self._own_w * seconds, snr, self._own_dbm)
 
     def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> _Sent:
         """What devices send that would have this signal-to-noise ratio at their own power."""
         chosen_dbm = power.chosen_dbm(self._own_dbm, own_snr)
         snr = own_snr * ratio(chosen_dbm - self._own_dbm)
-        seconds = self.message_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
+        seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
         return _Sent(seconds, watts(chosen_dbm) * seconds, snr, chosen_dbm)
 
     def _expected_at_chosen_power(self, power: PowerRule) -> tuple[Floats, Floats]:
@@ -214,12 +227,13 @@ def _place(sizes: Integers, device: int) -> tuple[int, int]:
     return group, device - int(starts[group])
 
 
-def _wired_costs(topology: Topology, bits: int) -> dict[str, Floats]:
+def _wired_costs(topology: Topology, bits: int, upload_bits: int) -> dict[str, Floats]:
     """The costs of a message over the wires: links to the node above, and relays in a star."""
     with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
         link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], bits)
         upper_seconds, upper_joules = _link_costs([aggregator.link for aggregator in topology.aggregators], bits)
-        relay_seconds, relay_joules = _relay_costs(topology, bits)
+        relay_seconds, _ = _relay_costs(topology, (bits + upload_bits) / 2)  # there and back, as it is counted twice
+        _, relay_joules = _relay_costs(topology, upload_bits)
     path_seconds, path_joules = link_seconds.copy(), link_joules.copy()
     for number, aggregator in enumerate(topology.aggregators):
         below = topology.below(aggregator.name)
@@ -243,7 +257,7 @@ def _link_costs(links: Sequence[Link], bits: int) -> tuple[Floats, Floats]:
     return seconds, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * seconds
 
 
-def _relay_costs(topology: Topology, bits: int) -> tuple[Floats, Floats]:
+def _relay_costs(topology: Topology, bits: float) -> tuple[Floats, Floats]:
     """(I,) seconds and (I,) joules of a device's message from its access point on."""
     relays = topology.subnets[0].relays
     if relays is None:

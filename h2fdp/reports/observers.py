@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
+from h2fdp.privacy.places import UNTARGETED, height_of
 from h2fdp.privacy.statement import verdict_of, worst_epsilon
-from h2fdp.privacy.trust_model import UNTARGETED, height_of
 from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table
 from h2fdp.reports.results import curves_of, known
 from h2fdp.reports.run_view import ADDERS, KINDS, RunView

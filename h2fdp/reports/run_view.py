@@ -12,8 +12,7 @@ from typing import Any, get_args
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError
 from h2fdp.privacy import ADDED_BY, OBSERVERS, Accounts, ReleaseKind, observers
-from h2fdp.privacy.ledger_rows import release_of
-from h2fdp.privacy.releases import rows_in
+from h2fdp.privacy.releases import release_of, rows_in
 from h2fdp.records import RunDirectory, check_lines, read_json_lines, read_summary, state_of
 from h2fdp.records.tables import read_table
 from h2fdp.reports.decisions import decision_columns

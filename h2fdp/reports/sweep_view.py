@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.trust_model import UNTARGETED
+from h2fdp.privacy.places import UNTARGETED
 from h2fdp.records import read_summary
 from h2fdp.records.summary import read_checked_json
 from h2fdp.reports.figures import Column, Explorer, ReportSection, Series, Table, number, places

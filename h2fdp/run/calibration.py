@@ -188,7 +188,7 @@ def _check_that_it_protects(setup: RunSetup) -> None:
     if setup.leaks and privacy.budget:
         raise UserError("no budget covers the raw measurements of this run; expected none", key="privacy.budget")
     alike = {facts.likeness: facts for facts in setup.blueprint.facts}
-    seen = {observer for facts in alike.values() for observer in facts.views(len(facts.heights))}
+    seen = {observer for facts in alike.values() for observer in facts.levels(len(facts.heights))}
     for observer in privacy.budget:
         if observer not in seen:
             text = f"the observer {observer} is trusted and sees raw updates; no budget covers them"
@@ -218,7 +218,7 @@ def _check_holdable(setup: RunSetup) -> None:
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in distinct]
     noises = [(levels, devices) for levels, devices in noises if levels.size]
     noises += [(np.array([level]), setup.topology.devices) for _, _, level in plan.upper_noises]
-    if any(facts.trust_model.cloud_adds_noise for facts in setup.blueprint.facts):
+    if any(facts.adds_noise == "cloud" for facts in setup.blueprint.facts):
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
         smallest, largest = float(levels.min()) * last / farthest, float(levels.max()) * farthest

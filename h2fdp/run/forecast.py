@@ -246,5 +246,5 @@ def planned_work(run: RunSetup) -> PlannedWork:
         kind = "forecast"
     elif drawn_all and (budgets_of(run) or run.config.training.until is not None):
         kind = "at most"
-    sent = messages * run.costs.message_bits / _BITS
+    sent = messages * run.costs.upload_bits / _BITS
     return PlannedWork(intervals, slots, local, steps, {**spent, "device_bytes": sent, "kind": kind})

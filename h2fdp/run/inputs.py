@@ -11,8 +11,8 @@ from h2fdp.data import DeviceData
 from h2fdp.data.federated import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
+from h2fdp.privacy.places import UNTARGETED
 from h2fdp.privacy.statement import verdict_of
-from h2fdp.privacy.trust_model import UNTARGETED
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint

@@ -23,7 +23,7 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
-from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, noise_placement_of
+from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
 from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
@@ -172,6 +172,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         adaptive=training.adaptive,
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
+        compression=config.compression.of_devices,
     )
     return RunInputs(
         config=config,
@@ -183,7 +184,11 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         aggregation_times=times,
         local_steps=local_steps,
         costs=NetworkCosts(
-            network, vector.numel() + (training.adaptive is not None), streams, config.control.power_rule
+            network,
+            vector.numel() + (training.adaptive is not None),
+            streams,
+            config.control.power_rule,
+            Pipeline(config.compression.of_devices).message_bits,
         ),
         faults=faults,
         world=streams,

@@ -24,8 +24,7 @@ from h2fdp.experiment.sections import PrivacySection
 from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
-from h2fdp.privacy.ledger_rows import release_of
-from h2fdp.privacy.releases import Adjacency
+from h2fdp.privacy.releases import Adjacency, release_of
 from h2fdp.privacy.statement import epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
 from h2fdp.topology import read as read_topology

@@ -21,7 +21,7 @@ from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, Relea
 from h2fdp.privacy.accounting import ACCOUNTANTS, coarse
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.statement import MOST_LISTED, epsilons, worst_epsilon
-from h2fdp.privacy.trust_model import height_of
+from h2fdp.privacy.places import height_of
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import (
     first_interval,
@@ -132,11 +132,11 @@ def noises(run: RunSetup) -> list[dict[str, Any]]:
     """
     # By what the ledger calls them: where local and global releases are alike, one row says it.
     levels = {(edge, kind): (source, of) for edge, source, kind, of in run.noises_of(first_interval(run)) if of.size}
-    added_by = {facts.name: facts.trust_model.added_by for facts in run.blueprint.facts}
+    shared = {facts.name for facts in run.blueprint.facts if facts.shares_noise}
     return [
         {
             "edge": edge,
-            "added_by": added_by.get(edge, ADDED_BY[source]),
+            "added_by": "the devices, each a share" if edge in shared else ADDED_BY[source],
             "kind": kind,
             "noise_std": float(of.max()),
             "smallest": float(of.min()),
@@ -280,17 +280,18 @@ def costliest_release(run: RunSetup) -> Release | None:
 
 def _sees(run: RunSetup, observer: Observer) -> str:
     """In words what reaches an observer."""
-    models = [each.trust_model for each in run.blueprint.facts]
+    subnets = run.blueprint.facts
+    noisy = [each for each in subnets if each.adds_noise == "device"]
     if observer == "public":
         return "global models"
     if observer == "peer":
         return "averages and global models, and knows its own noise"
-    if observer in run.placement.trusted and not any(each.devices_add_noise for each in models):
+    if observer in run.placement.trusted and not noisy:
         return "raw updates: it is trusted"
     if observer == "edge" or (observer == "cloud" and run.config.method.topology == "star"):
-        raw = sum(not each.devices_add_noise for each in models)
-        seen = _of_devices(run, {each.edge_sees for each in models if each.devices_add_noise})
-        return seen + (f" ({raw} of {len(models)} edge servers trusted)" if raw else "")
+        raw = len(subnets) - len(noisy)
+        seen = _of_devices(run, {each.shares_noise for each in noisy})
+        return seen + (f" ({raw} of {len(subnets)} edge servers trusted)" if raw else "")
     if height_of(observer) > 1:
         summed = sum(each.trust == "secure-sum" for each in run.topology.aggregators)
         return "averages of branches" + (f" ({summed} of these edge servers: their sum alone)" if summed else "")
@@ -299,12 +300,12 @@ def _sees(run: RunSetup, observer: Observer) -> str:
     return "averages of subnets and global models"
 
 
-def _of_devices(run: RunSetup, visible: set[str]) -> str:
-    """What an edge server sees of devices that add noise."""
-    if visible == {"sum"}:
+def _of_devices(run: RunSetup, sums: set[bool]) -> str:
+    """What an edge server sees of devices that add noise; `sums`: whether their sums alone."""
+    if sums == {True}:
         return "the noisy sum of its devices"
     single = "each noisy step" if run.placement.clips == "record" else "each noisy upload"
-    return f"{single}, or the sum alone" if "sum" in visible else f"{single} of a device"
+    return f"{single}, or the sum alone" if True in sums else f"{single} of a device"
 
 
 def _of_observers(learned: Mapping[Observer, Mapping[str, Any]]) -> list[str]:

@@ -16,9 +16,9 @@ from h2fdp.data.federated import STANDARDIZED
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
-from h2fdp.privacy import NoiseSource, ReleaseKind, SecureSum, padded
-from h2fdp.privacy.ledger_rows import ADJACENCY_NOTES
-from h2fdp.privacy.trust_model import KEY_BITS, SHARE_BITS
+from h2fdp.privacy import NoiseSource, ReleaseKind, padded
+from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
+from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.planned_releases import noise_and_gradients
@@ -161,7 +161,7 @@ class RunSetup(RunInputs, Noise):
     @cached_property
     def _sources(self) -> Mapping[str, NoiseSource]:
         """Edge server -> who adds noise below it."""
-        return {facts.name: facts.trust_model.noise_from for facts in self.blueprint.facts}
+        return {facts.name: facts.adds_noise for facts in self.blueprint.facts}
 
     @property
     def step_noise_multiplier(self) -> float | None:
@@ -193,12 +193,11 @@ class RunSetup(RunInputs, Noise):
     @cached_property
     def exchange_sizes(self) -> ExchangeSizes | None:
         """Of what devices exchange under secure-sum edge servers; None where the method has no secure sums."""
-        model = self.placement.trust_model("secure-sum")
-        if not isinstance(model, SecureSum):
+        if self.placement.sees("secure-sum") == "each":
             return None
         message = vector = self.costs.message_bits
-        if model.rounding is not None:
-            vector = model.rounding * padded(self.initial.numel())
+        if self.placement.rounding is not None:
+            vector = self.placement.rounding * padded(self.initial.numel())
         return ExchangeSizes.of_bits(key=KEY_BITS, share=SHARE_BITS, vector=vector, message=message)
 
     def exhausted(self) -> Self:
@@ -305,14 +304,14 @@ class RunSetup(RunInputs, Noise):
     def context(self) -> ScheduleContext:
         """What the schedule is built from."""
         training, privacy = self.config.training, self.config.privacy
-        models = [facts.trust_model for facts in self.blueprint.facts]
+        subnets = self.blueprint.facts
         return ScheduleContext(
             topology=self.topology,
             costs=self.costs,
             streams=self.blueprint.streams.public,
             aggregation_times=self.aggregation_times,
-            one_noise=np.array([model.one_noise for model in models]),
-            exchanges=[self.exchange_sizes if model.shares_noise else None for model in models],
+            one_noise=np.array([each.shares_noise or each.adds_noise == "edge" for each in subnets]),
+            exchanges=[self.exchange_sizes if each.shares_noise else None for each in subnets],
             intervals=training.intervals,
             local_steps=self.local_steps,
             step_size=training.step_size,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import takewhile
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import nn
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
-from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, TrustModel, UploadClipping
+from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.stages import CutToLongest
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
@@ -74,6 +74,7 @@ class Blueprint:
         adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: what every aggregator makes of its children's uploads.
+        compression: the stages of devices' uploads after their noise.
     """
 
     streams: Streams
@@ -98,6 +99,7 @@ class Blueprint:
     adaptive: AdaptiveClipping | None = None
     precision: Precision = "float32"
     aggregation: Aggregation = _AVERAGE
+    compression: tuple[Stage, ...] = ()
 
     @property
     def data_bytes(self) -> int:
@@ -118,11 +120,7 @@ class Blueprint:
     @property
     def noisy(self) -> bool:
         """Whether anybody adds noise."""
-        return any(self.trust_model(trust).noisy for trust in TRUSTS)
-
-    def trust_model(self, trust: Trust) -> TrustModel:
-        """Who adds noise under an edge server of this trust, and what the edge server sees."""
-        return self.noise_placement.trust_model(trust)
+        return self.noise_placement.private
 
     @cached_property
     def facts(self) -> tuple[SubnetFacts, ...]:
@@ -133,7 +131,7 @@ class Blueprint:
         return tuple(
             SubnetFacts(
                 subnet.name,
-                self.trust_model(subnet.trust),
+                self._places(subnet.name),
                 records[first:stop],
                 self.rates[first:stop],
                 self.sampling,
@@ -141,13 +139,12 @@ class Blueprint:
                 relayed,
                 tuple(map(self.topology.height, self.topology.path(subnet.name))),
                 self.topology.depth,
-                self._chain(subnet.name),
                 self._company(subnet.name),
                 self._sums(subnet.name),
                 self.noise_placement.cloud_sums,
                 self.topology.devices,
                 self._pipelines[subnet.trust],
-                self.aggregation.visible,
+                self.aggregation.visible if self._pipelines[subnet.trust].keeps_sums else "each",
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
@@ -162,8 +159,8 @@ class Blueprint:
                 children=self.topology.children(each.name),
                 height=self.topology.height(each.name),
                 height_above=self.topology.height(each.parent),
-                guarded=self._guarded(each.name),
-                ends_chain=self._ends_chain(each.name),
+                guarded=self._guarded.get(each.name, frozenset()),
+                ends_chain=each.name not in self._goes_on,
             )
             for each in self.topology.aggregators
         }
@@ -182,43 +179,49 @@ class Blueprint:
         }
 
     @cached_property
-    def _trusted(self) -> dict[str, bool]:
-        """Whether averages may be raw at each aggregator, and it is the one to add noise to them."""
-        added_by_edges = self.trust_model("trusted").edge_adds_noise
-        trusted = {subnet.name: subnet.trusted for subnet in self.topology.subnets}
-        trusted |= {each.name: each.trusted for each in self.topology.aggregators}
-        return {name: each and added_by_edges for name, each in trusted.items()}
+    def _trust(self) -> dict[str, Trust]:
+        """In every aggregator."""
+        lowest = {each.name: each.trust for each in self.topology.subnets}
+        return lowest | {each.name: each.trust for each in self.topology.aggregators}
 
-    def _chain(self, subnet: str) -> int:
-        """How many aggregators above a device are trusted, from its edge server on without a gap."""
-        return len(list(takewhile(self._trusted.__getitem__, self.topology.path(subnet))))
+    def _places(self, subnet: str) -> tuple[Place | None, ...]:
+        """Where the noise is added on what 1, 2, ... of the aggregators above a subnet's devices average."""
+        chain = [self._trust[name] for name in self.topology.path(subnet)]
+        return tuple(self.noise_placement.place(chain, passed) for passed in range(1, len(chain) + 1))
+
+    @cached_property
+    def _chains(self) -> dict[str, tuple[str, ...]]:
+        """The aggregators above each subnet's devices that may see raw updates, of which the last one adds noise; none
+        where the cloud does."""
+        chains = {}
+        for subnet in self.topology.subnets:
+            path, place = self.topology.path(subnet.name), self._places(subnet.name)[-1]
+            trusted = 0 if place is None else place.trusted
+            chains[subnet.name] = tuple(path[:trusted]) if trusted <= len(path) else ()
+        return chains
 
     def _sums(self, subnet: str) -> frozenset[int]:
         """Places among the aggregators above a subnet, from 1 on, of those that hold secure sums."""
-        if not self.trust_model("secure-sum").shares_noise:
-            return frozenset()
-        path = self.topology.path(subnet)
-        return frozenset(place for place, name in enumerate(path) if place and self._upper_trust[name] == "secure-sum")
+        path, sees = self.topology.path(subnet), self.noise_placement.sees
+        return frozenset(place for place, name in enumerate(path) if place and sees(self._trust[name]) == "sum")
 
     @cached_property
-    def _upper_trust(self) -> dict[str, Trust]:
-        return {each.name: each.trust for each in self.topology.aggregators}
+    def _links(self) -> frozenset[tuple[str, str]]:
+        """Aggregators that follow each other on a trusted chain: what is raw may go up from the first to the second."""
+        return frozenset(link for chain in self._chains.values() for link in pairwise(chain))
 
-    def _guarded(self, name: str) -> frozenset[str]:
-        """The children of an aggregator whose trusted chain includes it."""
-        if not self._trusted[name]:
-            return frozenset()
-        lowest = {subnet.name for subnet in self.topology.subnets}
-        return frozenset(
-            child
-            for child in self.topology.children(name)
-            if (self._trusted[child] if child in lowest else self._guarded(child))
-        )
+    @cached_property
+    def _guarded(self) -> dict[str, frozenset[str]]:
+        """The children of each aggregator whose trusted chain includes it."""
+        guarded: dict[str, set[str]] = {}
+        for child, parent in self._links:
+            guarded.setdefault(parent, set()).add(child)
+        return {name: frozenset(children) for name, children in guarded.items()}
 
-    def _ends_chain(self, name: str) -> bool:
-        """Whether the node above an aggregator may not see what is raw."""
-        above = self.topology.path(name)[1:2]
-        return not above or not self._trusted[above[0]]
+    @cached_property
+    def _goes_on(self) -> frozenset[str]:
+        """Aggregators above which a node may see what is raw, too."""
+        return frozenset(child for child, _ in self._links)
 
     def _company(self, subnet: str) -> int:
         """Devices below the highest aggregator above a subnet."""
@@ -236,13 +239,13 @@ class Blueprint:
         return EdgeServer(
             subnet.name,
             self.streams,
-            self.trust_model(subnet.trust),
+            bool(self._chains[subnet.name]),
             groups,
             spans,
             self._gradient_probe(),
             self.objective,
             partial(gain, self.momentum),
-            self._ends_chain(subnet.name),
+            subnet.name not in self._goes_on,
             self._pipelines[subnet.trust],
             self.aggregation,
         )
@@ -318,11 +321,11 @@ class Blueprint:
         by_record = self.clipping is not None and self.clipping.scope == "record"
         longest = self.longest()
         clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
-        found = self.noise_placement.pipeline(trust, clipping)
-        if longest is None or found.noisy_steps:
-            return found
-        initial = None if self.adaptive is None else self.adaptive.initial
-        return replace(found, stages=(CutToLongest(longest, initial), *found.stages))
+        pipeline = self.noise_placement.pipeline(trust, clipping)
+        cut: tuple[Stage, ...] = ()
+        if longest is not None and not pipeline.noisy_steps:
+            cut = (CutToLongest(longest, None if self.adaptive is None else self.adaptive.initial),)
+        return replace(pipeline, stages=(*cut, *pipeline.stages, *self.compression))
 
     def longest(self) -> LongestSum | None:
         """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from h2fdp.audit import IntervalTranscript, SubnetTranscript, observations
-from h2fdp.privacy import TRUST_MODELS, PlannedUpload, TrustModel, releases_of, views
+from h2fdp.privacy import Reach, levels_of_observers, releases
+from tests.privacy.uploads import PLACES, uploads_of
 
 RNG = np.random.default_rng(0)
 N, STEP = 4, 0.1
@@ -21,7 +22,7 @@ def subnet(source, share=1.0, first=0, rows=(0, 1), weights=(0.25, 0.75)):
     steps = np.repeat([[2], [3]], len(rows), axis=1)
     start = np.ones(N)
     return SubnetTranscript(
-        TRUST_MODELS[source],
+        PLACES[source],
         first,
         np.array(rows),
         np.tile(weights, (2, 1)),
@@ -56,7 +57,7 @@ def test_a_trusted_edge_server_is_no_observer():
 
 
 def test_an_edge_server_under_secure_aggregation_sees_averages_alone():
-    part = replace(subnet("device"), trust_model=TrustModel("device", edge_sees="sum"))
+    part = replace(subnet("device"), place=PLACES["share"])
     first, last = seen("edge", interval(part), 1)
     np.testing.assert_allclose(first.values, 0.25 * part.uploads[0, 0] + 0.75 * part.uploads[0, 1])
     assert (first.weight, first.noise_std, first.steps) == (0.75, pytest.approx(np.hypot(0.25, 0.75 * 2)), 2)
@@ -114,25 +115,10 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
     part = subnet(source)
     for device, spy in ((0, 1), (1, 0)):
         for segment, each in enumerate(seen(observer, interval(part), device, spy)):
-            upload = PlannedUpload(
-                interval=1,
-                slot=5,
-                kind="local",
-                edge="e",
-                trust_model=TRUST_MODELS[source],
-                rows=part.rows,
-                steps=part.steps[segment],
-                weights=part.weights[segment],
-                sampling_rates=np.full(2, 0.5),
-                records=np.full(2, 4),
-                noise_std=part.noise_std[segment],
-                size=2,
-                sampling="poisson",
-                views=views(TRUST_MODELS[source], trusted=int(source == "edge")),
-            )
-            moved = 2 * STEP * part.steps[segment] * 1.0
-            mine = (f"{device + 1}", "1-2")
-            (row,) = [r for r in releases_of(upload, moved) if r.observer == observer and r.devices in mine]
+            uploads = uploads_of(source, part.weights[segment], [0.5, 0.5], part.noise_std[segment])
+            reach = Reach(2 * STEP * part.steps[segment], np.full(2, 0.5), part.steps[segment], "poisson", "batch")
+            rows = releases(uploads, "local", reach, (), levels_of_observers(uploads.place), True)
+            (row,) = [r for r in rows if r.observer == observer and r.devices in (f"{device + 1}", "1-2")]
             assert each.noise_std / (2 * STEP * each.steps * each.weight) == pytest.approx(
                 row.noise_std / row.sensitivity
             )

@@ -17,9 +17,9 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import AdaptiveClipping, Moment, Pipeline, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.privacy.gradient_bounds import ClippedRecords
-from h2fdp.privacy.ledger_rows import release_of, under
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, CutToLongest, NoisySteps, RecordVotes, noise_on_votes
+from h2fdp.privacy.releases import release_of, under
 from h2fdp.protocol import DeviceGroup, Order
 from h2fdp.streams import Streams
 from h2fdp.training import Clipping, DeviceRecords, build_engine

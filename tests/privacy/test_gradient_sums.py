@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, NoiseRequest, PaperCalibration
+from h2fdp.privacy import GradientSumMechanism, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
+from tests.privacy.uploads import levels_of
 
 # sqrt(L log(1/delta)) with L = 4 local, 1 global and delta = exp(-9): 6 and 3.
 CALIBRATION = PaperCalibration(epsilon=2.0, delta=math.exp(-9), c2=1.5, local_releases=4, global_releases=1)
@@ -17,8 +18,8 @@ RATES = np.array([0.1, 0.2])
 
 
 def levels(rule, source, weights=UNIFORM, rates=RATES, segments=(2, 3)):
-    asked = NoiseRequest(TRUST_MODELS[source], segments, 0.05, weights, rates, np.full(len(rates), 100))
-    return GradientSumMechanism(CALIBRATION, ClippedBatches(10.0), rule).of_subnet(asked)
+    mechanism = GradientSumMechanism(CALIBRATION, ClippedBatches(10.0), rule)
+    return levels_of(mechanism, source, weights, rates, np.full(len(rates), 100), segments, 0.05)
 
 
 UNEVEN = {"weights": np.array([0.9, 0.1])}
@@ -36,7 +37,6 @@ UNEVEN = {"weights": np.array([0.9, 0.1])}
         ("paper", "edge", UNEVEN | {"rates": np.array([0.1, 0.1])}, [[2.025], [1.0125]]),
         # Two steps: Delta = 2; three steps: Delta = 3.
         ("tight", "device", {}, [[0.9, 1.8], [0.675, 1.35]]),
-        ("paper", "none", {}, np.empty((2, 0))),
     ],
 )
 def test_a_device_covers_its_whole_upload_and_an_edge_server_the_most_exposed_share(rule, source, changes, expected):

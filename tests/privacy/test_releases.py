@@ -5,33 +5,19 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.privacy import TRUST_MODELS, PlannedUpload, TierVector, releases_of, views
+from h2fdp.privacy import Merged, Reach, levels_of_observers, releases
 from h2fdp.privacy.releases import device_ranges
+from tests.privacy.uploads import uploads_of
 
 
-def rows(source, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3, **changes):
-    edge_is_cloud = changes.pop("edge_is_cloud", False)
-    seen = views(TRUST_MODELS[source], trusted=int(source == "edge"), edge_is_cloud=edge_is_cloud)
-    upload = PlannedUpload(
-        interval=1,
-        slot=5,
-        kind="local",
-        edge="a",
-        trust_model=TRUST_MODELS[source],
-        steps=np.full(len(weights), 4),
-        rows=np.arange(len(weights)),
-        weights=np.array(weights),
-        sampling_rates=np.array(rates),
-        records=np.full(len(rates), 40),
-        noise_std=np.array(noise, dtype=float),
-        size=size,
-        sampling="poisson",
-        **{"views": seen} | changes,
-    )
-    found = {}
-    for release in releases_of(upload, 2 * 0.5 * 4 * 1.0):
-        found.setdefault(release.observer, []).append(release)
-    return found
+def rows(place, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3, heights=(1,), above=()):
+    uploads = uploads_of(place, weights, rates, noise, kind="local")
+    reach = Reach(np.full(len(weights), 4.0), uploads.sampling_rates, uploads.steps, "poisson", "batch")
+    levels = levels_of_observers(uploads.place, heights, passed=len(heights))
+    by_observer = {}
+    for release in releases(uploads, "local", reach, above, levels, size > 1):
+        by_observer.setdefault(release.observer, []).append(release)
+    return by_observer
 
 
 def test_an_untrusted_edge_server_sees_each_upload_under_its_own_noise():
@@ -83,12 +69,11 @@ def test_ranges_of_devices():
 
 # Above the subnet: the vector of a region in which the subnet has a share of 1/4.
 
-REGION = TierVector(share=0.25, noise_std=1.0, known=0.6)
+REGION = Merged(share=0.25, noise_std=1.0, known=0.6)
 
 
-def above(source, noise, **changes):
-    seen = views(TRUST_MODELS[source], heights=(1, 2), trusted=changes.pop("trusted", int(source == "edge")), passed=2)
-    return rows(source, noise, weights=(0.5, 0.5), rates=(0.1, 0.1), size=7, views=seen, tiers=(REGION,), **changes)
+def above(place, noise):
+    return rows(place, noise, weights=(0.5, 0.5), rates=(0.1, 0.1), size=7, heights=(1, 2), above=(REGION,))
 
 
 def test_an_aggregator_outside_the_chain_sees_what_its_child_sends():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import SecureSum, Tolerance
-from tests.privacy.test_trust_model import seen
+from h2fdp.privacy import Holder, Place, Tolerance
+from tests.privacy.test_places import seen
 
 
 @st.composite
@@ -28,11 +28,11 @@ def sums(draw):
 def test_what_is_left_beyond_any_colluders_is_a_trusted_servers_noise(case):
     """The row's noise is the least over all sets of c others; within the tolerance it is never below sigma."""
     tolerance, weights, rates, there = case
-    model = SecureSum(tolerance=tolerance)
-    levels = model.exposure(weights, rates)
-    assert model.opens(len(there), int(there.sum()))
+    place = Place(Holder.SHARE, tolerance=tolerance)
+    levels = place.levels(weights, rates)
+    assert tolerance.opens(len(there), int(there.sum()))
     averaged = weights[there] / weights[there].sum()
-    rows = seen(model, averaged, rates[there], noise_std=levels[there])
+    rows = seen(place, averaged, rates[there], levels[there])
     trusted = np.max(averaged * rates[there])  # of those who arrive, in the same unit
     parts = averaged * levels[there]
     count = len(parts)
@@ -62,7 +62,7 @@ def sensitivity_alone(rows, averaged):
 def test_shares_are_sized_before_it_is_known_who_drops_out(case):
     """A share in the sum has the same variance whoever it comes from, sigma^2 / (s - c - d) by all that begin."""
     tolerance, weights, rates, _ = case
-    shares = weights * SecureSum(tolerance=tolerance).exposure(weights, rates)
+    shares = weights * Place(Holder.SHARE, tolerance=tolerance).levels(weights, rates)
     honest = len(weights) - tolerance.colluding - tolerance.dropouts
     assert shares == pytest.approx(np.full(len(weights), np.max(weights * rates) / np.sqrt(honest)))
 
@@ -75,6 +75,6 @@ def test_a_share_of_drop_outs_is_rounded_down(begun, dropouts, lost):
 
 
 def test_a_sum_opens_only_within_its_tolerance():
-    model = SecureSum(tolerance=Tolerance(colluding=1, dropouts=2))
-    assert [model.opens(6, arrived) for arrived in (6, 5, 4, 3, 0)] == [True, True, True, False, False]
-    assert not model.opens(3, 3)  # one colludes and two may drop out: no share is sure to be unknown
+    tolerance = Tolerance(colluding=1, dropouts=2)
+    assert [tolerance.opens(6, arrived) for arrived in (6, 5, 4, 3, 0)] == [True, True, True, False, False]
+    assert not tolerance.opens(3, 3)  # one colludes and two may drop out: no share is sure to be unknown

@@ -134,9 +134,9 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     def named_key(self, node, purpose, interval=0, slot=0):
         return (node, slot) if "noise" in purpose else key(self, node, purpose, interval, slot)
 
-    levels = {facts.name: facts.trust_model.edge_level for facts in setup.blueprint.facts}
+    levels = {facts.name: int(facts.shares_noise) for facts in setup.blueprint.facts}
     held = {each.name for each in setup.topology.aggregators if each.trust == "secure-sum"}
-    sums = (held if setup.placement.trust_model("secure-sum").shares_noise else set()) | (
+    sums = (held if setup.placement.sees("secure-sum") == "sum" else set()) | (
         {"cloud"} if setup.placement.cloud_sums else set()
     )
     see_devices, see_nodes = h2fdp.protocol.edge_server._Subnet.arrived, h2fdp.protocol.tiers._Subtrees.arrived

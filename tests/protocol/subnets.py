@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from h2fdp.privacy import TRUST_MODELS, GaussianNoise, Pipeline
+from h2fdp.privacy import GaussianNoise, Pipeline
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
@@ -28,6 +28,10 @@ class QuadraticEngine:
         return TrainingResult(torch.stack(updates))
 
 
+def pipeline_of(source):
+    return Pipeline((GaussianNoise(),)) if source == "device" else Pipeline()
+
+
 def device_group(targets, source, first=0, name="edge"):
     devices = len(targets)
     records = DeviceRecords(
@@ -40,7 +44,7 @@ def device_group(targets, source, first=0, name="edge"):
     sampler = BatchSampler(
         STREAMS, name, "fixed", np.ones(first + devices, dtype=np.int64), np.ones(first + devices), 4
     )
-    side = Pipeline((GaussianNoise(),)) if TRUST_MODELS[source].devices_add_noise else Pipeline()
+    side = pipeline_of(source)
     return DeviceGroup(
         STREAMS, side, first, lambda row: f"{name}/{row + 1}", records, sampler, QuadraticEngine(targets)
     )
@@ -48,7 +52,8 @@ def device_group(targets, source, first=0, name="edge"):
 
 def edge_server(targets, source, groups=None, name="edge"):
     groups = groups or InProcessNodes({"devices": device_group(targets, source, name=name)})
-    return EdgeServer(name, STREAMS, TRUST_MODELS[source], groups, {"devices": (0, len(targets))})
+    spans = {"devices": (0, len(targets))}
+    return EdgeServer(name, STREAMS, source == "edge", groups, spans, pipeline=pipeline_of(source))
 
 
 def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_size=0.5):

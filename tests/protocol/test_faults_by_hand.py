@@ -12,13 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
+from h2fdp.privacy import GradientSumMechanism, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
 from h2fdp.protocol.arrivals import CompletedWork, Faults
 from h2fdp.protocol.messages import present_shares
 from h2fdp.protocol.planned_releases import observation
 from h2fdp.schedules import AggregationTimes, Decision, FixedSchedule
+from tests.privacy.uploads import PLACES
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
@@ -83,7 +84,7 @@ def test_under_an_untrusted_edge_server_only_those_that_are_left_add_noise():
 
 def cloud(faults, edges=None, source="none", sizes=((10, 10), (10,)), weighting="uniform", noise=None, **options):
     facts = [
-        SubnetFacts(f"e{number}", TRUST_MODELS[source], np.array(records), np.full(len(records), 0.5), "poisson")
+        SubnetFacts(f"e{number}", (PLACES[source],), np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
     held = np.array([len(records) for records in sizes])
@@ -136,7 +137,7 @@ def test_the_cloud_knows_how_many_gradients_an_upload_holds():
         subnet_plan((2, 3), 2, [[1.0, 1.0], [2.0, 2.0]]),
         completed=CompletedWork(np.array([[2, 1], [3, 0]]), np.zeros(2, int)),
     )
-    facts = {"edge": SubnetFacts("edge", TRUST_MODELS["device"], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
+    facts = {"edge": SubnetFacts("edge", (PLACES["device"],), np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1), np.ones(1))
     seen = observation(plan, START, [START], facts, {}, GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from h2fdp.privacy import TRUST_MODELS, GaussianNoise, GradientSumMechanism, PaperCalibration, Pipeline
+from h2fdp.privacy import GaussianNoise, GradientSumMechanism, PaperCalibration, Pipeline
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, IntervalPlan, SubnetFacts
 from h2fdp.protocol.messages import Plan
@@ -14,6 +14,7 @@ from h2fdp.schedules import Decision
 from h2fdp.schedules.device_estimates import GradientProbe, MeasuringOrder
 from h2fdp.training import BatchSampler, DeviceRecords
 from h2fdp.training.descent import PLAIN_TERMS, TrainingResult
+from tests.privacy.uploads import PLACES
 from tests.protocol.subnets import STREAMS
 
 CURVATURES = torch.tensor([[1.0, 0.5, 2.0], [3.0, 3.0, 3.0]])
@@ -49,7 +50,13 @@ def nodes(source, devices=2, leaks=False):
         STREAMS, side, 0, lambda row: f"edge/{row + 1}", records, sampler, NoisyQuadratic(), gradient_probe
     )
     edge = EdgeServer(
-        "edge", STREAMS, TRUST_MODELS[source], InProcessNodes({"d": group}), {"d": (0, devices)}, gradient_probe
+        "edge",
+        STREAMS,
+        source == "edge",
+        InProcessNodes({"d": group}),
+        {"d": (0, devices)},
+        gradient_probe,
+        pipeline=side,
     )
     return group, edge
 
@@ -164,7 +171,7 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
         shares=np.full(2, 0.5),
         noise_std=np.array(levels),
     )
-    facts = {"edge": SubnetFacts("edge", TRUST_MODELS[source], np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
+    facts = {"edge": SubnetFacts("edge", (PLACES[source],), np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     decision = Decision(3, 0.1, np.array([2]))
     noise = GradientSumMechanism(PaperCalibration(1.0, 1e-5, 1.0, 1, 1), ClippedBatches(1.0), "paper")
     interval = IntervalPlan(0, 0, decision, {"edge": part}, np.ones(1), np.ones(1))

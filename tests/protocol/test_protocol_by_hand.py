@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.privacy import TRUST_MODELS
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, Planner, SubnetFacts
 from h2fdp.schedules import AggregationTimes, FixedSchedule, Schedule
 from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
@@ -60,7 +59,7 @@ def test_under_an_untrusted_edge_server_each_device_adds_its_own_noise():
 
 def _cloud(edges, sizes, weighting="uniform", share=1.0, aggregation_times=AggregationTimes()):  # noqa: B008 (a frozen value)
     facts = [
-        SubnetFacts(f"e{number}", TRUST_MODELS["none"], np.array(records), np.full(len(records), 0.5), "poisson")
+        SubnetFacts(f"e{number}", (None,), np.array(records), np.full(len(records), 0.5), "poisson")
         for number, records in enumerate(sizes)
     ]
     schedule = FixedSchedule(2, 0.5, "none", 1000, np.array([len(records) for records in sizes]), share)

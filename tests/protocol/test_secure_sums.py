@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from h2fdp import Topology
-from h2fdp.privacy import TRUST_MODELS
+from h2fdp.privacy.views import hidden_variance
 from h2fdp.protocol import InProcessNodes
 from h2fdp.topology import Aggregator, Subnet
 from tests.protocol.overhearing import devices_of, overheard
@@ -107,7 +107,7 @@ def test_within_its_tolerance_a_sum_has_at_least_a_trusted_edge_servers_noise(nu
 
 def test_sums_below_the_tolerance_leave_nothing_and_work_comes_to_nothing(run):
     setup, heard = run
-    tolerance = setup.placement.trust_model("secure-sum").tolerance
+    tolerance = setup.placement.place(("secure-sum",), 1).tolerance
     slots = {row.slot for row in heard.rows if row.edge == "a"}
     for plan, _ in plans(setup):
         part = plan.subnets.get("a") or plan.lost["a"]
@@ -136,7 +136,7 @@ def test_some_of_these_runs_lose_sums_and_some_have_colluders():
         setup = prepared(network(size=size, deep=deep), **settings)
         parts = [plan.subnets.get("a") or plan.lost["a"] for plan, _ in plans(setup)]
         lost += any(part.completed is not None and part.completed.unopened is not None for part in parts)
-        colluding += setup.placement.trust_model("secure-sum").tolerance.colluding > 0
+        colluding += setup.placement.place(("secure-sum",), 1).tolerance.colluding > 0
     assert lost > some / 4
     assert colluding > some / 4
 
@@ -175,12 +175,11 @@ def test_the_noise_of_one_small_sum_by_hand():
     sums = prepared(network(size=3), method=method(colluding=1), intervals=1, local_steps=1, aggregate_every=None,
                     aggregations_per_interval=0)  # fmt: skip
     facts = next(facts for facts in sums.blueprint.facts if facts.name == "a")
-    assert facts.trust_model != TRUST_MODELS["device"]
     weights = np.array([1 / 6, 1 / 3, 1 / 2])
-    levels = facts.trust_model.exposure(weights, np.ones(3))
+    levels = facts.place.levels(weights, np.ones(3))
     assert levels == pytest.approx([3 / math.sqrt(2), 1.5 / math.sqrt(2), 1 / math.sqrt(2)])
     assert (weights * levels) ** 2 == pytest.approx([1 / 8] * 3)
-    assert facts.trust_model.hidden_variance(weights * levels) == pytest.approx(1 / 4)
+    assert hidden_variance(facts.place, weights * levels) == pytest.approx(1 / 4)
     found = {row.observer: row.noise_std for _, rows in plans(sums, 1) for row in rows if row.edge == "a"}
     assert found["edge"] == found["cloud"] == found["public"]
     assert found["peer"] == pytest.approx(found["cloud"] / math.sqrt(2))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
+from h2fdp.privacy import GradientSumMechanism, HierarchicalDp, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, Planner, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.schedules import AggregationTimes, FixedSchedule
@@ -38,19 +38,18 @@ def network(
         )
         aggregators[region] = UpperAggregator(name=region, streams=STREAMS, guarded=guarded)
         for name, each in below.items():
-            source = "none" if not private else "edge" if each else "device"
-            chain = (1 + trusted) if each else 0
+            chain = ["trusted" if node else "untrusted" for node in (each, trusted)]
+            places = tuple(HierarchicalDp().place(chain, passed) if private else None for passed in (1, 2))
             count = sizes[name]
             facts.append(
                 SubnetFacts(
                     name,
-                    TRUST_MODELS[source],
+                    places,
                     np.full(count, 10),
                     np.full(count, 0.5),
                     "poisson",
                     heights=(1, 2),
                     depth=2,
-                    trusted=chain,
                     company=sum(sizes[other] for other in below),
                 )
             )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from h2fdp.algorithms import Aggregation, NormalisedAverage, WeightedAverage
 from h2fdp.errors import UserError
-from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration
+from h2fdp.privacy import CentralDp, GradientSumMechanism, HierarchicalDp, PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords
 from h2fdp.privacy.mechanisms.central import CentralMechanism
 from h2fdp.privacy.releases import rows_in
@@ -109,25 +109,30 @@ def networks(draw):
     }
 
 
-def planned(network, interval, faults=SLOWEST, noise=None, trust_model=None):
+def places_of(placement, *trusted):
+    """Of a subnet below aggregators that are trusted or not; None: there is none."""
+    chain = ["trusted" if each else "untrusted" for each in trusted if each is not None]
+    return tuple(placement.place(chain, passed) for passed in range(1, len(chain) + 1))
+
+
+def planned(network, interval, faults=SLOWEST, noise=None, placement=None):
     """A planner and its plan of an interval."""
     segments, region = network["segments"], network["region"]
     facts = [
         SubnetFacts(
             name=f"e{number}",
-            trust_model=trust_model or TRUST_MODELS["edge" if trusted else "device"],
+            places=places_of(placement or HierarchicalDp(), trusted, region),
             records=np.array(records),
             sampling_rates=np.array([network["rates"] or 1 / (1 + size) for size in records]),
             sampling="poisson",
             heights=(1,) if region is None else (1, 2),
             depth=1 if region is None else 2,
-            trusted=0 if not trusted else 1 + bool(region),
         )
         for number, (records, trusted) in enumerate(zip(network["sizes"], network["trusted"], strict=True))
     ]
     tiers = {}
     if region is not None:
-        guarded = frozenset(each.name for each in facts if each.trusted > 1)
+        guarded = frozenset(each.name for each in facts if each.place.trusted > 1)
         names = tuple(each.name for each in facts)
         tiers["R"] = TierFacts(name="R", children=names, height=2, height_above=3, guarded=guarded, ends_chain=True)
     calibration = PaperCalibration(2.0, 1e-5, 1.0, 40, 40, tiers=TIERS if tiers else {})
@@ -181,7 +186,7 @@ def test_no_record_moves_anything_that_leaves_by_more_than_its_row_says(network,
         part = plan.subnets[row.edge]
         segment = part.ends().index(row.slot)
         height = plan.heights[segment] if plan.heights else 1 + (segment == len(part.segments) - 1)
-        level = facts.views(facts.passed(height))[row.observer]
+        level = facts.levels(facts.passed(height))[row.observer]
         above = plan.vectors[row.edge][segment][level - 2].share if level > 1 else 1.0
         for device in [number for part_of in rows_in(row.devices) for number in range(part_of.start, part_of.stop)]:
             weight, done = weight_of[row.edge, segment, device]
@@ -194,7 +199,7 @@ def test_no_record_moves_anything_that_leaves_by_more_than_its_row_says(network,
             if not mu:  # and no row says more than that: a record may turn every gradient
                 assert row.sensitivity == pytest.approx(moved)
             seen += 1
-            if level == 0 or (facts.trust_model.edge_adds_noise and row.observer != "peer"):
+            if level == 0 or (facts.place.by_node and row.observer != "peer"):
                 local = segment < len(part.segments) - 1
                 tier = facts.tier(plan.heights[segment]) if plan.heights and local else None
                 asked = calibration.noise_std("local" if local else "global", 1.0, facts.sampling_rates[device], tier)
@@ -208,7 +213,7 @@ def test_the_clouds_noise_covers_a_clipped_update_at_the_largest_weight(network,
     """Whole updates of norm C: one of them, at its weight in the global average, is what a device moves."""
     network = network | {"segments": (5,), "trusted": [True] * len(network["sizes"]), "region": None}
     noise = CentralMechanism(2.0, CLIP, PaperCalibration(2.0, 1e-5, 1.0, 0, 40))
-    planner, plan, _ = planned(network, interval, noise=noise, trust_model=TRUST_MODELS["cloud"])
+    planner, plan, _ = planned(network, interval, noise=noise, placement=CentralDp())
     weights = {
         (name, row): share * weight
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True)

@@ -3,9 +3,8 @@
 Everything is in units of a release's sensitivity. opacus and scipy are imported when first needed.
 """
 
-from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, total_rdp
+from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, coarse, total_rdp
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget, largest_count
-from h2fdp.privacy.accounting.mixture_composition import coarse
 from h2fdp.privacy.accounting.mixtures import Bound, Composition, Mixture, ReleaseType, UnsupportedRelease, mixture_of
 from h2fdp.privacy.accounting.renyi import ORDERS, epsilon_at_order, epsilon_from_rdp, rdp_of
 

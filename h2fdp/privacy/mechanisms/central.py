@@ -12,7 +12,7 @@ import numpy as np
 from h2fdp.config.fields import Magnitude
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
@@ -24,8 +24,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate
-from h2fdp.privacy.releases import PlannedUpload, Release, grouped
-from h2fdp.privacy.trust_model import TRUST_MODELS, AggregationKind, Observer, ReleaseKind, TrustModel
+from h2fdp.privacy.places import Holder, Observer, Place, ReleaseKind
+from h2fdp.privacy.views import Reach, Uploads
 from h2fdp.topology import Trust
 
 ADJACENCY = (
@@ -44,50 +44,31 @@ class CentralMechanism(Mechanism):
     Attributes:
         noise_multiplier: z.
         clip_norm: C, of a device's whole update of an interval.
-        unit: (15) at a sensitivity and a rate of 1: what z it asks for.
+        formula: (15) at a sensitivity and a rate of 1: what z it asks for.
     """
 
     noise_multiplier: float
     clip_norm: float
-    unit: PaperCalibration
+    formula: PaperCalibration
+    releases: ClassVar[ReleaseKind] = "central"
 
-    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
-        """Nothing: subnets send what devices clipped."""
-        return np.empty((len(subnet.segments), 0))
+    def unit(self, span: Span) -> float:
+        """See `Mechanism.unit`; sized for the largest weight in the global average."""
+        return self.noise_multiplier * self.clip_norm
 
-    def of_cloud(self, weights: Sequence[np.ndarray]) -> float:
-        """See `Mechanism.of_cloud`; sized for the largest weight."""
-        largest = max((float(each.max(initial=0.0)) for each in weights), default=0.0)
-        return self.noise_multiplier * self.clip_norm * largest
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "central"
-
-    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
-        """Every global model, to peers and public: a plain Gaussian; that not all devices take part is not credited."""
-        if upload.rows.size == 0:
-            return
-        if upload.kind != "global":
+    def reach(self, uploads: Uploads) -> Reach:
+        """Every global model is a plain Gaussian; that not all devices take part is not credited."""
+        if uploads.kind != "global":
             raise AssertionError("nothing leaves a subnet between global aggregations: peers would see it raw")
-        moved = self.clip_norm * upload.weights * upload.share
-        columns = np.stack(
-            [moved, np.full_like(moved, upload.cloud_noise_std), np.ones_like(moved), np.ones_like(moved)]
-        )
-        found = replace(upload, kind="central", sampling="fixed", bound="update")
-        if upload.size > 1:
-            yield from grouped(found, "peer", columns.T)
-        yield from grouped(found, "public", columns.T)
-
-    def upload_variance(self, upload: PlannedUpload) -> float:
-        """0: the cloud sees raw updates."""
-        return 0.0
+        ones = np.ones(len(uploads.rows))
+        return Reach(self.clip_norm * ones, ones, ones, "fixed", "update")
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """(15) read backwards for q = 1: it grows with the root of the intervals."""
         if made.unplanned_noise or made.local:
             return None
-        promised = self.unit.noise_std("global", 1.0, 1.0) * self.unit.epsilon / self.noise_multiplier
-        return promised * math.sqrt(made.global_ / self.unit.global_releases)
+        promised = self.formula.noise_std("global", 1.0, 1.0) * self.formula.epsilon / self.noise_multiplier
+        return promised * math.sqrt(made.global_ / self.formula.global_releases)
 
     def scaled(self, factor: float) -> CentralMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
@@ -124,9 +105,9 @@ class CentralDp(NoisePlacement):
         """The other adjacency."""
         return (ADJACENCY,)
 
-    def trust_model(self, trust: Trust) -> TrustModel:
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
         """The cloud adds it."""
-        return TRUST_MODELS["cloud"]
+        return Place(Holder.NODE, len(chain))
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would reach somebody without the cloud's noise.
@@ -154,6 +135,8 @@ class CentralDp(NoisePlacement):
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
-        unit = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
+        formula = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
         given = self.noise_multiplier
-        return CentralMechanism(unit.noise_std("global", 1.0, 1.0) if given is None else given, setting.clip_norm, unit)
+        return CentralMechanism(
+            formula.noise_std("global", 1.0, 1.0) if given is None else given, setting.clip_norm, formula
+        )

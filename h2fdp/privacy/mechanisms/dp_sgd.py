@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.calibration import smallest_factor
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
@@ -29,8 +29,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisySteps
-from h2fdp.privacy.releases import PlannedUpload, Release, grouped
-from h2fdp.privacy.trust_model import TRUST_MODELS, AggregationKind, ReleaseKind, TrustModel
+from h2fdp.privacy.places import Holder, Place, ReleaseKind
+from h2fdp.privacy.views import Reach, Sampling, Uploads
 from h2fdp.topology import Trust
 
 DRAWN = (
@@ -72,40 +72,24 @@ class DpSgdMechanism(Mechanism):
     search: RcSearch | None
     amplified: bool = True
     divisor: float | None = None
+    releases: ClassVar[ReleaseKind] = "step"
 
-    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
-        """(len(segments), s) standard deviations on the sum."""
-        return np.full((len(subnet.segments), len(subnet.sampling_rates)), self.noise_multiplier * self.clip_norm)
+    def unit(self, span: Span) -> float:
+        """On the sum."""
+        return self.noise_multiplier * self.clip_norm
 
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "step"
+    def reach(self, uploads: Uploads) -> Reach:
+        """Of the sum in each step."""
+        ones = np.ones(len(uploads.rows))
+        sampling: Sampling = uploads.sampling if self.amplified else "fixed"
+        rates = uploads.sampling_rates if self.amplified else ones
+        return Reach(self.clip_norm * ones, rates, ones, sampling, "record")
 
-    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
-        """A row for each slot and observer, of the devices that do a step there and whose upload arrives."""
-        for step in range(1, int(upload.steps.max(initial=0)) + 1):
-            there = upload.steps >= step
-            rates = upload.sampling_rates[there]
-            columns = np.empty((len(rates), 4))
-            columns[:, 0], columns[:, 1] = self.clip_norm, upload.noise_std[there]
-            columns[:, 2], columns[:, 3] = rates if self.amplified else 1, 1
-            sampling = upload.sampling if self.amplified else "fixed"
-            found = replace(
-                upload,
-                slot=upload.first_slot + step,
-                kind="step",
-                rows=upload.rows[there],
-                sampling=sampling,
-                bound="record",
-            )
-            for observer in upload.views:
-                if observer != "peer" or upload.size > 1:
-                    yield from grouped(found, observer, columns)
-
-    def upload_variance(self, upload: PlannedUpload) -> float:
+    def variance(self, uploads: Uploads) -> float:
         """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
-        divisors = upload.sampling_rates * upload.records if self.divisor is None else self.divisor
-        of_steps = upload.step_size * upload.noise_std / divisors
-        return float((upload.steps * (upload.weights * of_steps) ** 2).sum())
+        divisors = uploads.sampling_rates * uploads.records if self.divisor is None else self.divisor
+        of_steps = uploads.step_size * uploads.levels / divisors
+        return float((uploads.steps * (uploads.weights * of_steps) ** 2).sum())
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """By orders 2 to 64 and the classic conversion, as ALI-DPFL counts, of the steps really made."""
@@ -195,9 +179,9 @@ class DpSgd(NoisePlacement):
         chosen = {DRAWN: self.normalize == "drawn", OVERSPENT: self.rc_search == "paper"}
         return tuple(note for note, holds in chosen.items() if holds)
 
-    def trust_model(self, trust: Trust) -> TrustModel:
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
         """The device adds it."""
-        return TRUST_MODELS["device"]
+        return Place(Holder.STEP)
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that a step moves by one clipped gradient."""

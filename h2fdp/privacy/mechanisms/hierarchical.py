@@ -7,7 +7,8 @@ target together where edge servers release one step at a time (docs/record-sensi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -26,7 +27,7 @@ from h2fdp.privacy.mechanisms.mechanism import (
     GradientSumMechanism,
     Mechanism,
     MechanismContext,
-    NoiseRequest,
+    Span,
 )
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
@@ -39,17 +40,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
 from h2fdp.privacy.mechanisms.stages import GaussianNoise, ModularShares, NoisySteps
-from h2fdp.privacy.releases import PlannedUpload, Release
-from h2fdp.privacy.trust_model import (
-    TRUST_MODELS,
-    AggregationKind,
-    Observer,
-    ReleaseKind,
-    SecureSum,
-    Tier,
-    Tolerance,
-    TrustModel,
-)
+from h2fdp.privacy.places import Holder, Observer, Place, Seen, Tolerance
+from h2fdp.privacy.views import Reach, Uploads
 from h2fdp.topology import Trust
 
 
@@ -65,29 +57,20 @@ class NoiseInside(Mechanism):
     steps: DpSgdMechanism
     sums: GradientSumMechanism
 
-    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
-        """(len(segments), s) standard deviations on the sums of a step; (.., 1) from the edge server."""
-        return self._of(subnet.trust_model).of_subnet(subnet)
+    def unit(self, span: Span) -> float:
+        return self._of(span.place).unit(span)
 
-    def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
-        return self.sums.exposures(sampling_rates, records, interval, segment)
+    def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
+        return self._of(span.place).exposures(span, sampling_rates, records)
 
-    def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
-        return self.sums.of_aggregator(tier, step_size, interval, segment, exposure)
+    def reach(self, uploads: Uploads) -> Reach:
+        return self._of(uploads.place).reach(uploads)
 
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return aggregation
+    def variance(self, uploads: Uploads) -> float:
+        return self._of(uploads.place).variance(uploads)
 
-    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
-        """A row for each step of an untrusted device, for each sum of a trusted edge server."""
-        return self._of(upload.trust_model).releases(upload)
-
-    def upload_variance(self, upload: PlannedUpload) -> float:
-        return self._of(upload.trust_model).upload_variance(upload)
-
-    def _of(self, trust_model: TrustModel) -> DpSgdMechanism | GradientSumMechanism:
-        """Steps are noisy where single uploads are seen; shares of a secure sum's noise are on the sum."""
-        return self.steps if trust_model.devices_add_noise and not trust_model.shares_noise else self.sums
+    def _of(self, place: Place) -> DpSgdMechanism | GradientSumMechanism:
+        return self.steps if place.holder is Holder.STEP else self.sums
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """None: no formula promises anything; there is an account."""
@@ -112,9 +95,8 @@ class NonPrivate(NoisePlacement):
     private: ClassVar[bool] = False
     unaudited: ClassVar[str | None] = "an audit needs a method that promises privacy; this one adds no noise"
 
-    def trust_model(self, trust: Trust) -> TrustModel:
+    def place(self, chain: Sequence[Trust], passed: int) -> None:
         """No noise is added."""
-        return TRUST_MODELS["none"]
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What needs a guarantee."""
@@ -149,6 +131,14 @@ class GradientNoise(NoisePlacement):
     def input_norm(self) -> float | None:
         return self.input_bound
 
+    @property
+    def _of_devices(self) -> Place:
+        return Place(Holder.STEP if self.noise == "steps" else Holder.DEVICE)
+
+    @abstractmethod
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
+        """Somebody adds noise."""
+
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that an upload is a sum of clipped gradients, or that a step moves by one of these."""
         yield from remembering(request)
@@ -170,12 +160,12 @@ class GradientNoise(NoisePlacement):
             yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        model = self.trust_model(trust)
-        if self.noise == "steps" and model.devices_add_noise and not model.shares_noise:
+        place = self.place((trust,), 1)
+        if place.holder is Holder.STEP:
             return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), "expected")
         expected = clipping.by_record or self.noise == "steps" or self.input_bound is not None
-        noise: tuple[Stage, ...] = (GaussianNoise(),) if model.devices_add_noise else ()
-        if model.shares_noise and self.rounding is not None:
+        noise: tuple[Stage, ...] = () if place.by_node else (GaussianNoise(),)
+        if place.holder is Holder.SHARE and self.rounding is not None:
             assert clipping.longest is not None, "integers stand for vectors of bounded length"
             noise = (ModularShares(self.rounding, clipping.longest),)
         return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn")
@@ -261,8 +251,8 @@ class HierarchicalDp(GradientNoise):
             then; null has none.
         secure_sum: what the sums of `secure-sum` edge servers withstand; null is no colluding device, no lost one.
 
-    >>> [HierarchicalDp().trust_model(trust).added_by for trust in ("trusted", "secure-sum", "untrusted")]
-    ['the edge server', 'the devices, each a share', 'each device']
+    >>> [HierarchicalDp().place((trust,), 1).holder.name for trust in ("trusted", "secure-sum", "untrusted")]
+    ['NODE', 'SHARE', 'DEVICE']
     """
 
     name: Literal["hierarchical"] = "hierarchical"
@@ -280,11 +270,17 @@ class HierarchicalDp(GradientNoise):
     def cloud_sums(self) -> bool:
         return self._sums.cloud
 
-    def trust_model(self, trust: Trust) -> TrustModel:
-        if trust == "secure-sum":
-            tolerance = Tolerance(self._sums.colluding, self._sums.dropouts)
-            return SecureSum(tolerance=tolerance, rounding=self.rounding)
-        return TRUST_MODELS["edge" if trust == "trusted" else "device"]
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
+        """The highest trusted node that the vector passes on its unbroken chain adds the noise (R9)."""
+        if chain[0] == "trusted":
+            trusted = next((at for at, trust in enumerate(chain) if trust != "trusted"), len(chain))
+            return Place(Holder.NODE, min(trusted, passed) - 1)
+        if chain[0] == "secure-sum":
+            return Place(Holder.SHARE, tolerance=Tolerance(self._sums.colluding, self._sums.dropouts))
+        return self._of_devices
+
+    def sees(self, trust: Trust) -> Seen:
+        return "sum" if trust == "secure-sum" else "each"
 
 
 class LocalDp(GradientNoise):
@@ -298,9 +294,9 @@ class LocalDp(GradientNoise):
 
     name: Literal["local"] = "local"
 
-    def trust_model(self, trust: Trust) -> TrustModel:
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
         """The device adds it, as if no edge server were trusted."""
-        return TRUST_MODELS["device"]
+        return self._of_devices
 
 
 def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:

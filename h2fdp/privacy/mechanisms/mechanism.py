@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -15,40 +15,32 @@ from h2fdp.privacy.accounting import Accountant
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
 from h2fdp.privacy.gradient_bounds import (
-    ESTIMATE_BATCHES,
     ClippedRecords,
     GradientBound,
     estimate_sensitivity,
     expected_batches,
+    moved,
 )
-from h2fdp.privacy.releases import PlannedUpload, Release, Sampling, releases_of
-from h2fdp.privacy.trust_model import AggregationKind, ReleaseKind, Tier, TrustModel
+from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Tier
+from h2fdp.privacy.views import Reach, Sampling, Uploads, variance_of
 
 
 @dataclass(frozen=True)
-class NoiseRequest:
-    """One interval of a subnet, for which noise is wanted.
+class Span:
+    """An aggregation for which noise is sized.
 
     Attributes:
-        segments: local steps before each aggregation, the last one global.
+        tier: of a local aggregation in a network of several tiers.
         step_size: eta_k.
-        weights: (s,) of the uploads of the active devices, or (len(segments), s) of those that arrive at each
-            aggregation, 0 for the others: with fewer devices each weighs more.
-        sampling_rates: (s,) q_j.
-        records: (s,) D_j.
-        tiers: the tier of each local aggregation; empty in a network of one tier.
-        portions: (len(segments), s) the share of the noise on all planned steps that each device's upload asks for;
-            None for all of it.
+        interval, segment: local steps of the whole interval, and since the last released model.
     """
 
-    trust_model: TrustModel
-    segments: Sequence[int]
+    place: Place
+    kind: AggregationKind
+    tier: Tier | None
     step_size: float
-    weights: np.ndarray
-    sampling_rates: np.ndarray
-    records: np.ndarray
-    tiers: Sequence[Tier] = ()
-    portions: np.ndarray | None = None
+    interval: int
+    segment: int
 
 
 SensitivityRule = Literal["paper", "tight"]
@@ -112,62 +104,50 @@ class AggregationCounts:
 class Mechanism(Protocol):
     """The noises of a run, what its uploads release, and what is said about that; a frozen value.
 
-    What it answers does not hang on an edge server's name: of those that look alike one is asked.
+    The level of a noise is `unit` times what `Place.levels` makes of `exposures`: a standard deviation where the
+    mechanism does not say otherwise. What it answers does not hang on an edge server's name.
+
+    Attributes:
+        releases: what the ledger calls all its releases; None: as their aggregations.
     """
 
-    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
-        """(len(segments), s) levels of noise from devices, (.., 1) from the edge server, (.., 0) from neither.
+    releases: ClassVar[ReleaseKind | None] = None
 
-        A level is a standard deviation where the mechanism does not say otherwise.
-        """
+    def unit(self, span: Span) -> float:
+        """The noise for an exposure of 1."""
         ...
+
+    def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """(s,) by what the noise on a device's upload must grow: rate times sensitivity, in its unit.
+
+        Args:
+            sampling_rates, records: (s,) q_j and D_j.
+        """
+        return np.ones(len(sampling_rates))
 
     def portions(self, steps: np.ndarray, planned: int, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         """(s,) the least share of the noise on `planned` local steps that covers devices' uploads of `steps` (s,)."""
         return np.ones(len(steps))
 
-    def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
-        """Standard deviation of the noise that an aggregator above edge servers adds to its average.
-
-        Args:
-            tier: of a local aggregation; None of the global one.
-            interval, segment: local steps of the whole interval, and since the last released model.
-            exposure: the largest share, times `exposures`, of a device whose update is still raw in the average.
-        """
-        raise AssertionError("only edge servers and devices add noise under this mechanism")
-
-    def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
-        """(s,) by what the noise on a sum of devices' raw updates must grow: rate times sensitivity, in its unit.
-
-        Args:
-            sampling_rates, records: (s,) q_j and D_j.
-            interval, segment: local steps of the whole interval, and since the last released model.
-        """
-        raise AssertionError("no update is raw above a device under this mechanism")
-
-    def of_cloud(self, weights: Sequence[np.ndarray]) -> float:
-        """Standard deviation of the cloud's own noise on the global average; 0 for none.
-
-        Args:
-            weights: for each subnet (s,), of the devices really averaged, in that average.
-        """
-        return 0.0
-
-    def of_estimates(self, trust_model: TrustModel, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
-        """(s,) or (1,) standard deviations for a number of estimates for a controller, in units of their ranges."""
+    def of_estimates(self, numbers: int) -> float:
+        """The noise on a number of estimates for a controller, in units of their ranges, for a rate of 1."""
         raise AssertionError("a controller is refused under this mechanism")
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         """What the ledger calls the releases of an aggregation."""
+        return self.releases or aggregation
+
+    def stated(self, levels: np.ndarray) -> np.ndarray:
+        """(n,) standard deviations of the noise on what leaves, as the ledger states them, of levels (n,)."""
+        return levels
+
+    def reach(self, uploads: Uploads) -> Reach:
+        """How far a record moves what devices upload."""
         ...
 
-    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
-        """The ledger's rows of an upload, for all observers; those of the same upload later are the same, later."""
-        ...
-
-    def upload_variance(self, upload: PlannedUpload) -> float:
+    def variance(self, uploads: Uploads) -> float:
         """Of the noise on each coordinate of the subnet's average, as the cloud receives it."""
-        ...
+        return variance_of(uploads.parts)
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """The epsilon that the mechanism's source promises so far; None where its formula says nothing any more."""
@@ -211,102 +191,44 @@ class GradientSumMechanism(Mechanism):
     bound: GradientBound
     sensitivity: SensitivityRule
 
-    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
-        """See `Mechanism.of_subnet`.
+    def unit(self, span: Span) -> float:
+        """See `Mechanism.unit`.
 
         An edge server's noise covers the largest rho_j q_j Delta_j, so that unequal weights, rates or batches cost
         noise, never privacy; a device's own upload carries no weight.
         """
-        last, whole = len(subnet.segments) - 1, sum(subnet.segments)
-        weights = np.broadcast_to(subnet.weights, (len(subnet.segments), len(subnet.sampling_rates)))
-        rows = []
-        for segment, (accumulated, shares) in enumerate(zip(subnet.segments, weights, strict=True)):
-            kind: AggregationKind = "global" if segment == last else "local"
-            tier = subnet.tiers[segment] if subnet.tiers and segment < last else None
-            exposed = self.exposures(subnet.sampling_rates, subnet.records, whole, accumulated)
-            if subnet.portions is not None:
-                exposed = exposed * subnet.portions[segment]
-            shown = subnet.trust_model.exposure(shares, exposed)
-            rows.append(self._of_exposure_one(kind, tier, subnet.step_size, whole, accumulated) * shown)
-        return np.stack(rows)
+        return self.calibration.noise_std(
+            span.kind, self.bound.unit(span.step_size, self._counted(span)), 1.0, span.tier
+        )
 
-    def exposures(self, sampling_rates: np.ndarray, records: np.ndarray, interval: int, segment: int) -> np.ndarray:
-        batches = expected_batches(sampling_rates, records)
-        relative = self.bound.relative(self._counted(interval, segment), batches)
+    def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
+        relative = self.bound.relative(self._counted(span), expected_batches(sampling_rates, records))
         return np.asarray(self.calibration.by_rate(sampling_rates) * relative)
+
+    def _counted(self, span: Span) -> int:
+        """The steps that noise is sized for."""
+        return span.interval if self.sensitivity == "paper" else span.segment
 
     def portions(self, steps: np.ndarray, planned: int, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         """See `Mechanism.portions`: sensitivities of uploads of these steps, in those of the planned ones."""
         batches = expected_batches(sampling_rates, records)
-        found = np.zeros(len(steps))
-        for done in np.unique(steps).tolist():
-            same = steps == done
-            found[same] = self.bound.sensitivity(1.0, done, batches[same])
-        return np.asarray(found / self.bound.sensitivity(1.0, planned, batches))
+        return np.asarray(moved(self.bound, 1.0, steps, batches) / self.bound.sensitivity(1.0, planned, batches))
 
-    def of_aggregator(self, tier: Tier | None, step_size: float, interval: int, segment: int, exposure: float) -> float:
-        """See `Mechanism.of_aggregator`: sized by the largest share of a device times its rate and sensitivity."""
-        kind: AggregationKind = "global" if tier is None else "local"
-        return self._of_exposure_one(kind, tier, step_size, interval, segment) * exposure
+    def of_estimates(self, numbers: int) -> float:
+        """See `Mechanism.of_estimates`; as many as global aggregations."""
+        return self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0)
 
-    def _of_exposure_one(
-        self, kind: AggregationKind, tier: Tier | None, step_size: float, interval: int, segment: int
-    ) -> float:
-        """The noise on a vector that one record moves by the bound's unit, and whose batches have a rate of 1.
-
-        Args:
-            interval: tau_k.
-            segment: local steps since the last released model.
-        """
-        unit = self.bound.unit(step_size, self._counted(interval, segment))
-        return self.calibration.noise_std(kind, unit, 1.0, tier)
-
-    def _counted(self, interval: int, segment: int) -> int:
-        """The steps that noise is sized for."""
-        return interval if self.sensitivity == "paper" else segment
-
-    def of_estimates(self, trust_model: TrustModel, numbers: int, sampling_rates: np.ndarray) -> np.ndarray:
-        """See `Mechanism.of_estimates`; as many as global aggregations.
-
-        An edge server's maximum has no weights to shrink it.
-        """
-        if not trust_model.noisy:
-            raise ValueError("private estimates are released under noise")
-        exposed = trust_model.exposure(np.ones(len(sampling_rates)), sampling_rates)
-        return np.asarray(self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0) * exposed)
-
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return aggregation
-
-    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
-        """See `Mechanism.releases`.
-
-        A straggler's upload holds fewer steps, and is written down as what it is; its noise is that of the planned
-        steps. An edge server's maximum over its devices moves with any of them by the whole range, whatever its weight.
-        """
-        if upload.kind == "estimate":
-            count, by_devices = len(upload.rows), upload.trust_model.devices_add_noise
-            weights = np.full(count, 1 / count) if by_devices else np.ones(count)
-            drawn = np.full(count, ESTIMATE_BATCHES)
-            asked = replace(upload, steps=drawn, weights=weights, bound="range")
-            yield from releases_of(asked, estimate_sensitivity(upload.numbers))
-            return
-        batches = expected_batches(upload.sampling_rates, upload.records)
-        moved = np.zeros(len(upload.rows))
-        for steps in np.unique(upload.steps).tolist():
-            same = upload.steps == steps
-            moved[same] = self.bound.sensitivity(upload.step_size, steps, batches[same])
-        if upload.rounding:  # every move is at least that of one step, so it grows by this share at most
-            least = upload.weights * self.bound.sensitivity(upload.step_size, 1, batches)
-            moved = moved * (1 + upload.rounding / least)
-        asked = replace(upload, bound=self.bound.name, own_gradient=self.bound.own_gradient(batches))
-        for release in releases_of(asked, moved):
-            assert release.noise_std > 0, "no node outside the trusted chain sees an update without noise"
-            yield release
-
-    def upload_variance(self, upload: PlannedUpload) -> float:
-        parts = upload.trust_model.noise_parts(upload.noise_std, upload.weights)
-        return float((parts**2).sum())
+    def reach(self, uploads: Uploads) -> Reach:
+        batches = expected_batches(uploads.sampling_rates, uploads.records)
+        return Reach(
+            moved=moved(self.bound, uploads.step_size, uploads.steps, batches),
+            rates=uploads.sampling_rates,
+            steps=uploads.steps,
+            sampling=uploads.sampling,
+            bound=self.bound.name,
+            own_gradient=self.bound.own_gradient(batches),
+            least=self.bound.sensitivity(uploads.step_size, 1, batches),
+        )
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """See `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +12,7 @@ from h2fdp.config.named_options import Choices
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import RecordVotes
-from h2fdp.privacy.trust_model import Observer, TrustModel, height_of
+from h2fdp.privacy.places import Observer, Place, Seen, height_of
 from h2fdp.privacy.vectors import AdaptiveClipping
 from h2fdp.topology import Trust
 
@@ -149,8 +149,17 @@ class NoisePlacement(Options, ABC):
         return "trusted" if trusted else "nothing released"
 
     @abstractmethod
-    def trust_model(self, trust: Trust) -> TrustModel:
-        """Who adds noise under an edge server of this trust, and what the edge server sees."""
+    def place(self, chain: Sequence[Trust], passed: int) -> Place | None:
+        """Where the noise is added, by trust alone; None where none is.
+
+        Args:
+            chain: trust in the aggregators above a device, from its edge server up to the one below the cloud.
+            passed: how many of them average the vector; all of them where the cloud does after all.
+        """
+
+    def sees(self, trust: Trust) -> Seen:
+        """What an aggregator of this trust sees of what its children send."""
+        return "each"
 
     @abstractmethod
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ device minimises.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -16,7 +16,7 @@ import numpy as np
 from h2fdp.config.fields import Magnitude
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, NoiseRequest
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     NoisePlacement,
@@ -28,8 +28,8 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisyModel, RandomLinearTerm
-from h2fdp.privacy.releases import PlannedUpload, Release, releases_of
-from h2fdp.privacy.trust_model import TRUST_MODELS, AggregationKind, ReleaseKind, TrustModel
+from h2fdp.privacy.places import Holder, Place, ReleaseKind
+from h2fdp.privacy.views import Reach, Uploads
 from h2fdp.topology import Trust
 
 NO_ACCOUNT = (
@@ -54,23 +54,23 @@ class ObjectivePerturbationMechanism(Mechanism):
     alpha: float | None
     theorem: PerturbedMinimiser
     records: np.ndarray
+    releases: ClassVar[ReleaseKind] = "objective"
 
-    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
-        """(len(segments), s) 1 / alpha_i."""
-        return np.tile(1 / self._alpha(subnet.records), (len(subnet.segments), 1))
+    def unit(self, span: Span) -> float:
+        return 1.0
 
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "objective"
+    def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """(s,) 1 / alpha_i."""
+        return np.asarray(1 / self._alpha(records))
 
-    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
-        """Rows for something that leaves without noise; its sensitivity is unknown and recorded as 1."""
-        ones, tiers = np.ones(len(upload.rows)), tuple(replace(each, noise_std=0.0, known=0.0) for each in upload.tiers)
-        bare = replace(upload, kind="objective", sampling_rates=ones, sampling="fixed", noise_std=0 * ones, tiers=tiers)
-        yield from releases_of(replace(bare, bound="none"), 1.0)
-
-    def upload_variance(self, upload: PlannedUpload) -> float:
+    def stated(self, levels: np.ndarray) -> np.ndarray:
         """0: the term shifts a device's minimiser, by how much depends on its data."""
-        return 0.0
+        return 0 * levels
+
+    def reach(self, uploads: Uploads) -> Reach:
+        """Of something that leaves without noise; its sensitivity is unknown and recorded as 1."""
+        ones = np.ones(len(uploads.rows))
+        return Reach(ones, ones, uploads.steps, "fixed", "none")
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """Theorem 6.3 after a number of intervals, for the device with the largest epsilon."""
@@ -143,9 +143,9 @@ class ObjectivePerturbation(NoisePlacement):
         """That nothing sound is known."""
         return (NO_ACCOUNT,)
 
-    def trust_model(self, trust: Trust) -> TrustModel:
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
         """The device adds it."""
-        return TRUST_MODELS["device"]
+        return Place(Holder.DEVICE)
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """The conditions of Theorem 6.3, and what would need an account."""
@@ -213,24 +213,19 @@ class OutputPerturbationMechanism(Mechanism):
     delta: float
     records: np.ndarray
     factor: float = 1.0
+    releases: ClassVar[ReleaseKind] = "output"
 
-    def of_subnet(self, subnet: NoiseRequest) -> np.ndarray:
-        """(len(segments), s) sigma_i."""
-        own = self.exposure / subnet.records if self.noise_std is None else np.full(len(subnet.records), self.noise_std)
-        return np.tile(self.factor * own, (len(subnet.segments), 1))
+    def unit(self, span: Span) -> float:
+        return self.factor
 
-    def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        return "output"
+    def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """(s,) sigma_i."""
+        return np.asarray(self.exposure / records if self.noise_std is None else np.full(len(records), self.noise_std))
 
-    def releases(self, upload: PlannedUpload) -> Iterator[Release]:
+    def reach(self, uploads: Uploads) -> Reach:
         """Single models for the edge server (in a star, for the cloud), averages of them for the others."""
-        ones = np.ones(len(upload.rows))
-        once = np.ones_like(upload.rows)
-        whole = replace(upload, kind="output", steps=once, sampling_rates=ones, sampling="fixed", bound="update")
-        yield from releases_of(whole, 2 * self.model_norm)
-
-    def upload_variance(self, upload: PlannedUpload) -> float:
-        return float(((upload.noise_std * upload.weights) ** 2).sum())
+        ones = np.ones(len(uploads.rows))
+        return Reach(2 * self.model_norm * ones, ones, ones, "fixed", "update")
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """Theorem 6.2 of the models that were released, of the device with the largest epsilon.
@@ -280,9 +275,9 @@ class OutputPerturbation(NoisePlacement):
         """How far claim and account are apart."""
         return (CLAIM,)
 
-    def trust_model(self, trust: Trust) -> TrustModel:
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
         """The device adds it."""
-        return TRUST_MODELS["device"]
+        return Place(Holder.DEVICE)
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         yield from remembering(request)

@@ -1,16 +1,22 @@
-"""The pipeline of a device's upload: what a stage is, and what it may depend on."""
+"""The pipeline of a device's upload: what a stage is, what it may depend on, and which may come after the noise.
+
+A mean of compressed uploads is no function of the mean of noisy ones. So where a stage after the noise keeps no sums,
+each device has the account of its own upload, to everybody, and no credit for the noise of others (docs/privacy.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
+from pydantic import create_model, model_validator
 
+from h2fdp.config.fields import Section
 from h2fdp.data.records import Rows
 from h2fdp.privacy.modular_sums import IntegerSum
-from h2fdp.privacy.trust_model import AggregationKind
+from h2fdp.privacy.places import AggregationKind
 from h2fdp.privacy.vectors import add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
 
@@ -138,6 +144,10 @@ class Stage(Protocol):
         counts_votes: the engine counts records' votes about the clip norm.
         extra: coordinates that it appends to every update.
         has_code: what it uploads is no vector of the model's space: the node decodes the sum.
+        draws: it draws private numbers of each device.
+        keeps_sums: a weighted sum of what it makes of vectors is a function of their weighted sum, and of numbers that
+            are public or independent of them. Where a stage after the noise does not, nothing hides a device but its
+            own noise.
     """
 
     noisy: ClassVar[bool] = False
@@ -145,6 +155,8 @@ class Stage(Protocol):
     hides: ClassVar[bool] = True
     counts_votes: ClassVar[bool] = False
     has_code: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+    keeps_sums: ClassVar[bool] = False
 
     @property
     def extra(self) -> int:
@@ -165,6 +177,11 @@ class Stage(Protocol):
             received: (M,) what the devices were sent, or (s, M) what each was; their own models are received - updates.
         """
         return updates
+
+    def message_bits(self, bits: float, size: int) -> float:
+        """Of a message of `size` numbers, of what it would have without the stage. Of these alone: a length that hung
+        on records would leak by energy, clock and arrival."""
+        return bits
 
     def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
         """The code of a sum, if it needs one, and the levels (s,) of noise that it makes of these."""
@@ -195,6 +212,23 @@ class Pipeline:
     def noisy_steps(self) -> bool:
         """Whether they add it to the gradient of each step."""
         return any(stage.noisy_steps for stage in self.stages)
+
+    @property
+    def draws(self) -> bool:
+        """Whether devices draw numbers of their own."""
+        return any(stage.noisy or stage.draws for stage in self.stages)
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether the sum of what devices send is a function of the sum of their noisy updates, see `Stage`."""
+        noisy = [place for place, stage in enumerate(self.stages) if stage.noisy]
+        return all(stage.keeps_sums for stage in self.stages[noisy[-1] + 1 :]) if noisy else True
+
+    def message_bits(self, bits: float, size: int) -> float:
+        """Of an upload of `size` numbers, which would have so many without stages."""
+        for stage in self.stages:
+            bits = stage.message_bits(bits, size)
+        return bits
 
     @property
     def hides(self) -> bool:
@@ -241,3 +275,50 @@ class Pipeline:
     def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
         """The code of a sum, if any; see `Stage.coded`."""
         return next((stage.coded(planned, levels) for stage in self.stages if stage.has_code), None)
+
+
+class Compressor(Stage, Protocol):
+    """A stage after the noise, made of one number of the file.
+
+    Attributes:
+        key: of the file; `allowed`: the type of its value there; `meaning`: of the value, in words.
+    """
+
+    key: ClassVar[str]
+    allowed: ClassVar[Any]
+    meaning: ClassVar[str]
+    hides: ClassVar[bool] = False
+
+    def __init__(self, value: Any) -> None: ...
+
+
+COMPRESSORS: dict[str, type[Compressor]] = {}
+
+
+def compressor(stage: type[Compressor]) -> type[Compressor]:
+    """Register a stage; a decorator."""
+    COMPRESSORS[stage.key] = stage
+    return stage
+
+
+class CompressedLink(Section):
+    """What happens to the messages of a link; at most one of the registered stages."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(self.stages) > 1:
+            raise ValueError(f"expected one of {', '.join(COMPRESSORS)}")
+        return self
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The one that the file asks for, if any."""
+        return tuple(COMPRESSORS[key](value) for key, value in self if value is not None)
+
+
+def device_link() -> type[CompressedLink]:
+    """The section of a link, with a key for each registered stage."""
+    meanings = "".join(f"    {key}: {stage.meaning}\n" for key, stage in COMPRESSORS.items())
+    keys: dict[str, Any] = {key: (stage.allowed | None, None) for key, stage in COMPRESSORS.items()}
+    doc = f"What becomes of the uploads of devices, after their noise.\n\nAttributes:\n{meanings}"
+    return create_model("DeviceLink", __base__=CompressedLink, __doc__=doc, __module__=__name__, **keys)

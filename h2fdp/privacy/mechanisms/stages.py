@@ -81,6 +81,7 @@ class RecordVotes(Stage):
     moving: AdaptiveClipping
     noisy_gradients: bool = False
     counts_votes: ClassVar[bool] = True
+    keeps_sums: ClassVar[bool] = True
 
     @property
     def extra(self) -> int:

@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from h2fdp.privacy import TRUST_MODELS, GradientSumMechanism, PaperCalibration, Release, SecureSum, Tolerance
+from h2fdp.privacy import GradientSumMechanism, Holder, PaperCalibration, Place, Release, Tolerance
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounts import release_type
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, LinearScores, StepsDoNotExpand
-from h2fdp.privacy.ledger_rows import under
 from h2fdp.privacy.mechanisms.central import CentralMechanism
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism
 from h2fdp.privacy.mechanisms.perturbations import OutputPerturbationMechanism
+from h2fdp.privacy.releases import under
 from tests.privacy.accounting.hockey_stick import line_density
-from tests.privacy.test_trust_model import upload
+from tests.privacy.uploads import rows_of, uploads_of
 
 ADJACENCIES = ("null-record", "add-remove", "replace")
 KICK = 1e-6  # how little the attacked record moves a second coordinate, of its gradient's length
@@ -201,25 +201,23 @@ def under_noise(random, bound, laws, planned, adjacency) -> Setting:
     rates, sizes = np.full(len(weights), rate), np.full(len(weights), records)
     moved = float(bound.sensitivity(step_size, steps, np.array([rate * records]))[0])
     noise = random.uniform(0.4, 2.5) * moved * weights[0]
-    row = rows_of(
+    row = rows_about(
         GradientSumMechanism(CALIBRATION, bound, "tight"),
         "cloud" if trusted else "edge",
-        TRUST_MODELS["edge" if trusted else "device"],
+        "edge" if trusted else "device",
         adjacency,
         weights,
         rates,
         np.full(1 if trusted else len(weights), noise),
-        steps=np.full(len(weights), steps),
-        records=sizes,
-        step_size=step_size,
-        sampling=sampling,
+        {"steps": np.full(len(weights), steps), "records": sizes, "step_size": step_size, "sampling": sampling},
     )
     return on_a_line(row, *(law.times(weights[0]) for law in laws), noise)
 
 
-def rows_of(mechanism, observer, trust_model, adjacency, weights, rates, noise, **options) -> list[Release]:
+def rows_about(mechanism, observer, place, adjacency, weights, rates, noise, changes=None, **how) -> list[Release]:
     """What the ledger says that this observer has of the first device."""
-    rows = under(adjacency, mechanism.releases(upload(trust_model, weights, rates, noise, **options)))
+    made = rows_of(mechanism, uploads_of(place, weights, rates, noise, **changes or {}), peers=len(weights) > 1, **how)
+    rows = under(adjacency, iter(made))
     return [row for row in rows if row.observer == observer and row.devices.partition(",")[0].partition("-")[0] == "1"]
 
 
@@ -230,9 +228,9 @@ def inside(random: np.random.Generator) -> Setting:
     drawn, chances = all_draws(rate, 1, records, "poisson")
     adjacency = adjacency_of(random, "poisson")
     mechanism = DpSgdMechanism(noise_multiplier, norm, 1e-5, None, 2, None)
-    row = rows_of(
-        mechanism, "edge", TRUST_MODELS["device"], adjacency, np.ones(1), np.array([rate]),
-        np.array([noise_multiplier * norm]), steps=np.full(1, 2), records=np.full(1, records),
+    row = rows_about(
+        mechanism, "edge", "step", adjacency, np.ones(1), np.array([rate]),
+        np.array([noise_multiplier * norm]), {"steps": np.full(1, 2), "records": np.full(1, records)},
     )  # fmt: skip
     data = random.uniform(-1, 1, (3, records - 1)) * random.choice([0.0, 1.0])
     signs = random.choice([-1.0, 1.0], 2)
@@ -255,9 +253,9 @@ def central(random: np.random.Generator) -> Setting:
     share = random.uniform(0.1, 1)
     noise = random.uniform(0.4, 2.5) * norm * weights.max() * share
     adjacency = str(random.choice(["null-record", "replace"]))
-    row = rows_of(
-        CentralMechanism(1.0, norm, CALIBRATION), "public", TRUST_MODELS["cloud"], adjacency, weights, np.ones(3),
-        np.empty(0), share=share, cloud_noise_std=noise,
+    row = rows_about(
+        CentralMechanism(1.0, norm, CALIBRATION), "public", "cloud", adjacency, weights, np.ones(3),
+        np.empty(0), cloud=(share, noise),
     )  # fmt: skip
     update = norm * random.choice([1.0, random.random()])
     one, other = (Law(np.array([each * weights[0] * share]), np.ones(1)) for each in (update, -update))
@@ -271,9 +269,7 @@ def output(random: np.random.Generator) -> Setting:
     mechanism = OutputPerturbationMechanism(norm, None, 1.0, 1e-5, np.ones(1))
     adjacency = str(random.choice(["null-record", "replace"]))
     options = {"steps": np.ones(1, dtype=int)}
-    row = rows_of(
-        mechanism, "edge", TRUST_MODELS["device"], adjacency, np.ones(1), np.ones(1), np.array([noise]), **options
-    )
+    row = rows_about(mechanism, "edge", "device", adjacency, np.ones(1), np.ones(1), np.array([noise]), options)
     reached = norm * random.uniform(-1, 1) if random.random() < 0.5 else norm
     return on_a_line(row, *(Law(np.array([each]), np.ones(1)) for each in (norm, -reached)), noise)
 
@@ -289,9 +285,9 @@ def in_a_range(random: np.random.Generator) -> Setting:
     moved_otherwise = np.where(touched, 0.0, before) if adjacency == "replace" else before
     noise = random.uniform(0.4, 2.5) * 2 * math.sqrt(numbers)
     mechanism = GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "tight")
-    row = rows_of(
-        mechanism, "edge", TRUST_MODELS["device"], adjacency, np.ones(1), np.array([rate]), np.array([noise]),
-        kind="estimate", numbers=numbers, records=np.full(1, records),
+    row = rows_about(
+        mechanism, "edge", "device", adjacency, np.ones(1), np.array([rate]), np.array([noise]),
+        {"records": np.full(1, records)}, numbers=numbers,
     )  # fmt: skip
     laws = (Law(each * math.sqrt(numbers), chances) for each in (moved, moved_otherwise))
     return on_a_line(row, *laws, noise)
@@ -307,16 +303,16 @@ def secure_sum(random: np.random.Generator) -> Setting:
     there = ~np.isin(np.arange(begun), gone)
     records, step_size, norm = int(random.integers(1, 5)), random.uniform(0.1, 2), random.uniform(0.1, 2)
     rates, sizes = np.full(begun, float(random.uniform(0.1, 1))), np.full(begun, records)
-    model, bound = SecureSum(tolerance=Tolerance(colluding, dropouts)), ClippedRecords(norm)
+    place, bound = Place(Holder.SHARE, tolerance=Tolerance(colluding, dropouts)), ClippedRecords(norm)
     weights = random.dirichlet(np.ones(begun))
     moved = float(bound.sensitivity(step_size, 1, rates[:1] * sizes[:1])[0])
-    levels = model.exposure(weights, np.full(begun, moved)) * random.uniform(0.4, 2.5)
+    levels = place.levels(weights, np.full(begun, moved)) * random.uniform(0.4, 2.5)
     weights, rates, sizes, levels = (each[there] for each in (weights, rates, sizes, levels))
     weights /= weights.sum()
     adjacency = adjacency_of(random, "poisson")
-    row = rows_of(
-        GradientSumMechanism(CALIBRATION, bound, "tight"), observer, model, adjacency, weights, rates, levels,
-        steps=np.ones(len(rates), dtype=int), records=sizes, step_size=step_size,
+    row = rows_about(
+        GradientSumMechanism(CALIBRATION, bound, "tight"), observer, place, adjacency, weights, rates, levels,
+        {"steps": np.ones(len(rates), dtype=int), "records": sizes, "step_size": step_size},
     )  # fmt: skip
     drawn, chances = all_draws(rates[0], 1, records, "poisson")
     losses = Losses.drawn(random, records - 1)

@@ -4,8 +4,9 @@ from functools import partial
 
 import numpy as np
 
-from h2fdp.privacy import TRUST_MODELS, MechanismContext, PlannedUpload, views
+from h2fdp.privacy import MechanismContext
 from h2fdp.training.descent import gain
+from tests.privacy.uploads import uploads_of
 
 RECORDS = np.array([100, 200, 400])
 RATES = np.array([0.08, 0.04, 0.02])
@@ -34,30 +35,9 @@ def setting(**changes):
     return MechanismContext(**{**values, **changes})
 
 
-def upload(source, noise_std, **changes):
-    values = {
-        "interval": 3,
-        "first_slot": 8,
-        "slot": 12,
-        "kind": "global",
-        "edge": "a",
-        "trust_model": TRUST_MODELS[source],
-        "step_size": 0.1,
-        "rows": np.arange(3),
-        "steps": np.full(3, 4),
-        "weights": np.array([0.5, 0.3, 0.2]),
-        "sampling_rates": RATES,
-        "records": RECORDS,
-        "noise_std": np.asarray(noise_std, dtype=float),
-        "share": 0.25,
-        "cloud_noise_std": 0.0,
-        "size": 3,
-        "sampling": "poisson",
-        "views": views(
-            TRUST_MODELS[source], trusted=int(source == "edge"), edge_is_cloud=changes.pop("edge_is_cloud", False)
-        ),
-    }
-    return PlannedUpload(**{**values, **changes})
+def upload(place, levels, **changes):
+    values = {"interval": 3, "first_slot": 8, "slot": 12, "records": RECORDS}
+    return uploads_of(place, np.array([0.5, 0.3, 0.2]), RATES, levels, **values | changes)
 
 
 def by_observer(releases):

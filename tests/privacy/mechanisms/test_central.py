@@ -14,27 +14,29 @@ from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.vectors import clip_rows
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.mechanisms.settings import by_observer, setting, upload
+from tests.privacy.uploads import levels_of, rows_of
 
 NOISE = CentralDp(noise_multiplier=3.0).mechanism(setting())
 
 
+def of_cloud(weights):
+    """The noise on an average of these weights."""
+    return float(levels_of(NOISE, "cloud", weights, weights, weights)[0, 0])
+
+
 def test_the_noise_covers_the_largest_weight_over_all_subnets():
     # z C max(rho varrho) = 3 * 0.5 * 0.4
-    assert NOISE.of_cloud([np.array([0.1, 0.2]), np.array([0.4]), np.array([0.2, 0.1])]) == pytest.approx(0.6)
+    assert of_cloud(np.array([0.1, 0.2, 0.4, 0.2, 0.1])) == pytest.approx(0.6)
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6))
 def test_no_device_is_ever_covered_by_less_than_the_multiplier(masses):
     weights = np.array(masses) / sum(masses)
-    assert (NOISE.of_cloud([weights]) >= 3.0 * 0.5 * weights * (1 - 1e-12)).all()
-
-
-def test_nobody_averaged_needs_no_noise():
-    assert NOISE.of_cloud([]) == 0.0
+    assert (of_cloud(weights) >= 3.0 * 0.5 * weights * (1 - 1e-12)).all()
 
 
 def test_peers_and_public_see_each_device_by_its_weight_without_amplification():
-    seen = by_observer(NOISE.releases(upload("cloud", [], cloud_noise_std=0.6)))
+    seen = by_observer(rows_of(NOISE, upload("cloud", []), cloud=(0.25, 0.6)))
     assert set(seen) == {"peer", "public"}
     for rows in seen.values():
         # C rho varrho = 0.5 * 0.25 * (0.5, 0.3, 0.2)
@@ -46,13 +48,12 @@ def test_peers_and_public_see_each_device_by_its_weight_without_amplification():
 
 
 def test_a_lonely_device_has_no_peers():
-    one = {"rows": np.arange(1), "steps": np.ones(1, int), "weights": np.ones(1), "size": 1}
-    assert set(by_observer(NOISE.releases(upload("cloud", [], cloud_noise_std=1.0, **one)))) == {"public"}
+    assert set(by_observer(rows_of(NOISE, upload("cloud", []), cloud=(0.25, 0.6), peers=False))) == {"public"}
 
 
 def test_nothing_may_leave_a_subnet_between_global_aggregations():
     with pytest.raises(AssertionError, match="between global"):
-        list(NOISE.releases(upload("cloud", [], kind="local")))
+        rows_of(NOISE, upload("cloud", [], kind="local"))
 
 
 def test_the_calibrated_noise_is_formula_15_without_sampling():
@@ -72,8 +73,8 @@ def test_a_given_multiplier_claims_what_the_formula_says_of_it():
 def test_the_account_is_the_plain_gaussian_of_its_multiplier():
     accounts = Accounts({"a": 3})
     for interval in range(1, 11):
-        noise = NOISE.of_cloud([np.array([0.125, 0.075, 0.05])])
-        accounts.add(NOISE.releases(upload("cloud", [], cloud_noise_std=noise, interval=interval)))
+        noise = of_cloud(np.array([0.125, 0.075, 0.05]))
+        accounts.add(rows_of(NOISE, upload("cloud", [], interval=interval), cloud=(0.25, noise)))
     worst = max(ACCOUNTANTS["pld"].epsilon(each.composition, 1e-5) for each in accounts.classes("public"))
     # Ten Gaussians of multiplier 3 are one of 3 / sqrt(10).
     assert worst == pytest.approx(exact_gaussian_epsilon(3 / math.sqrt(10), 1e-5), rel=2e-3)

@@ -10,13 +10,13 @@ from opacus.optimizers import DPOptimizer
 from scipy import stats
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
+from h2fdp.privacy import Accounts, AggregationCounts
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, largest_count
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
-from h2fdp.privacy.mechanisms.mechanism import NoiseRequest
 from h2fdp.privacy.mechanisms.pipeline import StepNoise
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
+from tests.privacy.uploads import levels_of, rows_of
 
 GIVEN = DpSgd(noise_multiplier=1.1).mechanism(setting())
 CLASSIC = ACCOUNTANTS["classic-rdp"]
@@ -25,17 +25,17 @@ CLASSIC = ACCOUNTANTS["classic-rdp"]
 def account(mechanism, uploads):
     accounts = Accounts({"a": 3})
     for each in uploads:
-        accounts.add(mechanism.releases(each))
+        accounts.add(rows_of(mechanism, each))
     return accounts
 
 
 def test_the_noise_on_a_sum_is_the_multiplier_times_the_clip_norm_whatever_the_weights():
-    asked = NoiseRequest(TRUST_MODELS["device"], (2, 3), 0.1, np.array([0.9, 0.05, 0.05]), RATES, RECORDS)
-    np.testing.assert_array_equal(GIVEN.of_subnet(asked), np.full((2, 3), 1.1 * 0.5))
+    levels = levels_of(GIVEN, "step", np.array([0.9, 0.05, 0.05]), RATES, RECORDS, (2, 3))
+    np.testing.assert_array_equal(levels, np.full((2, 3), 1.1 * 0.5))
 
 
 def test_every_step_is_a_row_for_every_observer_alike():
-    seen = by_observer(GIVEN.releases(upload("device", [0.55] * 3)))
+    seen = by_observer(rows_of(GIVEN, upload("step", [0.55] * 3)))
     assert set(seen) == {"edge", "peer", "cloud", "public"}
     expected = {
         (slot, str(device)): (0.5, 0.55, 1, rate, "poisson")
@@ -46,22 +46,22 @@ def test_every_step_is_a_row_for_every_observer_alike():
 
 
 def test_a_straggler_is_charged_for_the_steps_it_does():
-    rows = by_observer(GIVEN.releases(upload("device", [0.55] * 3, steps=np.array([4, 1, 2]))))["cloud"]
+    rows = by_observer(rows_of(GIVEN, upload("step", [0.55] * 3, steps=np.array([4, 1, 2]))))["cloud"]
     assert sorted(rows) == [(9, "1"), (9, "2"), (9, "3"), (10, "1"), (10, "3"), (11, "1"), (12, "1")]
 
 
 def test_devices_of_one_rate_share_a_row():
-    rows = by_observer(GIVEN.releases(upload("device", [0.55] * 3, sampling_rates=np.full(3, 0.02))))["edge"]
+    rows = by_observer(rows_of(GIVEN, upload("step", [0.55] * 3, sampling_rates=np.full(3, 0.02))))["edge"]
     assert set(rows) == {(slot, "1-3") for slot in (9, 10, 11, 12)}
 
 
 def test_batches_of_fixed_size_do_not_amplify():
-    rows = by_observer(GIVEN.releases(upload("device", [0.55] * 3, sampling="fixed")))["edge"]
+    rows = by_observer(rows_of(GIVEN, upload("step", [0.55] * 3, sampling="fixed")))["edge"]
     assert {values[-1] for values in rows.values()} == {"fixed"}
 
 
 def test_the_claim_is_the_classic_account_of_the_steps_really_made():
-    accounts = account(GIVEN, [upload("device", [0.55] * 3, interval=each) for each in range(1, 6)])
+    accounts = account(GIVEN, [upload("step", [0.55] * 3, interval=each) for each in range(1, 6)])
     alone = max(CLASSIC.epsilon({ReleaseType(1.1, 1, rate): 20}, 1e-5) for rate in RATES.tolist())
     assert GIVEN.claimed(accounts, AggregationCounts(0, 5)) == pytest.approx(alone, rel=1e-6)
     assert GIVEN.claimed(Accounts({"a": 3}), AggregationCounts(0, 0)) == 0.0
@@ -69,7 +69,7 @@ def test_the_claim_is_the_classic_account_of_the_steps_really_made():
 
 def test_opacus_has_the_same_divergences():
     orders = list(range(2, 65))
-    accounts = account(GIVEN, [upload("device", [0.55] * 3)])
+    accounts = account(GIVEN, [upload("step", [0.55] * 3)])
     for rate in RATES.tolist():
         rdp = np.array(compute_rdp(q=rate, noise_multiplier=1.1, steps=4, orders=orders))
         expected = min(rdp - math.log(1e-5) / (np.array(orders) - 1))
@@ -105,7 +105,7 @@ def test_a_noise_that_does_not_last_one_step_is_refused():
 
 def test_less_noise_is_accounted_as_what_it_is():
     """A schedule may change the noise: the ledger has the level of each step."""
-    less = account(GIVEN, [upload("device", [0.55 * 0.5] * 3)])
+    less = account(GIVEN, [upload("step", [0.55 * 0.5] * 3)])
     assert GIVEN.claimed(less, AggregationCounts(0, 1)) == pytest.approx(
         CLASSIC.epsilon({ReleaseType(0.55, 1, 0.08): 4}, 1e-5)
     )
@@ -114,7 +114,7 @@ def test_less_noise_is_accounted_as_what_it_is():
 def test_the_variance_of_an_upload_is_that_of_its_steps():
     # eta^2 4 (z C)^2 sum_j (rho_j / (q_j D_j))^2, q D = 8 for all.
     expected = 0.1**2 * 4 * 0.55**2 * (0.25 + 0.09 + 0.04) / 64
-    assert GIVEN.upload_variance(upload("device", [0.55] * 3)) == pytest.approx(expected)
+    assert GIVEN.variance(upload("step", [0.55] * 3)) == pytest.approx(expected)
 
 
 def test_opacus_optimizer_adds_noise_of_the_same_size():

@@ -8,15 +8,18 @@ import torch
 from scipy import stats
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts, Moment
-from h2fdp.privacy.mechanisms.mechanism import NoiseRequest
+from h2fdp.privacy import Accounts, AggregationCounts, Moment
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.stages import RandomLinearTerm
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
+from tests.privacy.uploads import levels_of, rows_of
 
 MU = 0.5
-ASKED = NoiseRequest(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
+
+
+def levels_by(mechanism):
+    return levels_of(mechanism, "device", np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
 
 
 def terms(alpha, devices=300, size=12):
@@ -28,7 +31,7 @@ def terms(alpha, devices=300, size=12):
 
 def test_a_given_rate_claims_the_theorem():
     made = ObjectivePerturbation(rate=10.0).mechanism(setting(mu=MU))
-    assert made.of_subnet(ASKED).tolist() == [[0.1] * 3]
+    assert levels_by(made).tolist() == [[0.1] * 3]
     expected = 10 * (2 * 10.0 * math.sqrt(2) * MU + 2.8 * 0.5) / (100 * MU)
     assert made.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(expected)
     assert made.claimed(Accounts({}), AggregationCounts(0, 10, unplanned_noise=True)) is None
@@ -37,7 +40,7 @@ def test_a_given_rate_claims_the_theorem():
 def test_a_calibrated_rate_claims_the_target_for_every_device():
     made = ObjectivePerturbation().mechanism(setting(mu=MU, epsilon=5.0))
     assert made.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(5.0)
-    (levels,) = made.of_subnet(ASKED)
+    (levels,) = levels_by(made)
     for level, records in zip(levels, RECORDS, strict=True):
         spent = (2 / level * math.sqrt(2) * MU + 2.8 * 0.5) / (records * MU)
         assert 10 * spent == pytest.approx(5.0)
@@ -66,9 +69,9 @@ def test_a_target_below_what_no_noise_can_help():
 def test_every_account_of_it_is_infinite():
     accounts = Accounts({"a": 3})
     made = ObjectivePerturbation(rate=10.0).mechanism(setting(mu=MU))
-    accounts.add(made.releases(upload("device", [0.1] * 3)))
+    accounts.add(rows_of(made, upload("device", made.stated(np.full(3, 0.1)))))
     assert all(accounts.worst(observer, 1e-5) == math.inf for observer in ("edge", "peer", "cloud", "public"))
-    for rows in by_observer(made.releases(upload("device", [0.1] * 3))).values():
+    for rows in by_observer(rows_of(made, upload("device", made.stated(np.full(3, 0.1))))).values():
         assert {values[1] for values in rows.values()} == {0.0}
 
 

@@ -7,19 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import TRUST_MODELS, Accounts, AggregationCounts
-from h2fdp.privacy.mechanisms.mechanism import NoiseRequest
+from h2fdp.privacy import Accounts, AggregationCounts
 from h2fdp.privacy.mechanisms.perturbations import OutputPerturbation, spent_of, theorem_6_2
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
+from tests.privacy.uploads import levels_of, rows_of
 
 GIVEN = OutputPerturbation(model_norm=2.0, noise_std=0.8).mechanism(setting())
-ASKED = NoiseRequest(TRUST_MODELS["device"], (4,), 0.1, np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
+
+
+def levels(mechanism):
+    return levels_of(mechanism, "device", np.array([0.5, 0.3, 0.2]), RATES, RECORDS)
 
 
 def accounts(mechanism, intervals, levels):
     found = Accounts({"a": 3})
     for interval in range(1, intervals + 1):
-        found.add(mechanism.releases(upload("device", levels, interval=interval)))
+        found.add(rows_of(mechanism, upload("device", levels, interval=interval)))
     return found
 
 
@@ -29,20 +32,20 @@ def test_the_theorem_read_backwards(epsilon, delta):
 
 
 def test_a_given_noise_is_the_same_for_all():
-    assert GIVEN.of_subnet(ASKED).tolist() == [[0.8, 0.8, 0.8]]
+    assert levels(GIVEN).tolist() == [[0.8, 0.8, 0.8]]
 
 
 def test_calibrated_noises_fall_with_the_records():
-    (levels,) = OutputPerturbation(model_norm=2.0).mechanism(setting()).of_subnet(ASKED)
-    for level, records in zip(levels, RECORDS, strict=True):
+    (calibrated,) = levels(OutputPerturbation(model_norm=2.0).mechanism(setting()))
+    for level, records in zip(calibrated, RECORDS, strict=True):
         # a = M tau^2 / (2 sigma^2 D^2), M = 10 intervals.
         spent = 10 * 4.0 / (2 * level**2 * records**2)
         assert 2.0 * (1 - 1e-4) < 2 * math.sqrt(spent * math.log(1e5)) + spent <= 2.0
 
 
 def test_local_aggregations_are_releases_too():
-    twice = OutputPerturbation().mechanism(setting(local_aggregations=10)).of_subnet(ASKED)
-    once = OutputPerturbation().mechanism(setting()).of_subnet(ASKED)
+    twice = levels(OutputPerturbation().mechanism(setting(local_aggregations=10)))
+    once = levels(OutputPerturbation().mechanism(setting()))
     np.testing.assert_allclose(twice / once, math.sqrt(2))
 
 
@@ -54,7 +57,7 @@ def test_the_claim_is_the_theorem_of_the_device_with_the_fewest_records():
 
 
 def test_the_edge_server_sees_single_models_at_twice_their_norm_and_the_others_averages():
-    seen = by_observer(GIVEN.releases(upload("device", [0.8] * 3)))
+    seen = by_observer(rows_of(GIVEN, upload("device", [0.8] * 3)))
     assert seen["edge"] == {(12, "1-3"): (4.0, 0.8, 1, 1.0, "fixed")}
     noise = 0.8 * math.sqrt(0.25 + 0.09 + 0.04)
     for observer in ("cloud", "public"):
@@ -68,10 +71,10 @@ def test_the_edge_server_sees_single_models_at_twice_their_norm_and_the_others_a
 
 
 def test_in_a_star_the_cloud_sees_single_models():
-    seen = by_observer(GIVEN.releases(upload("device", [0.8] * 3, edge_is_cloud=True)))
+    seen = by_observer(rows_of(GIVEN, upload("device", [0.8] * 3), edge_is_cloud=True))
     assert seen["cloud"] == {(12, "1-3"): (4.0, 0.8, 1, 1.0, "fixed")}
 
 
 def test_a_factor_is_on_every_noise():
     for made in (GIVEN, OutputPerturbation().mechanism(setting())):
-        np.testing.assert_allclose(made.scaled(3.0).scaled(2.0).of_subnet(ASKED), 6 * made.of_subnet(ASKED))
+        np.testing.assert_allclose(levels(made.scaled(3.0).scaled(2.0)), 6 * levels(made))

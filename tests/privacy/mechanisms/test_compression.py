@@ -1,0 +1,135 @@
+"""Compressed uploads: unbiased, small on the wire, and accounted as what each device sends alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from h2fdp import Topology, UserError
+from h2fdp.privacy import GaussianNoise, Moment, Pipeline, Quantise, TopK
+from h2fdp.privacy.mechanisms.pipeline import COMPRESSORS
+from h2fdp.streams import Streams
+from h2fdp.topology import Subnet
+from tests.protocol.test_any_tree import prepared
+
+EIGHT_BITS = {"device": {"quantise": 8}}
+
+
+def tree(trust="untrusted"):
+    """Seven devices below an untrusted edge server, two below one of this trust."""
+    return Topology(
+        "q", tuple(Subnet(n, t, [9.0] * s, [9.0] * s) for n, t, s in (("a", "untrusted", 7), ("b", trust, 2)))
+    )
+
+
+def moment(nodes):
+    return Moment(streams=Streams(5), nodes=list(nodes), levels=np.empty(0), interval=0, first_slot=0, last_slot=4)
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+def test_the_mean_of_a_quantised_vector_is_the_vector_and_its_variance_is_within_the_bound(width):
+    """By 4,000 draws of each of six coordinates, at five standard errors: an error rate below 1e-5."""
+    vector, draws = torch.tensor([1.0, -0.7, 0.31, 0.003, 0.0, -1.0]), 4_000
+    rows = vector.repeat(draws, 1)
+    sent = Quantise(width).encode(rows, vector, moment(f"d{number}" for number in range(draws))).double()
+    cell = 1 / (2 ** (width - 1) - 1)  # of a vector whose largest coordinate is 1
+    assert ((sent.mean(dim=0) - vector.double()).abs() <= 5 * cell / 2 / math.sqrt(draws)).all()
+    assert (sent.var(dim=0) <= cell**2 / 4 * 1.1).all()
+    np.testing.assert_allclose((sent / cell).round(), sent / cell, atol=1e-4)  # whole cells alone are on the wire
+
+
+def test_nothing_is_made_of_nothing_and_a_large_number_of_bits_changes_little():
+    vectors = torch.stack([torch.zeros(9), torch.linspace(-1, 1, 9)])
+    sent = Quantise(16).encode(vectors.clone(), vectors[0], moment(["a", "b"]))
+    assert torch.equal(sent[0], vectors[0])
+    torch.testing.assert_close(sent[1], vectors[1], atol=2**-14, rtol=0)
+
+
+@pytest.mark.parametrize("stage", [Quantise(3), TopK(0.3)])
+def test_what_a_device_sends_does_not_hang_on_other_rows(stage):
+    vectors = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
+    names = [f"a/{row}" for row in range(5)]
+    together = stage.encode(vectors.clone(), vectors[0], moment(names))
+    for rows in ([3], [0], [4, 2]):
+        part = stage.encode(vectors[rows].clone(), vectors[0], moment([names[row] for row in rows]))
+        assert torch.equal(part, together[rows])
+
+
+def test_the_largest_coordinates_stay():
+    vectors = torch.tensor([[3.0, -4.0, 0.5, 1.0], [1.0, 1.0, 1.0, -1.0]])
+    sent = TopK(0.5).encode(vectors, vectors[0], moment(["a", "b"]))
+    assert sent.tolist() == [[3.0, -4.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
+
+
+def test_a_message_is_as_long_as_its_stage_says():
+    for stage, bits in ((Quantise(8), 8 * 650 + 32), (TopK(0.1), 65 * (32 + 10)), (TopK(0.9), 32 * 650)):
+        assert Pipeline((GaussianNoise(), stage)).message_bits(32 * 650, 650) == bits
+
+
+def test_what_devices_send_costs_less_and_what_they_receive_the_same():
+    plain, small = (prepared(tree(), aggregate_every=2, **more) for more in ({}, {"compression": EIGHT_BITS}))
+    share = (8 * plain.initial.numel() + 32) / (32 * plain.initial.numel())
+    one, other = plain.costs.drawn(0), small.costs.drawn(0)
+    np.testing.assert_allclose(other.joules, share * one.joules)
+    np.testing.assert_allclose(other.seconds, share * one.seconds)
+    np.testing.assert_allclose(other.down_seconds, one.down_seconds)
+    np.testing.assert_array_equal(other.link_joules, one.link_joules)
+    costs = [setup.interval_costs(setup.cloud(None).plan(0)) for setup in (plain, small)]
+    assert all(costs[1][each] < costs[0][each] for each in ("energy_j", "delay_s", "clock_s"))
+
+
+def ratios(setup):
+    """Observer -> the least noise over sensitivity of a global release of `a`, and how many devices a row has."""
+    cloud, least = setup.cloud(None), {}
+    for row in cloud.releases(cloud.plan(0)):
+        if (row.kind, row.edge) == ("global", "a"):
+            least[row.observer] = min(least.get(row.observer, math.inf), row.noise_std / row.sensitivity)
+    return least
+
+
+def test_the_account_gives_no_credit_for_the_noise_of_other_devices():
+    """Seven of equal weight: the cloud's ratio falls by the square root of 7, to that of the edge server, as all do."""
+    equal = {"aggregate_every": 2, "sampling_rate": 0.5}
+    plain, small = (ratios(prepared(tree(), **equal, **more)) for more in ({}, {"compression": EIGHT_BITS}))
+    assert set(small.values()) == {plain["edge"]}
+    assert plain["cloud"] == pytest.approx(small["cloud"] * math.sqrt(7))
+    assert set(small) == set(plain)
+
+
+def test_noise_is_that_of_the_run_without_compression():
+    plain, small = (prepared(tree(), aggregate_every=2, **more) for more in ({}, {"compression": EIGHT_BITS}))
+    one, other = (setup.cloud(None).plan(0).subnets["a"].noise_std for setup in (plain, small))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_only_stages_after_the_noise_end_the_credit_for_others():
+    assert Pipeline((Quantise(8), GaussianNoise())).keeps_sums
+    assert Pipeline((Quantise(8),)).keeps_sums
+    assert not Pipeline((GaussianNoise(), Quantise(8))).keeps_sums
+    assert not any(stage.keeps_sums for stage in COMPRESSORS.values())
+
+
+@pytest.mark.parametrize(
+    ("trust", "changes", "text"),
+    [
+        ("trusted", {}, "b adds the noise, and nothing says how far a record moves a compressed update"),
+        ("secure-sum", {}, "b holds secure sums, which hide no device once its upload is compressed"),
+        (
+            "trusted",
+            {"method": {"privacy": "central"}, "aggregate_every": None, "aggregations_per_interval": 0},
+            "central",
+        ),
+        ("untrusted", {"control": {"enabled": True}}, "reckons with uploads as devices made them"),
+        ("untrusted", {"method": "scaffold"}, "devices of scaffold would remember what is left of their updates"),
+        ("untrusted", {"compression": {"device": {"quantise": 1}}}, "a whole number of bits from 2 to 16, found 1"),
+        ("untrusted", {"compression": {"device": {"quantise": 8, "top_k": 0.1}}}, "expected one of quantise, top_k"),
+    ],
+)
+def test_what_does_not_go_with_compressed_uploads_is_refused(trust, changes, text):
+    with pytest.raises(UserError, match=text):
+        prepared(tree(trust), **{"aggregate_every": 2, "compression": EIGHT_BITS} | changes)
+
+
+def test_without_noise_trust_does_not_matter():
+    assert prepared(tree("trusted"), method="hfl", aggregate_every=2, compression=EIGHT_BITS).noise is None

@@ -1,0 +1,56 @@
+"""One upload of a subnet in numbers that can be worked with by hand, the noise that it gets, and its rows."""
+
+import numpy as np
+
+from h2fdp.privacy import Holder, Merged, Place, Span, Uploads, levels_of_observers, releases
+from h2fdp.privacy.gradient_bounds import estimated
+
+PLACES = {
+    "none": None,
+    "step": Place(Holder.STEP),
+    "device": Place(Holder.DEVICE),
+    "share": Place(Holder.SHARE),
+    "edge": Place(Holder.NODE),
+    "cloud": Place(Holder.NODE, 1),
+}
+
+
+def uploads_of(place, weights, rates, levels, **changes):
+    """What `place` says of a subnet, under noise of these levels."""
+    values = {
+        "interval": 1,
+        "slot": 4,
+        "kind": "global",
+        "edge": "a",
+        "place": PLACES[place] if isinstance(place, str) else place,
+        "step_size": 0.1,
+        "rows": np.arange(len(weights)),
+        "steps": np.full(len(weights), 4),
+        "weights": np.asarray(weights),
+        "sampling_rates": np.asarray(rates),
+        "records": np.full(len(rates), 9),
+        "levels": np.asarray(levels, dtype=float),
+        "sampling": "poisson",
+    }
+    return Uploads(**values | changes)
+
+
+def levels_of(mechanism, place, weights, rates, records, segments=(4,), step_size=0.1):
+    """(segments, n) the noise that a mechanism asks for."""
+    levels = []
+    for at, segment in enumerate(segments):
+        kind = "global" if at == len(segments) - 1 else "local"
+        span = Span(PLACES[place] if isinstance(place, str) else place, kind, None, step_size, sum(segments), segment)
+        exposures = mechanism.exposures(span, np.asarray(rates), np.asarray(records))
+        levels.append(mechanism.unit(span) * span.place.levels(np.asarray(weights), exposures))
+    return np.stack(levels)
+
+
+def rows_of(mechanism, uploads, above=(), peers=True, numbers=0, edge_is_cloud=False, cloud=None):
+    """The ledger's rows; `numbers` of estimates, `cloud`: the subnet's share and the cloud's noise."""
+    levels = levels_of_observers(uploads.place, edge_is_cloud=edge_is_cloud)
+    above = (*above, *([] if cloud is None else [Merged(*cloud, 0.0)]))
+    if numbers:
+        return list(releases(uploads, "estimate", estimated(numbers, uploads), above, levels, peers))
+    kind = "step" if uploads.place.holder is Holder.STEP else mechanism.kind(uploads.kind)
+    return list(releases(uploads, kind, mechanism.reach(uploads), above, levels, peers))
