@@ -1,7 +1,5 @@
 """ALI-DPFL, both versions: tau between a budget of rounds and one of iterations."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 
 from experiments.ali_bounds import DpSgdNoise, ali_optimum
 from experiments.ali_dpfl import AliDpfl, AliDpflFirst
-from h2fdp.errors import UserError
 from tests.experiments.observations import context, observation, reloaded, secants
 
 NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
@@ -39,29 +36,11 @@ def run(schedule, measured, between=lambda schedule: schedule):
     return taus
 
 
-def test_the_first_round_has_one_local_step_even_where_the_constants_are_stated():
-    assert closed_form(curvature=1.0, heterogeneity=0.0).decide(0, 0).local_steps == 1
-
-
-def test_the_step_size_and_who_takes_part_do_not_change():
-    plan = closed_form().decide(0, 0)
-    assert plan.step_size == 0.5
-    assert plan.participation.tolist() == [4]
-    assert plan.noise_factor == 1.0
-
-
 @pytest.mark.parametrize("of", [closed_form, search])
 def test_where_rounds_abound_every_round_has_one_step_and_nothing_is_measured(of):
     schedule = of(rounds=40, iterations=40)
     assert not schedule.measures_secants
     assert run(schedule, [None]) == [1] * 40
-
-
-@pytest.mark.parametrize("of", [closed_form, search])
-def test_while_nothing_is_known_there_is_one_local_step(of):
-    schedule = of(rounds=10, iterations=40)
-    assert schedule.measures_secants
-    assert run(schedule, [None]) == [1] * 10
 
 
 def test_tau_is_the_papers_closed_form_rounded():
@@ -116,13 +95,6 @@ def test_training_ends_with_the_rounds_or_with_the_iterations():
     assert sum(run(closed_form(rounds=100, iterations=101, curvature=1.0, heterogeneity=0.0), [None])) == 101
 
 
-def test_a_round_that_measured_nothing_leaves_what_was_known():
-    schedule = closed_form()
-    for interval, seen in enumerate((secants(), None, secants(last_step=[math.nan, 1.0], distance=[1.0, 1.0]))):
-        schedule.observe(observation(interval, 1, seen))
-        assert schedule.decide(interval + 1, 3).reasons["constants"]["mu"] == 1.0
-
-
 def test_the_first_version_searches_up_to_twice_the_last_tau():
     schedule = search(rounds=100, iterations=3000, **APART)
     taus = []
@@ -145,13 +117,6 @@ def test_the_first_version_stays_at_one_step_where_its_bound_says_nothing():
     schedule = search(lipschitz=1.0, smoothness=100.0, divergence=0.1)  # eta beta = 10
     schedule.observe(observation(0, 8))
     assert schedule.decide(1, 8).local_steps == 1
-
-
-def test_the_first_version_learns_its_constants():
-    schedule = search(rounds=100, iterations=3000)
-    schedule.observe(observation(0, 8, secants(loss_local=[3.0, 1.0], divergence=[0.1, 0.3])))
-    constants = schedule.decide(1, 8).reasons["constants"]
-    assert (constants["rho"], constants["beta"], constants["xi"]) == pytest.approx((1.0, 1.0, 0.2))
 
 
 numbers = st.floats(0, 100)
@@ -187,23 +152,3 @@ def test_a_schedule_that_is_killed_after_any_round_goes_on_as_if_it_had_not_been
     killed = run(of(rounds=20, iterations=200), seen, lambda s: reloaded(s, of(rounds=20, iterations=200), tmp_path))
     assert through == killed
     assert len(set(through)) > 2
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: AliDpfl(curvature=0.0), "curvature: expected a number above 0, found 0.0"),
-        (lambda: AliDpfl(form="printed"), "form: expected paper or program, found printed"),
-        (lambda: AliDpflFirst(least_gap=0.0), "least_gap: expected a finite number above 0, found 0.0"),
-        (lambda: AliDpflFirst(lipschitz=1.0), "expected all of lipschitz, smoothness and divergence, or none of them"),
-        (
-            lambda: AliDpfl().build(context(step_noise_multiplier=None)),
-            "method.schedule: ALI-DPFL weighs local steps against the noise of each; expected privacy dp-sgd, with its "
-            "noise",
-        ),
-    ],
-)
-def test_what_it_cannot_plan_with_is_named(make, message):
-    with pytest.raises(UserError) as error:
-        make()
-    assert str(error.value) == message

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.preview import estimate
-from h2fdp.run.privacy_report import noises
 from h2fdp.streams import Streams
 from h2fdp.topology import Compute, Radio, Subnet
 
@@ -141,19 +139,6 @@ def test_work_whose_upload_was_never_made_is_paid_for(tmp_path):
     assert torch.equal(run.model.state_dict().popitem()[1].flatten(), made.prepare().initial)
 
 
-def test_the_metrics_count_the_devices_of_which_anything_came(private):
-    came = {}
-    for row in map(json.loads, (private.directory / "privacy.jsonl").read_text().splitlines()):
-        if row["observer"] == "public":
-            for part in row["devices"].split(","):
-                first, _, last = part.partition("-")
-                numbers = range(int(first), int(last or first) + 1)
-                came.setdefault(row["interval"], set()).update((row["edge"], number) for number in numbers)
-    counts = [len(came.get(interval, ())) for interval in range(1, INTERVALS + 1)]
-    assert private.metrics["participants"].tolist() == counts
-    assert min(counts) < max(counts) <= 12
-
-
 def test_the_claim_counts_the_aggregations_that_released_something(tmp_path):
     """Everybody drops out in every interval: no global release, a local one where somebody is left."""
     settings = {"local_steps": 8, "aggregate_every": 6, "participation": 0.25, "epsilon": 4.0}
@@ -165,12 +150,6 @@ def test_the_claim_counts_the_aggregations_that_released_something(tmp_path):
     assert run.metrics["epsilon_claimed"].iloc[-1] == pytest.approx(4.0 * math.sqrt(released / INTERVALS))
     assert [each["kind"] for each in run.summary["noise_std"]] == ["local", "local"]
     assert all(each["smallest"] > 0 for each in run.summary["noise_std"])
-
-
-def test_fewer_releases_than_planned_mean_a_smaller_epsilon():
-    accounts, nothing_fails = (planned_accounts(experiment(faults).prepare()) for faults in (FAULTS, {}))
-    for observer in ("edge", "peer", "cloud", "public"):
-        assert accounts.worst(observer, 1e-5) < nothing_fails.worst(observer, 1e-5)
 
 
 def test_calibration_to_an_account_knows_the_faults(tmp_path):
@@ -200,27 +179,6 @@ def test_the_controller_goes_on_whoever_fails(tmp_path, estimates):
     asked = np.array([sum(decision["participation"].values()) for decision in decisions])
     assert (participants <= asked).all()
     assert (participants < asked).any()
-
-
-def test_after_an_interval_with_nobody_the_controller_knows_how_long_it_was():
-    # gamma is min{1 / tau_{k-1}, 1 / K_g} / beta: with K_g = 1 its first one is that of tau_0 = 7, then of tau.
-    control = {"enabled": True, "alpha1": 1e6, "tau_max": 20, "slots": 100}
-    cloud = experiment({"edge_outage": {"probability": 1}}, control=control, intervals=1).prepare().cloud(None)
-    first = cloud.plan(0)
-    cloud.run_interval(first)
-    tau = first.decision.local_steps
-    assert tau != STEPS
-    found = cloud.plan(1).decision.step_size * math.sqrt(2) / first.decision.step_size
-    assert found == pytest.approx(STEPS / tau)
-
-
-def test_faults_are_settings_of_their_own_in_python():
-    assert experiment(straggler={"probability": 0.4}, faults={}).config.faults.straggler.probability == 0.4
-    assert experiment(device_dropout=0.5, faults={}).config.faults.device_dropout == 0.5
-
-
-def test_the_noises_that_are_announced_are_those_of_an_interval_in_which_nothing_fails():
-    assert noises(experiment({"edge_outage": {"probability": 1}}).prepare()) == noises(experiment({}).prepare())
 
 
 def test_a_star_and_its_tree_meet_the_same_faults():

@@ -79,10 +79,6 @@ def test_a_function_with_values_of_its_own_is_never_the_same(models):
     assert code_of([made]) != code_of([made])
 
 
-def test_no_part_has_no_code():
-    assert code_of([]) == ""
-
-
 @pytest.fixture
 def digest(tmp_path, monkeypatch):
     """A process that has some of our own files is asked for their digest -> it, and how many files were parsed."""
@@ -112,23 +108,3 @@ def test_of_the_package_only_what_makes_a_run_counts(digest, change):
     before, _ = digest()
     assert digest(*change)[0] == before
     assert digest(more="MORE = 1\n")[0] != before
-
-
-def test_files_are_parsed_once_until_one_changes_or_what_was_kept_is_spoilt(digest, tmp_path, monkeypatch):
-    made, files = digest()
-    assert files == 4
-    assert digest() == (made, 0)
-    (kept,) = (tmp_path / "cache" / "h2fdp").iterdir()
-    for text in (b"", b"a b", b"\xff\xfe", kept.read_bytes()[:40], kept.read_bytes()[:-1]):
-        kept.write_bytes(text)
-        assert digest() == (made, 4)
-        assert digest() == (made, 0), "and kept again"
-    monkeypatch.setattr("sys.version", "another")
-    assert digest() == (made, 4)
-
-
-def test_without_a_place_to_write_to_nothing_is_kept(digest, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert digest() == digest()
-    assert digest()[1] == 4

@@ -12,11 +12,9 @@ from torch.func import grad, vmap
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.audit.run_audit import audit
 from h2fdp.models import ParameterLayout
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol import Cloud
-from h2fdp.run.explain import explanation
 from h2fdp.runtime import lockstep, start_hosts
 from tests.run.test_deep_runs import TREE
 from tests.run.test_noise_as_wired import NETWORK, numbers
@@ -293,33 +291,6 @@ def without_first(batches, device):
     return replace(batches, indices=indices, counts=counts)
 
 
-@pytest.mark.ray
-def test_ray_gives_the_same_run(crashed, tmp_path):
-    place = "with faults, by size"
-    settings = {"intervals": 5, "checkpoint_every": 2, "sampling_rate": 0.5}
-    other = experiment(place, **settings, backend="ray", hosts=2).run(tmp_path / "ray")
-    one = h2fdp.Run(crashed[place] / "whole")
-    assert other.metrics["clip_norm"].tolist() == one.metrics["clip_norm"].tolist()
-    assert other.metrics["loss"].tolist() == one.metrics["loss"].tolist()
-    assert (other.directory / "privacy.jsonl").read_bytes() == (one.directory / "privacy.jsonl").read_bytes()
-
-
-def test_messages_carry_one_number_more():
-    moving, fixed = (experiment(clip_norm=norm).prepare() for norm in (QUANTILE, NORM))
-    joules = [each.interval_costs(each.cloud({}).plan(0))["energy_j"] for each in (moving, fixed)]
-    size = fixed.initial.numel()
-    assert joules[0] / joules[1] == pytest.approx((size + 1) / size)
-
-
-def test_what_is_said_about_such_a_run_says_that_its_norm_moves(crashed):
-    setup = experiment().prepare()
-    assert any(note.startswith("clip norm: it follows noisy votes") for note in setup.notes)
-    assert any(
-        note.startswith("clip norm: it follows") for note in h2fdp.Run(crashed["the cloud"] / "whole").privacy.notes
-    )
-    assert "towards the 0.5-quantile" in "\n".join(explanation(setup)["lines"])
-
-
 def test_normalised_updates_have_the_account_of_cut_ones_and_models_of_their_own(tmp_path):
     runs = {
         norm: experiment("the cloud", clip_norm=norm, noise_key="seed").run(tmp_path / str(norm))
@@ -355,8 +326,3 @@ def test_normalised_updates_have_the_account_of_cut_ones_and_models_of_their_own
 def test_what_votes_do_not_cover_is_refused_by_its_key(place, settings, key, words):
     with pytest.raises(UserError, match=f"{key}.*{words}"):
         experiment(place, **settings).prepare()
-
-
-def test_audits_do_not_know_moving_norms():
-    with pytest.raises(UserError, match=r"training.clip_norm: .*this one moves"):
-        audit(experiment().prepare(), "edge", 4, "dirac")

@@ -13,7 +13,6 @@ from h2fdp.records.checkpoint import read_checkpoint
 from h2fdp.run.api import Experiment
 from h2fdp.run.forecast import budgets_of, first_interval
 from h2fdp.run.model_scores import ModelScores
-from h2fdp.run.preview import estimate
 from h2fdp.schedules import Decision, OwnSchedule
 
 MODULE = """
@@ -91,29 +90,6 @@ def test_a_schedule_named_in_a_file_decides_a_run(tmp_path, privacy):
     assert run.metrics["local_steps"].tolist() == [1, 2, 4, 4]
 
 
-def test_its_dry_run_counts_the_slots_that_it_will_choose(tmp_path):
-    setup = Experiment.from_file(named(tmp_path)).prepare()
-    assert estimate(setup)["slots"] == 1 + 2 + 4 + 4
-
-
-def test_its_options_are_in_the_resolved_configuration(tmp_path):
-    schedule = Experiment.from_file(named(tmp_path)).config.model_dump()["method"]["schedule"]
-    assert schedule == {"name": f"{tmp_path}/my_schedule:Doubling", "longest": 4}
-
-
-def test_a_run_with_it_is_resumed_to_the_same_bits(tmp_path):
-    whole = Experiment.from_file(named(tmp_path)).run(tmp_path / "whole")
-
-    def stop(row):
-        if row["interval"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Experiment.from_file(named(tmp_path)).run(tmp_path / "cut", on_interval=stop)
-    again = h2fdp.resume(tmp_path / "cut")
-    assert again.metrics["loss"].tolist() == whole.metrics["loss"].tolist()
-
-
 @pytest.mark.parametrize("privacy", ["hierarchical", "local", "dp-sgd"])
 def test_the_noise_covers_the_longest_interval(privacy):
     longest = experiment(Steady(6, longest=6), privacy=privacy).prepare()
@@ -125,11 +101,6 @@ def test_the_noise_covers_the_longest_interval(privacy):
 
     assert noises(longest).tolist() == noises(fixed).tolist()
     assert noises(longest).max() > 1.1 * noises(shorter).max()
-
-
-def test_the_claim_holds_at_the_end_of_a_run_of_longest_intervals(tmp_path):
-    run = experiment(Steady(6, longest=6)).run(tmp_path / "run")
-    assert run.summary["privacy"]["claimed"] == pytest.approx(1.0)
 
 
 class Plain(OwnSchedule):
@@ -185,11 +156,6 @@ def test_a_schedule_that_is_handed_no_release_needs_no_privacy_filter(schedule, 
 def test_a_schedule_that_varies_tau_must_bound_it():
     with pytest.raises(UserError, match="Unbounded varies tau; expected a method `longest_interval"):
         experiment(Unbounded(6, longest=6)).prepare()
-
-
-def test_what_is_no_schedule_is_refused():
-    with pytest.raises(UserError, match="expected a schedule, derived from"):
-        experiment(dict)
 
 
 class Doubled(Steady):

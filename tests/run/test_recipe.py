@@ -16,11 +16,8 @@ from torch import nn
 import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.data.records import Records
-from h2fdp.errors import UserError
-from h2fdp.experiment.file import document_of, experiment_from, read_experiment
-from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run.explain import changes, noise_in_scores
-from h2fdp.run.forecast import noise_on_model, planned_work
+from h2fdp.run.forecast import planned_work
 from h2fdp.run.inputs import configured_data
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import FARTHEST, SCORES, Probe, with_model
@@ -74,30 +71,6 @@ def test_no_value_of_a_devices_record_has_a_part_in_the_choice(adjacency):
     assert written((x, y)) != written((x[:200], y[:200]))  # but the numbers of records have
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("intervals", 7),
-        ("local_steps", 3),
-        ("batch_size", 8),
-        ("sampling_rate", 0.5),
-        ("step_size", 0.7),
-        ("step_decay", "none"),
-        ("clip_norm", 0.3),
-        ("clip_scope", "batch"),
-        ("weights", "uniform"),
-        ("participation", 0.5),
-        ("evaluate_every", 3),
-    ],
-)
-def test_what_is_stated_stays(key, value):
-    training = asked({key: value}).prepare().config.training
-    assert getattr(training, key) == value
-    others = {"intervals": 30, "clip_scope": "record", "step_decay": "linear", "weights": "by-size"}
-    others.pop(key, None)
-    assert {name: getattr(training, name) for name in others} == others
-
-
 def mu_of(epsilon, delta):
     """Sensitivity over deviation of the Gaussian mechanism at exactly (epsilon, delta): Balle and Wang 2018, Th. 8."""
 
@@ -123,14 +96,6 @@ def test_noise_moves_the_scores_by_what_the_rule_says_in_closed_form(epsilon):
             SCORES[True], rel=0.08
         )  # four random directions; pld is 0.3 % off the closed form
     assert noise_in_scores(setup) == pytest.approx(moved, rel=0.08)
-
-
-def test_where_there_is_little_noise_the_way_is_bounded():
-    setup = asked(model="softmax", epsilon=1000.0).prepare()
-    training, model = setup.config.training, noise_on_model(setup)
-    probe = Probe.of(setup.blueprint.module(), setup.data, setup.config)
-    assert model.way * training.clip_norm * probe.reach == pytest.approx(FARTHEST[True], rel=0.01)
-    assert noise_in_scores(setup) < SCORES[True]
 
 
 class Bent(nn.Module):
@@ -224,71 +189,11 @@ def test_a_run_is_written_out_and_has_the_same_bits_from_what_is_written(tmp_pat
     assert any("public" in note and "CC BY" in note for note in first.summary["privacy"]["notes"])
 
 
-PAPER = {
-    "intervals": 200,
-    "local_steps": 20,
-    "aggregate_every": 5,
-    "batch_size": 32,
-    "step_size": 0.1,
-    "step_decay": "sqrt",
-    "clip_norm": 1.0,
-    "clip_scope": "batch",
-    "weights": "uniform",
-    "sampling": "poisson",
-}
-
-
-@pytest.mark.parametrize("word", ["paper", {"extends": "paper"}])
-def test_the_papers_training_has_a_word(word):
-    training = TrainingSection.model_validate(word)
-    assert {key: getattr(training, key) for key in PAPER} == PAPER
-    assert training.left_open == frozenset()
-
-
-def test_settings_reach_below_the_word(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text("topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining: paper\n")
-    config, _ = read_experiment(file, ["training.intervals=7"])
-    assert (config.training.intervals, config.training.local_steps) == (7, 20)
-
-
-def test_a_wrong_word_is_a_mistake_with_its_line(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text("topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining: papr\n")
-    with pytest.raises(UserError, match=r"x\.yaml:3: training\.?.*expected auto or paper"):
-        read_experiment(file)
-
-
-def test_what_is_left_open_and_what_is_stated_are_different_configurations():
-    opened, stated = (
-        experiment_from(document_of({"topology": NETWORK, "data": "digits", "training": training}, "x"))[0]
-        for training in (AUTO, AUTO | {"batch_size": 32})
-    )
-    assert opened.model_dump() != stated.model_dump()
-
-
 @pytest.mark.parametrize("privacy", ["central", "output"])
 def test_where_there_is_no_rule_the_papers_values_are_taken_and_a_line_says_so(privacy):
     setup = asked(method={"extends": "h2fdp", "privacy": privacy}, model="softmax", calibration=None).prepare()
     assert (setup.config.training.intervals, setup.config.training.batch_size) == (200, 32)
     assert "no rule" in setup.chosen[0]
-
-
-def test_bounded_inputs_have_softmax_whose_loss_is_convex():
-    bounded = {"name": "hierarchical", "input_bound": 20}
-    assert asked(method={"extends": "h2fdp", "privacy": bounded}).prepare().config.model.name == "softmax"
-
-
-def test_without_noise_steps_fit_the_scale_of_the_inputs():
-    setup = asked(method="hfl", calibration=None).prepare()
-    assert setup.config.training.step_size == pytest.approx(80 / 1.01, rel=0.1)  # features of length 1, and a constant
-    assert setup.config.training.local_steps == 20
-
-
-def test_noise_at_steps_is_chosen_alike():
-    setup = asked(method={"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}).prepare()
-    assert (setup.config.training.local_steps, setup.config.training.sampling_rate) == (1, 1.0)
-    assert noise_in_scores(setup) == pytest.approx(SCORES[True], rel=0.1)
 
 
 @pytest.mark.parametrize(("key", "limit", "column"), [("joules", 0.5, "energy_j"), ("seconds", 2.0, "delay_s")])
@@ -314,10 +219,6 @@ def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pa
     best = " ".join(found[-1]["chosen"])
     assert all(word in best for word in ("public-features", "record clipping", "30 intervals", "1 local step"))
     assert found[-1]["energy_j"] < planned_work(setup).costs["energy_j"] / 3
-
-
-def test_where_all_is_chosen_nothing_pays():
-    assert changes(asked().prepare()) == []
 
 
 def test_a_trained_model_takes_images_and_has_the_runs_accuracy(tmp_path):
@@ -363,19 +264,6 @@ def test_one_training_record_moves_no_other_input():
     assert len(changed) == 1
 
 
-def test_features_of_devices_test_records_are_probed_at_their_own_scale():
-    public = asked().prepare().config.training
-    owned = asked(data={"name": "digits", "test": 0.25}).prepare().config.training
-    assert owned.clip_norm == pytest.approx(public.clip_norm, rel=0.1)
-    assert owned.step_size == pytest.approx(public.step_size, rel=0.4)  # with three quarters of the records
-
-
-def test_several_local_steps_are_followed_by_aggregations_one_by_one():
-    training = asked({"local_steps": 4}).prepare().config.training
-    assert (training.local_steps, training.aggregate_every) == (4, 1)
-    assert noise_in_scores(asked({"local_steps": 4}).prepare()) == pytest.approx(SCORES[True], rel=0.1)
-
-
 class PartlyFrozen(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 10))
@@ -385,15 +273,6 @@ class PartlyFrozen(nn.Sequential):
         nn.init.normal_(self[2].weight)  # noise in the frozen layer would move scores by six times as much
 
 
-class OneForAll(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scores = nn.Parameter(torch.zeros(10))
-
-    def forward(self, x):
-        return self.scores.expand(len(x), 10)
-
-
 def test_parameters_that_are_not_trained_have_no_noise():
     """Behind a frozen identity the reach is that of the last layer alone: the length of the inputs and the bias."""
     setup = asked(model=PartlyFrozen).prepare()
@@ -401,13 +280,3 @@ def test_parameters_that_are_not_trained_have_no_noise():
     inputs = (setup.data.test.x[:128] * scaling.scale + scaling.shift).reshape(128, -1)
     probe = Probe.of(PartlyFrozen(), setup.data, setup.config)
     assert probe.reach == pytest.approx(math.sqrt(np.mean((inputs**2).sum(1) + 1)), rel=0.25)  # of 40 rows of noise
-
-
-def test_scores_may_be_parameters():
-    assert Probe.of(OneForAll(), asked().prepare().data, asked().prepare().config).reach == pytest.approx(1.0, rel=0.4)
-
-
-def test_two_edge_servers_in_turns_have_thirty_turns_each():
-    network = {"edges": [{"name": "e-{i}", "repeat": 2, "trusted": False, "devices": {"count": 3}}]}
-    setup = asked(network=network, control={"joules": 1e6}).prepare()
-    assert setup.config.training.intervals == 60

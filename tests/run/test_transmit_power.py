@@ -1,7 +1,6 @@
 """`control.least_dbm`: devices that choose their transmit power, in planned and in whole runs."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.reports.decisions import reason
-from h2fdp.run.preview import first_decision
 from tests.noise_keys import keys_are, known
 from tests.run.test_wishes import experiment, planned
 
@@ -135,15 +133,6 @@ def test_a_run_goes_on_to_the_same_bits_and_tells_the_powers_of_those_who_take_p
     assert "dBm" in reason(rows_of(whole)[0])
 
 
-@pytest.mark.parametrize("form", ["turns", "alphas"])
-def test_the_first_decision_tells_the_powers_of_the_first_interval(form):
-    setup = made(form).prepare()
-    powers = setup.costs.drawn(0).power_dbm
-    told = first_decision(setup).power_dbm
-    assert (told["least"], told["most"]) == (powers.min(), powers.max())
-    assert first_decision(made(form, {}).prepare()).power_dbm is None
-
-
 def test_nothing_changes_where_nobody_chooses():
     """Costs, decisions and the seconds of both ways, to the bit."""
     setup = made("turns", {}).prepare()
@@ -153,14 +142,6 @@ def test_nothing_changes_where_nobody_chooses():
         assert ours.decision.reasons == theirs.decision.reasons
     assert not setup.costs.chooses_power
     assert not setup.costs.expected().sooner.any()
-
-
-def test_faults_change_nothing_about_powers():
-    setup = made("target").prepare()
-    faulty = replace(setup, faults=replace(setup.faults, device_dropout=0.5))
-    (plan, cost), (calm, whole) = next(planned(faulty)), next(planned(setup))
-    assert plan.decision.local_steps == calm.decision.local_steps
-    assert cost["energy_j"] <= whole["energy_j"]
 
 
 FILE = """\
@@ -187,16 +168,3 @@ def test_what_is_no_range_of_powers_is_refused_with_file_line_and_key(tmp_path, 
         Experiment.from_file(tmp_path / "x.yaml")
     assert words in str(refused.value)
     assert "x.yaml:6" in str(refused.value)
-
-
-def test_powers_are_refused_where_control_is_off(tmp_path):
-    (tmp_path / "x.yaml").write_text(FILE.replace("true", "false") % "least_dbm: 3")
-    with pytest.raises(UserError, match=r"x\.yaml:6: control\.least_dbm: .*expected control\.enabled: true"):
-        Experiment.from_file(tmp_path / "x.yaml")
-    with pytest.raises(UserError, match=r"control\.least_dbm"):
-        experiment({"enabled": False, **LOW})
-
-
-def test_a_least_power_above_that_of_a_device_is_refused_in_python():
-    with pytest.raises(UserError, match=r"control\.least_dbm: expected a number below 24"):
-        experiment({**FORMS["target"], "least_dbm": 24.5}).prepare()

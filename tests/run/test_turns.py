@@ -2,17 +2,14 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import h2fdp
 from h2fdp import Topology, UserError
-from h2fdp.cli.plan import _show
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.reports.decisions import reason
-from h2fdp.run.preview import first_decision
 from tests.noise_keys import keys_are, known
 from tests.run.test_wishes import experiment as wished
 from tests.run.test_wishes import planned
@@ -138,26 +135,6 @@ def test_a_budget_pays_for_the_whole_plan_where_regions_share_wires(more):
     assert spent == pytest.approx(plan.joules, rel=0.05)
 
 
-def test_what_is_printed_of_a_plan_adds_up_and_says_if_no_other_fits(capsys):
-    plan = h2fdp.plan(experiment(TARGET))
-    _show(plan)
-    said = " ".join(capsys.readouterr().out.split())
-    cost, energy, delay = map(float, re.search(r"expected cost (\S+) = energy (\S+) \+ delay ([^;]+);", said).groups())
-    assert cost == pytest.approx(energy + delay, rel=1e-3)
-    assert f"expected noise {plan.terms.gap:.4g} of the way" in said
-    assert "objective 0" not in said
-    _show(replace(plan, runner_up=None))
-    assert "runner-up no other plan fits" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_first_decision_is_that_of_the_run():
-    setup = experiment(TARGET).prepare()
-    plan, (begun, _) = first_decision(setup), next(planned(setup))
-    assert list(plan.participation.values()) == begun.decision.participation.tolist()
-    assert plan.tau == begun.decision.local_steps
-    assert min(plan.map["objective"][0]) == pytest.approx(plan.objective)
-
-
 @pytest.mark.parametrize(
     ("control", "settings", "words"),
     [
@@ -172,22 +149,3 @@ def test_what_cannot_be_planned_is_refused_with_its_key(control, settings, words
     with pytest.raises(UserError) as refused:
         experiment(control, **settings)
     assert words in str(refused.value)
-
-
-def test_a_way_that_no_plan_goes_is_refused():
-    with pytest.raises(UserError, match=r"control\.turns: no plan"):
-        experiment({**TARGET, "tau_max": 2}, local_steps=4).prepare()
-
-
-def test_local_noise_on_steps_is_that_of_a_network_without_trust():
-    """Of the same releases, at the same account."""
-    trusted = {"topology": NETWORKS["trusted"]["topology"], "aggregate_every": 4}
-    local = {"privacy": {"name": "local", "noise": "steps"}}
-    ours = wished({"enabled": False}, **trusted, method=local).prepare()
-    theirs = wished({"enabled": False}, topology=EVEN, aggregate_every=4).prepare()
-    assert ours.factor == theirs.factor
-    assert ours.noise.steps == theirs.noise.steps
-    (a, _), (b, _) = next(planned(ours)), next(planned(theirs))
-    assert [part.noise_std.tolist() for part in a.subnets.values()] == [
-        part.noise_std.tolist() for part in b.subnets.values()
-    ]
