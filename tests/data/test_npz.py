@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +50,6 @@ def test_bytes_stay_bytes_and_are_divided_by_255(tmp_path):
     assert (data.device(0).x * data.scaling.scale + data.scaling.shift == 1).all()
 
 
-def test_more_classes_than_shown_may_be_stated(tmp_path):
-    assert read(saved(tmp_path), devices=2, classes=9).classes == 9
-
-
 @pytest.mark.parametrize("name", ["iid", "0_0", "0.5_0.5", "1_1"])
 def test_the_published_synthetic_sets_have_thirty_devices(name):
     path = PUBLISHED / f"{name}.npz"
@@ -89,11 +84,6 @@ def test_a_wrong_archive_is_told(tmp_path, changes, message):
         read(saved(tmp_path, **changes), devices=2)
 
 
-def test_fewer_stated_classes_than_shown_are_told(tmp_path):
-    with pytest.raises(UserError, match=r"data\.classes: .*2 classes have labels 0 to 1, found 3"):
-        read(saved(tmp_path), devices=2, classes=2)
-
-
 def test_the_number_of_classes_does_not_depend_on_a_record_of_a_device(tmp_path):
     """Were it the largest label, the one record of the last class would be seen from the model's shape."""
     labels = arrays()["y_train"]
@@ -124,30 +114,3 @@ def test_more_owners_than_devices_are_dealt_out_whole(tmp_path):
         read(path, devices=8, partition="natural")
     other = load(DATA_SETS.read({"name": "npz", "path": str(path), "partition": "natural"}), 3, Streams(2))
     assert other.test_owners.tolist() != data.test_owners.tolist()
-
-
-def test_a_natural_partition_needs_owners(tmp_path):
-    with pytest.raises(UserError, match=r"data\.partition: these data do not say who holds their records"):
-        read(saved(tmp_path), devices=2, partition="natural")
-
-
-def test_what_is_no_archive_is_told(tmp_path):
-    np.save(tmp_path / "one.npy", np.zeros(3))
-    (tmp_path / "text.npz").write_text("x_train: 1")
-    (tmp_path / "empty.npz").write_bytes(b"")
-    (tmp_path / "pickle.npz").write_bytes(pickle.dumps({"x_train": 1}))
-    (tmp_path / "cut.npz").write_bytes(saved(tmp_path).read_bytes()[:400])
-    for name in ("one.npy", "text.npz", "empty.npz", "pickle.npz", "cut.npz", "missing.npz", "."):
-        with pytest.raises(UserError, match=r"data\.path"):
-            read(tmp_path / name, devices=2)
-
-
-def test_validation_records_of_an_archive_are_used_while_no_share_is_held_out(tmp_path):
-    own = {"x_validation": np.full((2, 3), 99.0), "y_validation": np.array([0, 3])}
-    data = read(saved(tmp_path, **own), devices=2)
-    assert data.validation.x.tolist() == [[99.0] * 3] * 2
-    assert len(read(saved(tmp_path, **own), devices=1, validation=0.25).validation) == 3  # of the training records
-    with pytest.raises(UserError, match=r"expected both x_validation and y_validation"):
-        read(saved(tmp_path, x_validation=own["x_validation"]), devices=2)
-    with pytest.raises(UserError, match="validation and test inputs must be alike"):
-        read(saved(tmp_path, **own | {"x_validation": np.ones((2, 5))}), devices=2)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.signal import fftconvolve
 from sklearn.datasets import load_sample_images
 
@@ -16,8 +15,7 @@ from h2fdp.data import load, public_features
 from h2fdp.data.images import Digits
 from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, dead_leaves, pixel_bounds, with_features
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.scattering import ANGLES, AVERAGES, cells_of, morlet, scattering
-from h2fdp.errors import UserError
+from h2fdp.data.scattering import ANGLES, AVERAGES, morlet, scattering
 from h2fdp.streams import Streams
 
 CELLS = 4  # of images of 16x16
@@ -84,19 +82,6 @@ def test_a_turned_image_has_turned_angles_in_turned_cells():
     np.testing.assert_allclose(after[:, second], pairs.reshape(3, -1, CELLS, CELLS), atol=1e-4)
 
 
-def test_one_colour_all_over_has_no_waves():
-    flat = scattering(np.full((1, 1, 16, 16), 64, np.uint8)).reshape(AVERAGES, -1)
-    np.testing.assert_allclose(flat[0], math.sqrt(64 / 255), rtol=1e-6)
-    assert flat[1:].max() < 2e-3
-
-
-@pytest.mark.parametrize(("colours", "side"), [(1, 8), (1, 28), (3, 32), (1, 64), (3, 64)])
-def test_cells_are_of_four_pixels_or_more_and_few(colours, side):
-    cells = cells_of(colours, side)
-    assert 1 <= cells <= side / 4
-    assert AVERAGES * colours * cells**2 <= 4_000
-
-
 def test_crops_are_parts_of_the_photographs_and_the_same_each_time():
     found = public_features.crops(400, 16)
     np.testing.assert_array_equal(found, public_features.crops(400, 16))
@@ -131,12 +116,6 @@ def test_whitening_is_the_principal_axes_by_their_deviations():
     np.testing.assert_allclose(np.linalg.norm(fitted.axes, axis=0) ** -2, values[::-1][:3], rtol=1e-3)
 
 
-def test_directions_without_public_variance_are_not_blown_up():
-    public = (np.random.default_rng(3).normal(size=(300, 3)) * [1, 1, 0]).astype(np.float32)
-    white = Whitening.of(public, 3)(public + np.array([0, 0, 1e-3], np.float32))
-    assert np.abs(white[:, 2]).max() < 3
-
-
 @pytest.fixture
 def few_crops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -156,15 +135,6 @@ def test_a_record_is_of_length_1_with_a_constant_next_to_it():
     assert found.shape == (5, 7)
     np.testing.assert_allclose(np.linalg.norm(found[:, :-1], axis=1), 1, rtol=1e-5)
     assert (found[:, -1] == np.float32(BIAS)).all()
-
-
-@pytest.mark.usefixtures("few_crops")
-def test_features_of_a_record_depend_on_no_other_record():
-    one, other = images(4), images(4, seed=1)
-    other[2] = one[2]
-    alone = FEATURES.kept(one[2:3], 0, 255)[0]
-    for batch in (one, other):
-        np.testing.assert_allclose(FEATURES.kept(batch, 0, 255)[2], alone, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.usefixtures("few_crops")
@@ -189,14 +159,6 @@ def test_features_are_computed_once_for_the_same_images(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("few_crops")
-def test_where_nothing_can_be_kept_features_are_computed_each_time(monkeypatch, tmp_path):
-    file = tmp_path / "file"
-    file.write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
-    assert FEATURES.kept(images(2), 0, 255).shape == (2, 7)
-
-
-@pytest.mark.usefixtures("few_crops")
 def test_the_same_pixels_have_the_same_features_however_they_are_stored():
     bytes_, floats = images(3), images(3).astype(np.float32)
     first = FEATURES.kept(bytes_, 0, 255)
@@ -213,12 +175,6 @@ def test_other_sides_are_padded_and_scaled(shape):
     assert features.side <= 64
     assert found.shape == (2, 6)
     assert np.isfinite(found).all()
-
-
-@pytest.mark.parametrize("shape", [(784,), (2, 28, 28), (1, 28, 7), (20,)])
-def test_what_is_no_image_has_none(shape):
-    with pytest.raises(UserError, match=r"model\.name: public features are those of images"):
-        PublicFeatures.of(shape, 5)
 
 
 @pytest.mark.usefixtures("few_crops")
@@ -254,16 +210,6 @@ def test_black_and_white_follow_from_public_test_images(x, bounds):
     assert pixel_bounds(Data()) == (0, 255 if x.dtype == np.uint8 else 1)
 
 
-def test_bounds_of_one_colour_alone_are_apart():
-    """Else features would be NaN."""
-    pixels = np.full((2, 1, 8, 8), -2.0, np.float32)
-
-    class Data:
-        test, test_owners, scaling = Records(pixels, np.zeros(2, np.int64)), None, Scaling()
-
-    assert pixel_bounds(Data()) == (-2, -1)
-
-
 @pytest.mark.usefixtures("few_crops")
 def test_not_a_bit_of_a_records_features_moves_with_another_record():
     one, other = images(40), images(40, seed=1)
@@ -271,26 +217,3 @@ def test_not_a_bit_of_a_records_features_moves_with_another_record():
     first, again = FEATURES.kept(one, 0, 255), FEATURES.kept(other, 0, 255)
     np.testing.assert_array_equal(first[2], again[2])
     assert (first[3] != again[3]).any()
-
-
-@pytest.mark.usefixtures("few_crops")
-def test_no_images_have_no_features():
-    assert FEATURES.kept(images(0), 0, 255).shape == (0, 7)
-
-
-@pytest.mark.usefixtures("few_crops")
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive"])
-def test_any_damaged_file_is_computed_anew(tmp_path, content):
-    first = FEATURES.kept(images(3), 0, 255)
-    public_features._whitening.cache_clear()
-    for file in (tmp_path / "h2fdp" / "features").iterdir():
-        file.write_bytes(content)
-    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
-
-
-def test_parts_that_threads_share_out_are_put_together_in_order(monkeypatch):
-    given, threads = images(9), torch.get_num_threads()
-    whole = scattering(given)
-    monkeypatch.setattr("h2fdp.data.scattering._PIXELS_AT_ONCE", 2 * 16 * 16)
-    np.testing.assert_allclose(scattering(given), whole, atol=1e-6)
-    assert torch.get_num_threads() == threads

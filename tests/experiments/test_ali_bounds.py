@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from experiments.ali_bounds import (
     DpSgdNoise,
-    ali_first_bound,
     ali_first_optimum,
     ali_optimum,
     with_noise,
@@ -120,10 +119,3 @@ def test_the_first_versions_search_finds_the_least_bound(longest, rounds, left, 
 
 def test_a_step_too_large_for_the_curvature_leaves_no_choice():
     assert ali_first_optimum(100, 10, 100, 1.0, DriftConstants(1.0, 2.0, 0.0), PAPER_NOISE, 1.0, 1.0) is None
-
-
-def test_the_first_versions_bound_of_many_lengths_comes_at_once():
-    of, taus = DriftConstants(0.5, 1.0, 0.1), np.arange(1, 40)
-    values = ali_first_bound(taus, 10 * taus, 0.1, of, PAPER_NOISE, 1.0, 1.0)
-    expected = [first_bound_by_hand(tau, 10 * tau, 0.1, of, PAPER_NOISE, 1.0, 1.0) for tau in taus.tolist()]
-    np.testing.assert_allclose(values, expected, rtol=1e-6)

@@ -64,23 +64,6 @@ def test_the_program_takes_curvature_from_parameters_and_heterogeneity_from_loss
     assert constants["Gamma"] == pytest.approx(0.05)
 
 
-def test_the_iterations_in_reach_follow_the_tau_of_the_round_before():
-    schedule = closed_form(curvature=1.0, heterogeneity=0.001)
-    totals = []
-    for interval, tau in enumerate((1, 2, 5)):
-        schedule.observe(observation(interval, tau))
-        totals.append(schedule.decide(interval + 1, 10).reasons["constants"]["T"])
-    assert totals == [158, 316, 317]
-
-
-def test_what_the_operator_states_is_not_measured():
-    schedule = closed_form(curvature=3.0, heterogeneity=1.0)
-    assert not schedule.measures_secants
-    schedule.observe(observation(0, 1, secants()))
-    assert schedule.decide(1, 1).reasons["constants"]["mu"] == 3.0
-    assert not search(**APART).measures_secants
-
-
 def test_tau_is_at_most_a_hundred_and_what_is_left():
     flat = closed_form(rounds=10, iterations=250, curvature=1e-9, heterogeneity=0.0)
     assert run(flat, [None]) == [1, 100, 100, 49]
@@ -90,11 +73,6 @@ def test_tau_is_at_most_a_hundred_and_what_is_left():
     assert still.decide(1, 1).reasons["optimum"] is None
 
 
-def test_training_ends_with_the_rounds_or_with_the_iterations():
-    assert len(run(closed_form(rounds=7, iterations=1000, curvature=1.0, heterogeneity=0.0), [None])) == 7
-    assert sum(run(closed_form(rounds=100, iterations=101, curvature=1.0, heterogeneity=0.0), [None])) == 101
-
-
 def test_the_first_version_searches_up_to_twice_the_last_tau():
     schedule = search(rounds=100, iterations=3000, **APART)
     taus = []
@@ -102,15 +80,6 @@ def test_the_first_version_searches_up_to_twice_the_last_tau():
         taus.append(schedule.decide(interval, sum(taus)).local_steps)
         schedule.observe(observation(interval, taus[-1]))
     assert taus == [1, 2, 4, 8, 16, 23]
-
-
-def test_the_first_version_counts_what_is_left_of_both_budgets():
-    schedule = search(rounds=100, iterations=3000, **APART)
-    schedule.observe(observation(89, 16))
-    plenty, scarce = schedule.decide(90, 2900), schedule.decide(90, 2990)
-    assert plenty.local_steps > 1  # ten rounds left for a hundred iterations
-    assert scarce.local_steps == 1  # ten rounds left, ten iterations left
-    assert scarce.reasons["constants"]["rounds_left"] == scarce.reasons["constants"]["iterations_left"] == 10
 
 
 def test_the_first_version_stays_at_one_step_where_its_bound_says_nothing():

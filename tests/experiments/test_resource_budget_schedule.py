@@ -82,21 +82,6 @@ def test_constants_are_learned_from_the_devices_and_written_down():
     }
 
 
-def test_stated_constants_are_not_measured_and_models_are_compared_on_public_records():
-    of = schedule()
-    assert not of.measures_secants
-    assert of.scores
-    of.observe(observation(0, 1, secants(divergence=[9.0, 9.0])))
-    assert of.decide(1, 1).reasons["constants"]["delta"] == 1.0
-
-
-@pytest.mark.parametrize(("total", "taus"), [(11.0, [1]), (21.9, [1]), (22.0, [1]), (23.0, [1, 1]), (33.1, [1, 1, 1])])
-def test_intervals_are_admitted_while_a_step_and_an_aggregation_remain_after_them(total, taus):
-    # One step and one aggregation cost 11; tau stays 1.
-    of = schedule(tokens(total), longest=1)
-    assert run(of) == taus
-
-
 def test_the_last_interval_takes_what_is_left_less_one_aggregation_and_one_step():
     # R = 100: 11 for the first, 20 for tau = 10, then 69 are left for tau = 31, which needs 41 and 11 kept: admitted.
     # 28 are left: floor((28 - 20 - 1) / 1) = 7.

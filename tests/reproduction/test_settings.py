@@ -8,12 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
+from experiments.reproduction.claims import Claim
+from experiments.reproduction.evaluation import JudgedClaim, judge
 from experiments.reproduction.measures import final_accuracy
 from experiments.reproduction.plan import read_reproduction
+from experiments.reproduction.quantities import Estimate, Finding
 from experiments.reproduction.settings.design import Axis, Design, drawn
-from experiments.reproduction.settings.file import read_settings
+from experiments.reproduction.settings.file import Requirement, read_settings
+from experiments.reproduction.settings.judged import (
+    FAVOURABLE,
+    PLAUSIBLE,
+    JudgedSetting,
+    accuracy_at,
+    chosen,
+    never_together,
+    over_settings,
+    why_not,
+    within,
+)
 from experiments.reproduction.settings.stored_runs import RunHead, RunStore, read_runs, results_from, stored
 from experiments.reproduction.settings.studies import SettingStudies, check_figures
+from experiments.reproduction.verdict import Verdict
 from h2fdp import UserError
 from tests.docs.reader import REPOSITORY
 from tests.reproduction.settings_file import SETTINGS, folder_with_settings
@@ -95,6 +110,83 @@ def test_stored_runs_come_back_and_a_later_file_prevails(tmp_path):
     (tmp_path / "second.csv").write_text((tmp_path / "second.csv").read_text() + "x,y\n")
     with pytest.raises(UserError, match=r"second.csv:4: expected a line of recipe, stage"):
         read_runs(tmp_path / "second.csv")
+
+
+def claim(**changed):
+    values = {"id": "a", "figure": "fig4", "source": "s", "words": "w", "measure": "final accuracy"}
+    points = [{"method": "h2fdp", "privacy.epsilon": [0.5, 1, 2]}]
+    return Claim(
+        **(values | {"comparison": "least rise", "points": points, "paper": {"d": 6}, "tolerance": 1} | changed)
+    )
+
+
+def test_a_claim_is_judged_at_the_points_that_are_there():
+    runs = [
+        run({"seed": seed, "method": "h2fdp", "privacy.epsilon": epsilon}, [0, 0.1 * epsilon], f"{seed}-{epsilon}")
+        for seed in (1, 2)
+        for epsilon in (0.5, 2)
+    ]
+    results = results_from(runs)
+    assert judge(claim(), "d", results).verdict is Verdict.NOT_RUN
+    smaller = within(claim(), results)
+    assert judge(smaller, "d", results).finding.size.value == pytest.approx(15)
+    pair = {"comparison": "difference", "points": [[{"privacy.epsilon": 2}, {"privacy.epsilon": 1}]]}
+    assert within(claim(**pair), results) is None
+
+
+def test_a_setting_works_where_every_requirement_is_met():
+    runs = [run({"seed": 1, "method": "hfl"}, [0.2, 0.6]), run({"seed": 1, "method": "h2fdp"}, [0.1, 0.3], "b")]
+    needs = [Requirement(at={"method": name}, least=30, otherwise=name) for name in ("hfl", "h2fdp")]
+    assert accuracy_at({"method": "hfl"}, runs) == pytest.approx(60)
+    assert why_not(needs, runs) == ""
+    assert why_not([*needs, Requirement(at={"method": "h2fdp"}, least=31, otherwise="no")], runs) == "no"
+    assert why_not(needs, runs[:1]) == "h2fdp"
+
+
+def judged_settings(values, verdicts, plausibilities=(), **setting):
+    found = []
+    for number, (value, verdict) in enumerate(zip(values, verdicts, strict=True), 1):
+        finding = Finding(Estimate(value, value - 1, value + 1), Estimate(value, value - 1, value + 1), 3)
+        plausible = plausibilities[number - 1] if plausibilities else None
+        axes = {name: of[number - 1] for name, of in setting.items()}
+        found.append(JudgedSetting(number, axes, "", {}, plausible, {"a": JudgedClaim(verdict, finding)}))
+    return found
+
+
+def test_claims_are_counted_over_settings_and_the_axis_they_go_with_is_named():
+    H, D, F = Verdict.HOLDS, Verdict.IN_DIRECTION, Verdict.FAILS
+    numbers = list(range(1, 9))
+    found = judged_settings([9, 7, 6, 5, 3, 2, 0, -1], [H, H, D, D, D, F, F, F], batch=numbers, other=[1, 2] * 4)
+    axes = {"batch": Axis(least=1, most=9), "other": Axis(least=1, most=9)}
+    over = over_settings(claim(), "d", found, axes, {})
+    assert (over.judged, over.holds, over.fully, over.reached, over.best) == (8, 5, 2, 4, 1)
+    assert over.goes_with == ("batch", pytest.approx(-1))
+    assert over.signs == 6
+    most = claim(comparison="difference", points=[[{"a": 1}, {"a": 2}]], relation="at most")
+    assert over_settings(most, "d", found, axes, {}).signs == 7  # 7 and less
+    elsewhere = {**axes, "batch": Axis(least=1, most=9, figures=["fig5"])}
+    assert over_settings(claim(), "d", found, elsewhere, {}).goes_with is None
+    assert over_settings(claim(), "d", found[:5], axes, {}).goes_with is None  # too few to tell
+
+
+def test_what_is_run_again_is_the_setting_that_meets_most_claims_and_the_one_that_learns_most():
+    found = judged_settings([2, 8, 7, 1], [Verdict.FAILS] * 4, plausibilities=[50, 70, 60, 65])
+    assert chosen([claim()], "d", found) == {FAVOURABLE: 2, PLAUSIBLE: 4}  # 2 is taken
+    assert chosen([claim()], "d", []) == {}
+
+
+def test_claims_that_no_setting_meets_together_are_found():
+    low, high, any_sign = claim(id="low", relation="at most"), claim(id="high"), claim(id="sign", paper={"d": None})
+    found = []
+    for number, values in enumerate([(9, 9, 1), (3, 2, 1), (20, 0, 1)], 1):
+        estimates = [Estimate(value, value, value) for value in values]
+        judged = {
+            name: JudgedClaim(Verdict.FAILS, Finding(each, each, 3))
+            for name, each in zip(("low", "high", "sign"), estimates, strict=True)
+        }
+        found.append(JudgedSetting(number, {}, judged=judged))
+    assert never_together([low, high, any_sign], "d", found) == [(low, high)]
+    assert never_together([low, high], "d", found[1:]) == []  # the second is met nowhere
 
 
 def test_the_projects_settings_fit_its_figures_and_claims():

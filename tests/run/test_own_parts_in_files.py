@@ -21,9 +21,6 @@ def records(device, shift=0.0):
     rng = np.random.default_rng(len(device or ""))
     x = rng.normal(size=(12, 3)).astype("float32") + shift
     return x, (x[:, 0] > shift).astype(int)
-
-def failing(device):
-    raise RuntimeError("no such records")
 """
 FILE = {
     "topology": {"edges": [{"name": "a", "devices": {"count": 2}}, {"name": "b", "devices": {"count": 2}}]},

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -216,16 +217,22 @@ def test_a_budget_stops_the_run_before_it_is_exceeded(tmp_path):
     assert max(row["interval"] for row in ledger) == run.summary["intervals"]
 
 
-def test_a_half_written_last_row_is_no_release(tmp_path):
-    run = small().run(tmp_path / "run")
+@pytest.fixture(scope="module")
+def one_interval(tmp_path_factory):
+    """A run for tests that spoil a copy of its ledger."""
+    return small(intervals=1).run(tmp_path_factory.mktemp("one") / "run").directory
+
+
+def test_a_half_written_last_row_is_no_release(one_interval, tmp_path):
+    run = h2fdp.Run(shutil.copytree(one_interval, tmp_path / "run"))
     before = run.privacy.epsilon(observer="cloud")
     with (run.directory / "privacy.jsonl").open("a") as file:
         file.write('{"interval": 6, "slot"')
     assert run.privacy.epsilon(observer="cloud") == before
 
 
-def test_a_damaged_row_is_told_with_its_line(tmp_path):
-    run = small().run(tmp_path / "run")
+def test_a_damaged_row_is_told_with_its_line(one_interval, tmp_path):
+    run = h2fdp.Run(shutil.copytree(one_interval, tmp_path / "run"))
     ledger = run.directory / "privacy.jsonl"
     lines = ledger.read_text().splitlines()
     ledger.write_text("\n".join([lines[0], "{", *lines[2:]]) + "\n")
@@ -279,8 +286,8 @@ def test_a_budget_that_forbids_the_first_interval_is_told_before_anything_runs(t
         ("interval", None),
     ],
 )
-def test_a_row_that_no_run_wrote_is_told_with_its_line_and_never_left_out(tmp_path, key, value):
-    run = small(intervals=1).run(tmp_path / "run")
+def test_a_row_that_no_run_wrote_is_told_with_its_line_and_never_left_out(one_interval, tmp_path, key, value):
+    run = h2fdp.Run(shutil.copytree(one_interval, tmp_path / "run"))
     ledger = run.directory / "privacy.jsonl"
     first, second, *rest = ledger.read_text().splitlines()
     ledger.write_text("\n".join([first, json.dumps({**json.loads(second), key: value}), *rest]) + "\n")

@@ -71,6 +71,30 @@ def test_no_value_of_a_devices_record_has_a_part_in_the_choice(adjacency):
     assert written((x, y)) != written((x[:200], y[:200]))  # but the numbers of records have
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("intervals", 7),
+        ("local_steps", 3),
+        ("batch_size", 8),
+        ("sampling_rate", 0.5),
+        ("step_size", 0.7),
+        ("step_decay", "none"),
+        ("clip_norm", 0.3),
+        ("clip_scope", "batch"),
+        ("weights", "uniform"),
+        ("participation", 0.5),
+        ("evaluate_every", 3),
+    ],
+)
+def test_what_is_stated_stays(key, value):
+    training = asked({key: value}).prepare().config.training
+    assert getattr(training, key) == value
+    others = {"intervals": 30, "clip_scope": "record", "step_decay": "linear", "weights": "by-size"}
+    others.pop(key, None)
+    assert {name: getattr(training, name) for name in others} == others
+
+
 def mu_of(epsilon, delta):
     """Sensitivity over deviation of the Gaussian mechanism at exactly (epsilon, delta): Balle and Wang 2018, Th. 8."""
 

@@ -81,55 +81,42 @@ def crashing_at(monkeypatch, interval):
     monkeypatch.setattr(recorders, "listener", fail)
 
 
+REMEMBERING = ["scaffold", "feddyn", "upcycled-pfedme", "fedyogi", {"extends": "upcycled-h2fdp", "server": "momentum"}]
+PLACEMENTS = [
+    {"name": "dp-sgd", "noise_multiplier": 1.5},
+    {"name": "central", "noise_multiplier": 2.0},
+    "output",
+    {"name": "objective", "rate": 100.0, "input_bound": 60.0},
+]
+
+
 @pytest.mark.parametrize(
-    "method", ["scaffold", "feddyn", "upcycled-pfedme", "fedyogi", {"extends": "upcycled-h2fdp", "server": "momentum"}]
-)
-def test_what_devices_and_servers_remember_outlives_a_crash(method, tmp_path, monkeypatch):
-    def remembering():
-        return Experiment(
-            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
-            data="digits",
-            method=method,
-            training={"intervals": 5, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "participation": 0.7},
-            faults={"device_dropout": 0.2},
-            runtime={"backend": "inline", "checkpoint_every": 2},
+    ("method", "times"),
+    [(method, {"aggregate_every": 2, "participation": 0.7}) for method in REMEMBERING]
+    + [
+        (
+            {"extends": "h2fdp", "privacy": privacy, "objective": {"name": "proximal", "mu": 2.0}},
+            {"aggregations_per_interval": 0},
         )
-
-    one = remembering().run(tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        crashing_at(patch, 3)
-        with pytest.raises(RuntimeError):
-            remembering().run(tmp_path / "crashed")
-    assert_same(one, h2fdp.resume(tmp_path / "crashed"))
-
-
-@pytest.mark.parametrize(
-    "privacy",
-    [
-        {"name": "dp-sgd", "noise_multiplier": 1.5},
-        {"name": "central", "noise_multiplier": 2.0},
-        "output",
-        {"name": "objective", "rate": 100.0, "input_bound": 60.0},
+        for privacy in PLACEMENTS
     ],
 )
-def test_a_crashed_run_repeats_the_noise_of_every_placement(privacy, tmp_path, monkeypatch):
-    def private():
-        return Experiment(
-            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
-            data="digits",
-            method={"extends": "h2fdp", "privacy": privacy, "objective": {"name": "proximal", "mu": 2.0}},
-            training={"intervals": 5, "local_steps": 4, "aggregations_per_interval": 0, "batch_size": 4},
-            faults={"device_dropout": 0.2, "straggler": {"probability": 0.3}},
-            runtime={"backend": "inline", "checkpoint_every": 2},
-            privacy={"epsilon": 20.0},
-        )
-
-    one = private().run(tmp_path / "whole")
+def test_memories_and_the_noise_of_every_placement_outlive_a_crash(method, times, tmp_path, monkeypatch):
+    made = Experiment(
+        topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
+        data="digits",
+        method=method,
+        training={"intervals": 5, "local_steps": 4, "batch_size": 4, **times},
+        faults={"device_dropout": 0.2, "straggler": {"probability": 0.3}},
+        runtime={"backend": "inline", "checkpoint_every": 2},
+        epsilon=20.0,
+    )
+    whole = made.run(tmp_path / "whole")
     with monkeypatch.context() as patch:
         crashing_at(patch, 3)
         with pytest.raises(RuntimeError):
-            private().run(tmp_path / "crashed")
-    assert_same(one, h2fdp.resume(tmp_path / "crashed"))
+            made.run(tmp_path / "crashed")
+    assert_same(whole, h2fdp.resume(tmp_path / "crashed"))
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -346,6 +333,12 @@ def test_without_any_checkpoint_a_run_with_releases_begins_again_and_they_count(
     assert (left / "privacy.jsonl").read_bytes().startswith(before)
     assert run.metrics["interval"].tolist() == list(range(1, len(run.metrics) + 1))
     assert run.metrics["epsilon_cloud"].iloc[-1] == pytest.approx(run.privacy.epsilon("cloud"))
+
+
+def test_decisions_that_were_lost_are_told(left):
+    (left / "control.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"control.jsonl:1: the file was cut .* expected 8 lines, found 0"):
+        h2fdp.resume(left)
 
 
 @pytest.mark.parametrize("change", [lambda rows: rows[:500], lambda rows: rows.replace(b"cloud", b"clout", 1)])

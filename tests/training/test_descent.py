@@ -1,6 +1,5 @@
 """Momentum: the step by hand, and how far one record can move an upload with it."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -45,8 +44,3 @@ def test_a_correction_is_part_of_the_direction():
     for _ in range(2):
         state = descent.step(state, lambda model: torch.ones_like(model), torch.zeros(1), 1.0, torch.tensor([-1.0]))
     assert state.models.item() == 0.0
-
-
-def test_plain_descent_has_no_velocity():
-    assert Descent(Plain()).begin(torch.zeros(2)).velocity is None
-    assert np.isclose(gain(0.0, 7), 7.0)
