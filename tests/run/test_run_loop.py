@@ -9,6 +9,7 @@ import yaml
 
 from h2fdp import Experiment, Topology, UserError, load_model, resume
 from h2fdp.cli.runs import runs_command
+from h2fdp.protocol import Cloud
 from h2fdp.run import recorders
 
 
@@ -26,11 +27,13 @@ def test_the_rows_of_an_interval_are_on_disk_before_it_starts(tmp_path, monkeypa
     """And none of a later one: the ledger never says more than may have been released."""
     seen = []
 
-    def look(step, interval):
-        if step == "released":
-            seen.append((interval, ledger(tmp_path / "run")))
+    original = Cloud.run_interval
 
-    monkeypatch.setattr(recorders, "listener", look)
+    def look(cloud, plan):
+        seen.append((plan.interval, ledger(tmp_path / "run")))
+        original(cloud, plan)
+
+    monkeypatch.setattr(Cloud, "run_interval", look)
     small().run(tmp_path / "run")
     whole = ledger(tmp_path / "run")
     assert [interval for interval, _ in seen] == [0, 1, 2, 3]
