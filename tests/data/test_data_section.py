@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from h2fdp.config import Section, check, empty_document
-from h2fdp.data import DATA_SETS, GIVEN, DataOptions, DataSection, describe, load
+from h2fdp.data import DATA_SETS, DataOptions, DataSection, load
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import OTHER_NAMES
 from h2fdp.streams import Streams
@@ -100,20 +100,3 @@ def test_a_wrong_section_is_told_by_its_key(value, message):
 def test_a_path_is_relative_to_the_file_and_written_absolute(tmp_path):
     written = empty_document("x.yaml", tmp_path / "a", {"data": {"name": "npz", "path": "../b/c.npz"}})
     assert check(File, written).data.path == str(tmp_path / "b" / "c.npz")
-
-
-def test_a_folder_that_is_there_is_no_name_but_a_path(tmp_path):
-    (tmp_path / "digits_png").mkdir()
-    with pytest.raises(UserError, match=r'found "digits_png"; a file or folder is the `path` of one of them'):
-        check(File, empty_document("x.yaml", tmp_path, {"data": "digits_png"}))
-
-
-def test_every_data_set_is_described_in_one_line():
-    rows = describe()
-    assert [row["name"] for row in rows] == [name for name in DATA_SETS.names if name != GIVEN]
-    assert all("\n" not in row["description"] and row["keys"] for row in rows)
-
-
-def test_a_message_offers_what_a_file_can_name():
-    assert GIVEN not in problem("imagez").split("found")[0]
-    assert read({"name": GIVEN}).name == GIVEN  # a run directory names it

@@ -230,12 +230,6 @@ def test_what_is_wrong_with_a_table_is_told_by_column_and_row(tmp_path, files, t
     assert "\n" not in str(caught.value)
 
 
-def test_a_column_without_a_heading_is_no_input_that_is_stated(tmp_path):
-    (tmp_path / "t.csv").write_text(",x,label\n0,1,0\n1,2,1\n2,3,0\n3,4,1\n4,5,1\n")
-    section = {"name": "table", "path": str(tmp_path / "t.csv"), "label": "label", "classes": [0, 1], "inputs": ["x"]}
-    assert loaded(section, 1).shape == (1,)
-
-
 @pytest.mark.parametrize("stored", ["save_to_disk", "parquet"])
 def test_the_validation_split_of_a_hugging_face_folder_is_used(tmp_path, stored):
     parts = {

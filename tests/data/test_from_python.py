@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.data import Given, Scaling, from_python, load
+from h2fdp.data import Given, from_python, load
 from h2fdp.streams import Streams
 
 RNG = np.random.default_rng(0)
@@ -114,11 +114,6 @@ def test_by_user_each_device_is_one_user_and_other_partitions_ignore_them():
 
 
 TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1], who="bob")
-
-
-def test_own_public_constants_are_taken():
-    scaling = Scaling(1.0, (2.0,), (4.0,))
-    assert from_python((X, Y), TEST, scaling=scaling).pool.scaling == scaling
 
 
 class Loose:

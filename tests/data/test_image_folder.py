@@ -7,7 +7,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import ToTensor
 
-from h2fdp import Experiment, Topology
+from h2fdp import Experiment
 from h2fdp.data import DATA_SETS, load
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
@@ -114,14 +114,6 @@ def test_what_is_no_folder_of_images_is_told_in_one_line(tmp_path):
     assert "0.png: an image outside the folders of classes" in refusal(tmp_path)
 
 
-def test_classes_that_training_lacks_and_other_parts_are_told(tmp_path):
-    images(tmp_path / "train")
-    images(tmp_path / "test", 1, ("cat", "eel"))
-    assert "eel: a class without training images; the classes are cat, dog" in refusal(tmp_path)
-    images(tmp_path / "tset")
-    assert "tset: expected train, test and validation alone" in refusal(tmp_path)
-
-
 @pytest.mark.run
 def test_a_path_begins_at_the_file_and_the_images_train(tmp_path):
     images(tmp_path / "png", 8)
@@ -135,11 +127,3 @@ def test_a_path_begins_at_the_file_and_the_images_train(tmp_path):
     experiment = Experiment.from_file(tmp_path / "e.yaml")
     assert list(experiment.holdings().columns) == ["cat", "dog"]
     assert len(experiment.run(tmp_path / "r").metrics) == 1
-
-
-def test_image_folders_of_torchvision_are_records_in_python(tmp_path):
-    images(tmp_path, 5)
-    data = ImageFolder(str(tmp_path), transform=ToTensor())
-    network = Topology.regular(edges=1, devices=2, trust=1)
-    held = Experiment(topology=network, data=data, test_data=0.2, method="hfl").holdings()
-    assert held.to_numpy().sum() == 8

@@ -48,20 +48,6 @@ def test_numbers_of_rows_choose_them_in_their_order(chosen, inner):
     assert (part.unit, part.pair, part.absent) == ("m", (1.0, 2.0), None)
 
 
-@given(st.lists(st.integers(0, 7), max_size=4).map(sorted), st.booleans())
-def test_slices_joined_are_the_whole(cuts, inner):
-    every = whole(7, inner)
-    parts = [every.part(slice(begin, end)) for begin, end in zip([0, *cuts], [*cuts, 7], strict=True)]
-    assert rows_of(Whole.joined(parts)) == rows_of(every)
-
-
-def test_a_slice_shares_memory_and_numbers_of_rows_do_not():
-    every = whole(4)
-    assert np.shares_memory(every.part(slice(1, 3)).numbers, every.numbers)
-    assert not np.shares_memory(every.part(np.array([1, 2])).numbers, every.numbers)
-    assert every.part(slice(1, 3)).vectors.data_ptr() == every.vectors[1:].data_ptr()
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_field_that_some_parts_lack_is_nobodys_to_guess(order):
     with pytest.raises(AssertionError, match="of all parts or of none"):

@@ -61,13 +61,3 @@ def test_a_signal_of_twice_the_threshold_is_not_swamped():
     rng = np.random.default_rng(4)
     signal = np.full(100, np.sqrt(2.0))
     assert np.mean([denoised_norm(signal + rng.normal(size=100), 1.0).swamped for _ in range(DRAWS)]) < 0.001
-
-
-def test_without_noise_nothing_is_swamped_and_nothing_is_subtracted():
-    for vector, norm in ((np.zeros(3), 0.0), (np.array([3.0, 4.0]), 5.0)):
-        assert (denoised_norm(vector, 0.0).norm, denoised_norm(vector, 0.0).clear) == (norm, norm)
-
-
-def test_what_noise_swamps_is_not_clear():
-    assert denoised_norm(np.ones(5), 1.0).clear is None
-    assert denoised_norm(np.full(5, 0.5), 1.0).norm == 0.0

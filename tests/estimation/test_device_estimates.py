@@ -56,14 +56,6 @@ def test_the_secant_never_exceeds_the_smoothness_of_a_softmax_regression(seed):
     assert 0 < found <= max(along) * (1 + 1e-3)
 
 
-def test_points_that_have_not_moved_say_nothing():
-    far, near = np.array([[2.0, 0.0]]), np.array([[1.0 + 1e-11, 0.0]])
-    here = np.array([1.0, 0.0])
-    assert secant_smoothness(np.ones((1, 2)), np.zeros((1, 2)), near, here) == 0.0
-    both = secant_smoothness(np.array([[3.0, 0.0], [9.0, 9.0]]), np.zeros((2, 2)), np.vstack([far, near]), here)
-    assert both == 3.0
-
-
 def test_the_mean_square_of_minibatch_deviations_is_sigma_squared():
     # Gradients of a quadratic with N(0, s^2) added to each of M coordinates: sigma^2 = M s^2 = 50 * 0.09 = 4.5. The
     # mean of 4000 estimates, each with relative standard deviation sqrt(2 / 50), misses by 2 % once in 10^9.
@@ -82,9 +74,3 @@ def test_dispersion_of_shifted_parabolas_is_the_largest_distance_from_the_mean_c
     centres, here = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 6.0]]), np.array([7.0, -3.0])
     assert gradient_dispersion(here - centres, np.full(3, 1 / 3)) == pytest.approx(4.0)
     assert gradient_dispersion(here - centres, np.array([0.5, 0.5, 0.0])) == pytest.approx(6.0)
-
-
-@given(seeds)
-def test_equal_gradients_are_not_dispersed(seed):
-    gradient = np.random.default_rng(seed).normal(size=5)
-    assert gradient_dispersion(np.tile(gradient, (4, 1)), np.full(4, 0.25)) == pytest.approx(0.0, abs=1e-12)

@@ -37,11 +37,6 @@ def test_without_noise_they_are_the_secant_and_the_dispersion_of_the_gradients(s
     assert found.network_dispersion.clear == pytest.approx(np.linalg.norm(apart, axis=1).max(), rel=1e-6)
 
 
-@pytest.mark.parametrize("previous", [None, interval(np.ones((2, 3)), np.zeros(3))])
-def test_nothing_to_compare_with_gives_no_smoothness(previous):
-    assert released_constants(interval(np.ones((2, 3)), np.full(3, 1e-11)), previous).smoothness is None
-
-
 def test_the_noise_of_both_intervals_is_subtracted_from_the_change_of_gradients():
     weights = np.array([0.25, 0.75])
     previous = interval(np.zeros((2, 4)), np.zeros(4), 0.5, 2, variance=[0.1, 0.2], weights=weights)

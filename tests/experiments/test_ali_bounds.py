@@ -10,15 +10,11 @@ from hypothesis import strategies as st
 
 from experiments.ali_bounds import (
     DpSgdNoise,
-    ali_first_bound,
     ali_first_optimum,
     ali_optimum,
-    iterations_in_reach,
-    least_batch,
     with_noise,
 )
 from experiments.drift import DriftConstants, drift_bound
-from h2fdp.errors import UserError
 
 
 class Losses(NamedTuple):
@@ -79,33 +75,6 @@ def test_the_program_asks_for_fewer_local_steps_than_the_paper(total, mu, gamma,
     assert program**2 - 1 == pytest.approx((paper**2 - 1) * scale, abs=1e-9 * paper**2)
 
 
-@pytest.mark.parametrize("curvature", [0.3, 1.0, 3.0])
-def test_taken_literally_the_paper_runs_to_its_cap_within_a_few_rounds(curvature):
-    tau = 1
-    for _ in range(3):
-        total = iterations_in_reach(158, 775, tau)
-        tau = min(round(float(ali_optimum(total, curvature, 10.0, PAPER_NOISE))), 100)
-    assert tau == 100
-
-
-def test_by_hand():
-    # C = 0.1, sigma^2 C^2 d / B^2 = 0.0121 * 26010 / 5625 = 0.055950..., mu = 1, Gamma = 0, T = 158
-    energy = 0.0121 * MODEL / 5625
-    expected = math.sqrt(1 + (4 + 0.03 + energy) / ((2 + 2 / 158) * (0.01 + energy)))
-    assert float(ali_optimum(158, 1.0, 0.0, PAPER_NOISE, "program")) == pytest.approx(expected)
-    assert round(expected) == 6
-
-
-def test_where_nothing_bends_there_is_no_end():
-    assert ali_optimum(10, 0.0, 1.0, PAPER_NOISE) == math.inf
-    assert ali_optimum(10, 1e-200, 1.0, PAPER_NOISE) == math.inf
-
-
-def test_a_batch_is_at_least_one_record():
-    assert least_batch(np.array([0.015, 0.015]), np.array([5000, 40])) == 1.0
-    assert least_batch(np.array([0.015, 0.02]), np.array([5000, 4000])) == 75.0
-
-
 constants = st.builds(DriftConstants, st.floats(0, 10), st.floats(0, 10), st.floats(0, 10))
 
 
@@ -148,44 +117,5 @@ def test_the_first_versions_search_finds_the_least_bound(longest, rounds, left, 
         assert not shorter or min(shorter) > values[found - 1] * (1 - 1e-9)
 
 
-@given(st.integers(1, 300), st.integers(0, 300), st.floats(0, 5), st.floats(0, 5))
-def test_the_first_version_too_takes_one_local_step_where_rounds_abound(left, more, rho, xi):
-    of = DriftConstants(rho, 1.0, xi)
-    assert ali_first_optimum(100, left + more, left, 0.1, of, PAPER_NOISE, 1.0, 1.0) == 1
-
-
-def test_scarcer_rounds_ask_for_more_local_steps():
-    of, noise = DriftConstants(1.0, 1.0, 0.1), DpSgdNoise(0.1, 1.1, 100, 75)
-    taus = [ali_first_optimum(100, 158, 158 * times, 0.1, of, noise, 1.0, 1.0) for times in (1, 2, 5)]
-    assert taus == [1, 2, 5]
-
-
 def test_a_step_too_large_for_the_curvature_leaves_no_choice():
     assert ali_first_optimum(100, 10, 100, 1.0, DriftConstants(1.0, 2.0, 0.0), PAPER_NOISE, 1.0, 1.0) is None
-
-
-def test_the_first_versions_bound_of_many_lengths_comes_at_once():
-    of, taus = DriftConstants(0.5, 1.0, 0.1), np.arange(1, 40)
-    values = ali_first_bound(taus, 10 * taus, 0.1, of, PAPER_NOISE, 1.0, 1.0)
-    expected = [first_bound_by_hand(tau, 10 * tau, 0.1, of, PAPER_NOISE, 1.0, 1.0) for tau in taus.tolist()]
-    np.testing.assert_allclose(values, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: DpSgdNoise(0.0, 1.0, 1, 1), "clip_norm: expected a finite number above 0, found 0.0"),
-        (lambda: DpSgdNoise(1.0, -1.0, 1, 1), "noise_multiplier: expected a finite number of at least 0, found -1.0"),
-        (lambda: DpSgdNoise(1.0, 1.0, 1, 0.5), "batch: expected a finite number of at least 1, found 0.5"),
-        (lambda: ali_optimum(0, 1.0, 0.0, PAPER_NOISE), "iterations: expected at least one iteration, found 0"),
-        (lambda: ali_optimum(1, -1.0, 0.0, PAPER_NOISE), "curvature: expected a number of at least 0, found -1.0"),
-        (
-            lambda: ali_first_optimum(5, 0, 9, 0.1, DriftConstants(1, 1, 1), PAPER_NOISE, 1.0, 1.0),
-            "rounds: expected a whole number of at least 1, found 0",
-        ),
-    ],
-)
-def test_numbers_out_of_range_are_named(call, message):
-    with pytest.raises(UserError) as error:
-        call()
-    assert str(error.value) == message

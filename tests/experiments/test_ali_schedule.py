@@ -1,7 +1,5 @@
 """ALI-DPFL, both versions: tau between a budget of rounds and one of iterations."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 
 from experiments.ali_bounds import DpSgdNoise, ali_optimum
 from experiments.ali_dpfl import AliDpfl, AliDpflFirst
-from h2fdp.errors import UserError
 from tests.experiments.observations import context, observation, reloaded, secants
 
 NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
@@ -39,29 +36,11 @@ def run(schedule, measured, between=lambda schedule: schedule):
     return taus
 
 
-def test_the_first_round_has_one_local_step_even_where_the_constants_are_stated():
-    assert closed_form(curvature=1.0, heterogeneity=0.0).decide(0, 0).local_steps == 1
-
-
-def test_the_step_size_and_who_takes_part_do_not_change():
-    plan = closed_form().decide(0, 0)
-    assert plan.step_size == 0.5
-    assert plan.participation.tolist() == [4]
-    assert plan.noise_factor == 1.0
-
-
 @pytest.mark.parametrize("of", [closed_form, search])
 def test_where_rounds_abound_every_round_has_one_step_and_nothing_is_measured(of):
     schedule = of(rounds=40, iterations=40)
     assert not schedule.measures_secants
     assert run(schedule, [None]) == [1] * 40
-
-
-@pytest.mark.parametrize("of", [closed_form, search])
-def test_while_nothing_is_known_there_is_one_local_step(of):
-    schedule = of(rounds=10, iterations=40)
-    assert schedule.measures_secants
-    assert run(schedule, [None]) == [1] * 10
 
 
 def test_tau_is_the_papers_closed_form_rounded():
@@ -85,23 +64,6 @@ def test_the_program_takes_curvature_from_parameters_and_heterogeneity_from_loss
     assert constants["Gamma"] == pytest.approx(0.05)
 
 
-def test_the_iterations_in_reach_follow_the_tau_of_the_round_before():
-    schedule = closed_form(curvature=1.0, heterogeneity=0.001)
-    totals = []
-    for interval, tau in enumerate((1, 2, 5)):
-        schedule.observe(observation(interval, tau))
-        totals.append(schedule.decide(interval + 1, 10).reasons["constants"]["T"])
-    assert totals == [158, 316, 317]
-
-
-def test_what_the_operator_states_is_not_measured():
-    schedule = closed_form(curvature=3.0, heterogeneity=1.0)
-    assert not schedule.measures_secants
-    schedule.observe(observation(0, 1, secants()))
-    assert schedule.decide(1, 1).reasons["constants"]["mu"] == 3.0
-    assert not search(**APART).measures_secants
-
-
 def test_tau_is_at_most_a_hundred_and_what_is_left():
     flat = closed_form(rounds=10, iterations=250, curvature=1e-9, heterogeneity=0.0)
     assert run(flat, [None]) == [1, 100, 100, 49]
@@ -109,18 +71,6 @@ def test_tau_is_at_most_a_hundred_and_what_is_left():
     assert run(still, [secants(last_step=[0.0, 0.0])]) == [1, 100, 49]  # mu = 0: no end to tau*
     still.load({"learned": {"mu": 0.0, "Gamma": 0.0}, "last_tau": 1, "rounds_done": 1})
     assert still.decide(1, 1).reasons["optimum"] is None
-
-
-def test_training_ends_with_the_rounds_or_with_the_iterations():
-    assert len(run(closed_form(rounds=7, iterations=1000, curvature=1.0, heterogeneity=0.0), [None])) == 7
-    assert sum(run(closed_form(rounds=100, iterations=101, curvature=1.0, heterogeneity=0.0), [None])) == 101
-
-
-def test_a_round_that_measured_nothing_leaves_what_was_known():
-    schedule = closed_form()
-    for interval, seen in enumerate((secants(), None, secants(last_step=[math.nan, 1.0], distance=[1.0, 1.0]))):
-        schedule.observe(observation(interval, 1, seen))
-        assert schedule.decide(interval + 1, 3).reasons["constants"]["mu"] == 1.0
 
 
 def test_the_first_version_searches_up_to_twice_the_last_tau():
@@ -132,26 +82,10 @@ def test_the_first_version_searches_up_to_twice_the_last_tau():
     assert taus == [1, 2, 4, 8, 16, 23]
 
 
-def test_the_first_version_counts_what_is_left_of_both_budgets():
-    schedule = search(rounds=100, iterations=3000, **APART)
-    schedule.observe(observation(89, 16))
-    plenty, scarce = schedule.decide(90, 2900), schedule.decide(90, 2990)
-    assert plenty.local_steps > 1  # ten rounds left for a hundred iterations
-    assert scarce.local_steps == 1  # ten rounds left, ten iterations left
-    assert scarce.reasons["constants"]["rounds_left"] == scarce.reasons["constants"]["iterations_left"] == 10
-
-
 def test_the_first_version_stays_at_one_step_where_its_bound_says_nothing():
     schedule = search(lipschitz=1.0, smoothness=100.0, divergence=0.1)  # eta beta = 10
     schedule.observe(observation(0, 8))
     assert schedule.decide(1, 8).local_steps == 1
-
-
-def test_the_first_version_learns_its_constants():
-    schedule = search(rounds=100, iterations=3000)
-    schedule.observe(observation(0, 8, secants(loss_local=[3.0, 1.0], divergence=[0.1, 0.3])))
-    constants = schedule.decide(1, 8).reasons["constants"]
-    assert (constants["rho"], constants["beta"], constants["xi"]) == pytest.approx((1.0, 1.0, 0.2))
 
 
 numbers = st.floats(0, 100)
@@ -187,23 +121,3 @@ def test_a_schedule_that_is_killed_after_any_round_goes_on_as_if_it_had_not_been
     killed = run(of(rounds=20, iterations=200), seen, lambda s: reloaded(s, of(rounds=20, iterations=200), tmp_path))
     assert through == killed
     assert len(set(through)) > 2
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: AliDpfl(curvature=0.0), "curvature: expected a number above 0, found 0.0"),
-        (lambda: AliDpfl(form="printed"), "form: expected paper or program, found printed"),
-        (lambda: AliDpflFirst(least_gap=0.0), "least_gap: expected a finite number above 0, found 0.0"),
-        (lambda: AliDpflFirst(lipschitz=1.0), "expected all of lipschitz, smoothness and divergence, or none of them"),
-        (
-            lambda: AliDpfl().build(context(step_noise_multiplier=None)),
-            "method.schedule: ALI-DPFL weighs local steps against the noise of each; expected privacy dp-sgd, with its "
-            "noise",
-        ),
-    ],
-)
-def test_what_it_cannot_plan_with_is_named(make, message):
-    with pytest.raises(UserError) as error:
-        make()
-    assert str(error.value) == message

@@ -11,11 +11,9 @@ from experiments.drift import (
     BudgetPrices,
     DriftConstants,
     affordable_local_steps,
-    controller_objective,
     drift_bound,
     loss_bound,
 )
-from h2fdp.errors import UserError
 from tests.theory.protocol import Quadratics
 
 INSTANCES = 150
@@ -121,19 +119,6 @@ def test_the_drift_is_the_sum_of_what_each_step_adds(steps, eta, of):
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-@given(st.floats(1e-3, 1), drifts)
-def test_without_a_step_or_after_the_first_there_is_no_drift(eta, of):
-    assert drift_bound(np.array([0, 1]), eta, of).tolist() == [0.0, 0.0]
-
-
-def test_a_drift_beyond_all_numbers_is_infinite_and_nobody_is_warned():
-    steep = DriftConstants(lipschitz=1.0, smoothness=1e6, divergence=1.0)
-    assert drift_bound(np.array([1, 100]), 1.0, steep).tolist() == [0.0, math.inf]
-    assert loss_bound(10, np.array([100]), 1e-9, steep, 1.0, 1e-200).tolist() == [math.inf]
-    assert affordable_local_steps(100, [BudgetPrices(100, 1, 1)], 1.0, steep, 0.01) == 1
-    assert controller_objective(100, 5.0, 1.0, DriftConstants(0.0, 1e6, 1.0), 0.1) == 10 / 5
-
-
 def objective_by_hand(tau, total, eta, of, phi):
     h = (
         0.0
@@ -160,52 +145,3 @@ def test_the_controller_finds_the_least_of_its_objective_at_the_tightest_budget(
         values.append(objective_by_hand(tau, left, eta, of, phi))
     assert 1 <= found <= longest
     assert values[found - 1] == pytest.approx(min(values), rel=1e-6)
-
-
-def test_dear_aggregations_ask_for_longer_intervals():
-    of = DriftConstants(1.0, 1.0, 1.0)
-    taus = [affordable_local_steps(100, [BudgetPrices(1000, 1, dear)], 0.01, of, 0.025) for dear in (0, 1, 10, 100)]
-    assert taus == sorted(taus)
-    assert taus[0] == 1
-    assert taus[-1] > taus[1]
-
-
-def test_devices_that_are_alike_need_the_cloud_as_rarely_as_allowed():
-    alike = DriftConstants(1.0, 1.0, 0.0)
-    assert affordable_local_steps(70, [BudgetPrices(1000, 1, 10)], 0.01, alike, 0.025) == 70
-
-
-def test_a_budget_of_one_round_leaves_one_local_step():
-    assert affordable_local_steps(70, [BudgetPrices(11, 1, 10)], 0.01, DriftConstants(1.0, 1.0, 0.0), 0.025) == 1
-
-
-def test_what_costs_nothing_is_unlimited():
-    assert BudgetPrices(5.0, 0.0, 0.0).iterations(np.array([1, 2])).tolist() == [math.inf, math.inf]
-    assert affordable_local_steps(9, [BudgetPrices(5, 0, 0)], 0.1, DriftConstants(1.0, 1.0, 1.0), 0.1) == 1
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: DriftConstants(1.0, math.nan, 1.0), "smoothness: expected a finite number of at least 0, found nan"),
-        (lambda: BudgetPrices(0.0, 1, 1), "total: expected a finite number above 0, found 0.0"),
-        (lambda: BudgetPrices(1.0, -1, 1), "step_cost: expected a finite number of at least 0, found -1"),
-        (lambda: drift_bound(-1, 0.1, DriftConstants(1, 1, 1)), "steps: expected at least 0 steps, found -1"),
-        (
-            lambda: loss_bound(9, 0, 0.1, DriftConstants(1, 1, 1), 1.0, 1.0),
-            "local_steps: expected at least one local step, found 0",
-        ),
-        (
-            lambda: loss_bound(9, 1, 0.1, DriftConstants(1, 1, 1), 1.0, 0.0),
-            "least_gap: expected a finite number above 0, found 0.0",
-        ),
-        (
-            lambda: controller_objective(1, 9, 0.1, DriftConstants(1, 1, 1), 0.0),
-            "control_parameter: expected a finite number above 0, found 0.0",
-        ),
-    ],
-)
-def test_numbers_out_of_range_are_named(call, message):
-    with pytest.raises(UserError) as error:
-        call()
-    assert str(error.value) == message

@@ -55,13 +55,6 @@ def cost(taus, step=1.0, aggregation=10.0):
     return step * sum(taus) + aggregation * len(taus)
 
 
-def test_the_first_interval_has_one_step_and_the_next_at_most_ten_times_as_many():
-    taus = run(schedule())
-    longest = affordable_local_steps(100, [BudgetPrices(1000.0, 1.0, 10.0)], 0.01, DRIFT, 0.025)
-    assert longest == 31
-    assert taus[:4] == [1, 10, 31, 31]
-
-
 @pytest.mark.parametrize("constants", [None, DRIFT])
 def test_a_constant_tau_fills_the_same_budget_and_ends_with_what_is_left(constants):
     taus = run(schedule(tokens(95.0), constant=7, constants=constants))
@@ -69,13 +62,6 @@ def test_a_constant_tau_fills_the_same_budget_and_ends_with_what_is_left(constan
     assert taus == [7, 7, 7, 7, 6]
     with pytest.raises(UserError, match="constant"):
         Within(constant=0)
-
-
-def test_while_nothing_is_known_there_is_one_local_step():
-    of = schedule(constants=None)
-    assert of.measures_secants
-    assert not of.scores
-    assert set(run(of)) == {1}
 
 
 def test_constants_are_learned_from_the_devices_and_written_down():
@@ -96,21 +82,6 @@ def test_constants_are_learned_from_the_devices_and_written_down():
     }
 
 
-def test_stated_constants_are_not_measured_and_models_are_compared_on_public_records():
-    of = schedule()
-    assert not of.measures_secants
-    assert of.scores
-    of.observe(observation(0, 1, secants(divergence=[9.0, 9.0])))
-    assert of.decide(1, 1).reasons["constants"]["delta"] == 1.0
-
-
-@pytest.mark.parametrize(("total", "taus"), [(11.0, [1]), (21.9, [1]), (22.0, [1]), (23.0, [1, 1]), (33.1, [1, 1, 1])])
-def test_intervals_are_admitted_while_a_step_and_an_aggregation_remain_after_them(total, taus):
-    # One step and one aggregation cost 11; tau stays 1.
-    of = schedule(tokens(total), longest=1)
-    assert run(of) == taus
-
-
 def test_the_last_interval_takes_what_is_left_less_one_aggregation_and_one_step():
     # R = 100: 11 for the first, 20 for tau = 10, then 69 are left for tau = 31, which needs 41 and 11 kept: admitted.
     # 28 are left: floor((28 - 20 - 1) / 1) = 7.
@@ -120,30 +91,10 @@ def test_the_last_interval_takes_what_is_left_less_one_aggregation_and_one_step(
     assert cost(taus) == 100 - 11
 
 
-def test_of_several_budgets_the_tightest_rules():
-    joules, seconds = tokens(10_000.0, 1.0, 10.0, "energy_j"), tokens(100.0, 1.0, 10.0, "clock_s")
-    together, alone = run(schedule(joules, seconds)), run(schedule(seconds))
-    assert together == alone
-    assert cost(together) <= 100
-
-
-def test_a_budget_whose_steps_are_free_limits_aggregations_only():
-    taus = run(schedule(tokens(55.0, 0.0, 10.0), constants=DriftConstants(1.0, 1.0, 0.0)))
-    assert taus == [1, 10, 100, 100, 100]
-
-
 def test_what_an_interval_really_cost_is_charged_where_it_was_metered():
     of = schedule(tokens(1000.0, name="energy_j"))
     of.observe(observation(0, 1, spent={"energy_j": 4.0, "clock_s": 99.0}))
     assert of.decide(1, 1).reasons["budgets"]["energy_j"]["used"] == 4.0
-
-
-def test_prices_may_change_and_the_search_takes_their_mean_so_far():
-    of = schedule(ResourceBudget("clock_s", 1000.0, lambda interval: (1.0, [10.0, 30.0, 80.0][interval])))
-    of.observe(observation(0, 1))
-    of.observe(observation(1, 5))
-    row = of.decide(2, 6).reasons["budgets"]["clock_s"]
-    assert (row["b"], row["mean_b"], row["used"]) == (80.0, 40.0, 11.0 + 35.0)
 
 
 prices = st.tuples(st.floats(0, 3), st.floats(0.01, 30))
@@ -215,22 +166,6 @@ def test_a_loss_that_is_no_number_reverts_to_the_model_before_with_one_step(loss
     assert of.decide(3, 0).local_steps == 10
 
 
-def test_measurements_that_are_no_numbers_leave_the_constants_that_were_known():
-    of = schedule(constants=None)
-    of.observe(observation(0, 1, secants(divergence=[1.0, 1.0])))
-    of.kept(model(1.0))
-    of.observe(observation(1, 1, secants(loss=[math.nan, 1.0], divergence=[math.nan, 1.0]), model=1.0))
-    assert of.kept(model(math.nan)).item() == 1.0
-    assert of.decide(2, 0).reasons["constants"]["delta"] == 1.0
-
-
-def test_an_interval_without_devices_keeps_its_model():
-    of = schedule(constants=None)
-    of.observe(observation(0, 1))
-    assert of.kept(model(4.0)).item() == 4.0
-    assert of.returned(model(4.0)).item() == 4.0
-
-
 def test_a_schedule_that_is_killed_after_any_interval_goes_on_as_if_it_had_not_been(tmp_path):
     rng = np.random.default_rng(3)
     seen = [secants(divergence=rng.uniform(0, 3, 2), loss=rng.uniform(1, 2, 2)) for _ in range(5)]
@@ -254,23 +189,3 @@ def test_a_schedule_that_is_killed_after_any_interval_goes_on_as_if_it_had_not_b
     assert run(new(), observed, reload) == through
     assert len(set(through)) > 2
     assert killed[-1].returned(model(9.0)).item() == 0.0  # the best model is in the state
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: schedule(tokens(10.0)),
-            "tokens: expected at least 11, one local step and one aggregation, found 10",
-        ),
-        (lambda: tokens(-1.0), "tokens: expected a finite number above 0, found -1.0"),
-        (lambda: ResourceBudgetSchedule(units=5.0), "expected units, step_cost and aggregation_cost together"),
-        (lambda: Within(control_parameter=0.0), "control_parameter: expected a finite number above 0, found 0.0"),
-        (lambda: Within(growth=0.5), "growth: expected a finite number of at least 1, found 0.5"),
-        (lambda: Within(longest=0), "longest: expected a whole number of at least 1, found 0"),
-    ],
-)
-def test_numbers_out_of_range_are_named(make, message):
-    with pytest.raises(UserError) as error:
-        make()
-    assert str(error.value) == message

@@ -66,38 +66,11 @@ def test_a_budget_with_stated_constants_is_foreseen_step_by_step(tmp_path):
         assert numbers["rdp"] == pytest.approx(run.privacy.epsilon(observer=observer, accountant="rdp"))
 
 
-def test_ali_dpfl_measures_nothing_where_rounds_abound(tmp_path):
-    # Lemma 1: R_s >= R_c makes tau 1 whatever the losses are, so an epsilon says what the run reveals.
-    keys = {
-        "method": {"extends": "fedavg-dp", "schedule": "experiments.ali_dpfl:AliDpfl", "privacy": DP_SGD},
-        "epsilon": 20.0,
-        "accountant": "rdp",
-    }
-    training = {"batch_size": 16, "clip_norm": 0.5}
-    few = Experiment(data="digits", training=training | {"intervals": 2}, **keys).prepare()
-    assert few.leaks
-    rounds = few.iterations + 1
-    made = Experiment(data="digits", training=training | {"intervals": rounds}, **keys)
-    assert not made.prepare().leaks
-    assert privacy_report(made.prepare())["observers"]["cloud"]["rdp"] <= 20.0
-    run = made.run(tmp_path / "run")
-    assert not run.summary["leaking"]
-    assert run.metrics["local_steps"].tolist() == [1] * (rounds - 1)
-    assert run.privacy.epsilon(observer="cloud", accountant="rdp") <= 20.0
-
-
 @pytest.mark.parametrize("privacy", ["local", "output", {"name": "central", "noise_multiplier": 1.0}])
 def test_devices_that_send_no_raw_update_measure_nothing(privacy):
     method = {"extends": "fedavg", "schedule": UNITS, "privacy": privacy}
     with pytest.raises(UserError, match="expected a schedule that measures nothing, or privacy none or dp-sgd"):
         Experiment(data="digits", method=method, training=STEPS)
-
-
-def test_noise_made_for_a_claim_that_is_far_off_ends_no_run_at_its_beginning(tmp_path):
-    method = {"extends": "fedavg", "privacy": "output", "schedule": "experiments.noise_decay:NoiseDecay"}
-    made = Experiment(data="digits", method=method, epsilon=2.0, training=STEPS)
-    with pytest.raises(UserError, match=r"privacy\.epsilon: the first interval is epsilon .* expected a larger number"):
-        made.run(tmp_path / "run")
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
@@ -112,14 +85,3 @@ def test_prices_in_joules_are_those_of_the_devices_that_take_part(share, tmp_pat
     for row, tau, joules in zip(rows, run.metrics["local_steps"], spent, strict=True):
         budget = row["budgets"]["energy_j"]
         assert budget["c"] * tau + budget["b"] == pytest.approx(joules, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("budget", "key"), [({"units": 2.0}, "units"), ({"joules": 1e-9}, "joules"), ({"seconds": 1e-9}, "seconds")]
-)
-def test_a_budget_of_less_than_one_interval_is_named_as_the_file_names_it(budget, key, tmp_path):
-    schedule = UNITS | budget if "units" in budget else {"name": BUDGET, **budget}
-    made = Experiment(data="digits", method={"extends": "fedavg", "schedule": schedule}, training=STEPS)
-    with pytest.raises(UserError, match="one local step and one aggregation") as caught:
-        made.run(tmp_path / "run")
-    assert caught.value.problems[0].key == f"method.schedule.{key}"

@@ -25,28 +25,6 @@ def test_a_vector_loaded_comes_back_unchanged(widths, bias):
     assert torch.equal(torch.cat([view.reshape(-1) for view in flat.views(vector).values()]), vector)
 
 
-def test_the_order_is_that_of_named_parameters():
-    module = build("cnn12", (1, 28, 28), 10)
-    flat = ParameterLayout(module)
-    assert flat.names == tuple(name for name, _ in module.named_parameters())
-    assert torch.equal(flat.to_vector(module)[:144], module[0].weight.detach().reshape(-1))
-
-
-def test_views_share_the_vectors_memory():
-    flat = ParameterLayout(nn.Linear(3, 2))
-    vector = torch.zeros(8)
-    flat.views(vector)["bias"].fill_(1)
-    assert vector.tolist() == [0] * 6 + [1] * 2
-
-
-def test_a_vector_is_a_copy_without_gradient():
-    module = nn.Linear(3, 2)
-    vector = ParameterLayout(module).to_vector(module)
-    vector.zero_()
-    assert not vector.requires_grad
-    assert module.weight.abs().sum() > 0
-
-
 def test_frozen_parameters_are_not_in_the_vector():
     module = nn.Sequential(nn.Linear(3, 2).requires_grad_(False), nn.Linear(2, 2))
     assert ParameterLayout(module).names == ("1.weight", "1.bias")

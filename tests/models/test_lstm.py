@@ -1,10 +1,8 @@
 """The written-out LSTM against torch's own, and its gradients for each record."""
 
-import pytest
 import torch
 from torch import nn
 
-from h2fdp.errors import UserError
 from h2fdp.models.architectures import lstm
 
 
@@ -39,8 +37,3 @@ def test_gradients_of_single_records_are_those_of_autograd():
         expected = torch.autograd.grad(loss(parameters, x[place], y[place]), list(parameters.values()))
         for ours, theirs in zip(found.values(), expected, strict=True):
             torch.testing.assert_close(ours[place], theirs)
-
-
-def test_images_are_no_rows_of_words():
-    with pytest.raises(UserError, match=r"lstm needs rows of word numbers, of shape \(words,\)"):
-        lstm((1, 28, 28), 2, 10, 4, 4)

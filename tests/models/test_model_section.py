@@ -12,7 +12,7 @@ import pytest
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Options
 from h2fdp.errors import UserError
-from h2fdp.models import MODELS, ModelSection, describe
+from h2fdp.models import MODELS, ModelSection
 
 
 class File(Section):
@@ -21,11 +21,6 @@ class File(Section):
 
 def read(value: Any) -> Options:
     return check(File, empty_document("x.yaml", Path(), {"model": value})).model
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_word_is_a_model_with_its_default_options(name):
-    assert read(name).options() == MODELS[name]().options()
 
 
 @pytest.mark.parametrize("value", ["softmax", "mlp", {"name": "mlp", "hidden": 3}])
@@ -52,11 +47,6 @@ def test_a_wrong_section_is_told_by_its_key(value, message):
     with pytest.raises(UserError) as caught:
         read(value)
     assert message in str(caught.value)
-
-
-def test_every_model_is_described_in_one_line():
-    assert [row["name"] for row in describe()] == list(MODELS)
-    assert all("\n" not in row["description"] for row in describe())
 
 
 @pytest.mark.process

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.reproduction.claims import ClaimsFile
 from experiments.reproduction.plan import read_reproduction
 from h2fdp import UserError
 from h2fdp.sweeps.study import SharedInputs
@@ -74,17 +73,6 @@ def test_a_data_set_that_is_like_another_has_its_figures_and_claims(tmp_path):
     }
 
 
-def test_a_wrong_change_is_told_by_its_line(tmp_path):
-    of = read_reproduction(folder(tmp_path, figures=("training.intervals: 4", "training.intervals: none")))
-    with pytest.raises(UserError, match=r"figures.yaml:2: training.intervals: expected a whole number"):
-        of.study(next(of.parts(["one"], ["digits"])), True, SharedInputs())
-
-
-def test_a_folder_without_figures_is_told(tmp_path):
-    with pytest.raises(UserError, match="expected the experiments folder of a checkout"):
-        read_reproduction(tmp_path)
-
-
 @pytest.mark.slow
 def test_every_part_of_the_project_can_be_run_and_quick_is_smaller(project):
     of, shared = project, SharedInputs()
@@ -98,20 +86,6 @@ def test_every_part_of_the_project_can_be_run_and_quick_is_smaller(project):
             assert len(made) < len(runs[part, False])
         else:
             assert len({run.point.values["seed"] for run in made}) >= 5
-
-
-def test_what_was_fitted_for_one_study_serves_no_other(project):
-    of = project
-    assert [part.column for part in of.parts(["fig5"], of.file.data_sets, quick=True)] == ["claimed"] * 3
-    columns = [(part.data_set, part.column) for part in of.parts(["fig5"], of.file.data_sets)]
-    assert columns == [("fashion-mnist", "claimed"), ("fashion-mnist", "accounted"), ("cifar10", "claimed"),
-                       ("cifar10-cnn12", "claimed")]  # fmt: skip
-
-
-def test_each_of_the_papers_figures_has_claims_about_fashion_mnist(project):
-    claims = project.claims.claims
-    figures = {claim.figure for claim in claims if "fashion-mnist" in claim.paper}
-    assert figures == {"ali-dpfl", *(f"fig{number}" for number in range(4, 11))}
 
 
 def test_runs_without_noise_are_the_same_in_both_columns(project):
@@ -167,7 +141,3 @@ def test_the_search_has_seeds_of_its_own():
         seeds = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())["sweep"]["seed"])
         for number in range(4, 11):
             assert not seeds & set(yaml.safe_load((EXPERIMENTS / f"fig{number}.yaml").read_text())["sweep"]["seed"])
-
-
-def test_claims_are_strict():
-    assert ClaimsFile.model_config["extra"] == "forbid"

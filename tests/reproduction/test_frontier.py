@@ -8,22 +8,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.frontier import FILE, HALF, SEARCH_SEED, SEEDS, Study, best, grid_of, stored
-from experiments.frontier_mechanisms import EPSILONS, MECHANISMS, PLAIN
-from experiments.frontier_page import BEGIN, END, Mean, between, cheapest, difference, frontier_table, joules_table
+from experiments.frontier import FILE, HALF, SEARCH_SEED, Study, best, grid_of
+from experiments.frontier_mechanisms import MECHANISMS
+from experiments.frontier_page import Mean
 from h2fdp.sweeps.study import SharedInputs, read_study
 
 BY_NAME = {each.name: each for each in MECHANISMS}
-
-
-def test_every_mechanism_is_tried_equally_often_at_every_epsilon():
-    for mechanism in MECHANISMS:
-        assert tuple(mechanism.trials) == (EPSILONS if mechanism.private else (PLAIN,))
-        for epsilon, trials in mechanism.trials.items():
-            few = not mechanism.keys
-            assert len({str(trial) for trial in trials}) == (1 if few else 5 if epsilon == EPSILONS[0] else 4)
-            assert {len(trial) for trial in trials} == {len(mechanism.keys)}
-    assert SEARCH_SEED not in SEEDS
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: each.name)
@@ -68,69 +58,12 @@ def test_between_the_ends_it_is_the_better_of_what_was_best_at_either():
     assert best(trials_of(*rows[:1], (0.0, 1.0, "b", 0.62), *rows[2:]), HALF, 1.0) == "b"
 
 
-def test_a_table_replaces_the_rows_of_points_that_were_run_again(tmp_path):
-    file = tmp_path / "runs.csv"
-    made = [("a", 0.0, 1.0, 0.1), ("b", 0.0, 1.0, 0.2), ("a", 0.0, 3.0, 0.4), ("a", "secure-sum", 1.0, 0.5)]
-    for name, trust, epsilon, accuracy in (*made, ("a", 0.0, 1.0, 0.3)):
-        row = {"data_set": "d", "mechanism": name, "trust": trust, "epsilon": epsilon, "accuracy": accuracy}
-        stored(file, pd.DataFrame([row]), f"run {name}")
-    lines = file.read_text().splitlines()
-    assert lines[:3] == ["# run a", "# run b", "data_set,mechanism,trust,epsilon,accuracy"]
-    assert sorted(lines[3:]) == ["d,a,0,1,0.3", "d,a,0,3,0.4", "d,a,secure-sum,1,0.5", "d,b,0,1,0.2"]
-
-
 def test_an_interval_is_that_of_students_test():
     values = [78.1, 79.4, 77.9, 78.6, 80.2]
     mean = Mean.of(values)
     low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert (mean.value - mean.half, mean.value + mean.half) == pytest.approx((low, high))
     assert str(Mean.of([78.14])) == "78.1"
-
-
-def runs_of(**accuracies):
-    rows = [
-        (name.replace("_", "-"), trust, 1.0, seed, value)
-        for name, by_trust in accuracies.items()
-        for trust, values in by_trust.items()
-        for seed, value in enumerate(values, 1)
-    ]
-    return pd.DataFrame(rows, columns=["mechanism", "trust", "epsilon", "seed", "accuracy"])
-
-
-def test_trust_is_worth_the_difference_under_equal_seeds():
-    runs = runs_of(per_record={"0": [0.70, 0.72, 0.74], "1": [0.75, 0.78, 0.79]})
-    found = difference(runs, ("per-record", "1"), ("per-record", "0"), 1.0)
-    assert found is not None
-    low, high = stats.ttest_rel([75, 78, 79], [70, 72, 74]).confidence_interval(0.95)
-    assert (found.value - found.half, found.value + found.half) == pytest.approx((low, high))
-    assert difference(runs, ("paper", "1"), ("per-record", "0"), 1.0) is None
-
-
-def test_a_row_of_the_frontier_has_a_mean_for_each_epsilon_that_was_run():
-    lines = list(frontier_table(runs_of(per_record={"0": [0.70, 0.72]}, none={"any": [0.8]})))
-    assert lines[2:] == ["| per record | none | 71.0 ± 12.7 |", "| no noise | - |  |"]
-    assert not any("paper" in line for line in lines)
-
-
-def test_joules_at_equal_accuracy_are_those_of_the_cheapest_trial_that_is_as_good():
-    columns = ["mechanism", "trust", "epsilon", "validation_accuracy", "energy_j"]
-    rows = [
-        ("per-record", "0", 1.0, 0.78, 30.0),
-        ("noise-inside", "0", 1.0, 0.77, 4.0),
-        ("per-record", "1", 1.0, 0.79, 12.0),
-        ("per-record", "1", 1.0, 0.77, 6.0),
-        ("paper", "1", 1.0, 0.99, 1.0),
-    ]
-    trials = pd.DataFrame(rows, columns=columns)
-    assert cheapest(trials, "1", 1.0, 0.78) == 12.0
-    assert cheapest(trials, "1", 1.0, 0.80) is None
-    assert list(joules_table(trials))[2:] == ["| 1 | 78.0 | 30.0 | not run | 12.0 |"]
-
-
-def test_a_page_is_written_between_its_markers():
-    page = f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n"
-    assert between(page, iter(["new"])) == f"before\n\n{BEGIN}\n\nnew\n\n{END}\n\nafter\n"
-    assert between(between(page, iter(["new"])), iter(["new"])) == between(page, iter(["new"]))
 
 
 @pytest.mark.run

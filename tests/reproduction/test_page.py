@@ -6,14 +6,12 @@ import math
 
 import pytest
 
-from experiments.reproduction.cells import cell, share_cell
 from experiments.reproduction.claims import Claim
 from experiments.reproduction.evaluation import JudgedClaim, Row
 from experiments.reproduction.quantities import Estimate, Finding
 from experiments.reproduction.results import NO_RUNS
 from experiments.reproduction.verdict import Verdict
 from experiments.reproduction.verdict_store import CHANGED, Provenance, VerdictStore, read_verdicts
-from experiments.reproduction.wording import found_words
 from h2fdp.errors import UserError
 
 CLAIM = Claim(
@@ -79,13 +77,6 @@ def test_what_is_kept_says_nothing_of_another_comparison(change):
     assert kept.rejudged([row]) == kept  # it is not lost
 
 
-def test_what_a_sign_is_judged_by_is_told_where_it_is_another_number():
-    rises = CLAIM.model_copy(update={"comparison": "least rise"})
-    found = JudgedClaim(Verdict.IN_DIRECTION, Finding(Estimate(0.5, -1.1, 1.5), Estimate(3.2, 2.3, 4.4), 5))
-    assert found_words(rises, found) == "0.5 [−1.1, 1.5]; first to last 3.2 [2.3, 4.4]; n = 5"
-    assert found_words(CLAIM, found) == "0.5 [−1.1, 1.5], n = 5"
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -106,35 +97,3 @@ def test_damage_is_told_by_line_and_key(tmp_path, change, words):
     (tmp_path / "verdicts.json").write_text(json.dumps(kept, indent=1))
     with pytest.raises(UserError, match=words):
         read_verdicts(tmp_path / "verdicts.json", ["one"])
-
-
-def test_damage_around_findings_and_a_missing_file_are_told(tmp_path):
-    file = tmp_path / "verdicts.json"
-    for figures, words in (
-        ('{"one": {"d": {"made": "abc", "accounted": {}, "claims": {}}}}', "made: expected"),
-        ('{"one": {"d": {"made": [], "accounted": {"claimed": "x"}, "claims": {}}}}', "accounted"),
-        ('{"one": {"d": {"made": [], "accounted": {}, "claims": {"a": {"compares": "x", "other": {}}}}}}', "other"),
-    ):
-        file.write_text('{"figures": ' + figures + "}")
-        with pytest.raises(UserError, match=words):
-            read_verdicts(file, ["one"])
-    file.unlink()
-    assert read_verdicts(file, ["one"]).judged == {}
-    with pytest.raises(UserError, match="no such file; expected the one that --check writes"):
-        read_verdicts(file, ["one"], required=True)
-
-
-def test_a_cell_has_a_sign_a_number_and_everything_else_on_hover():
-    text = cell(CLAIM, FOUND, 'the "first"')
-    assert text.startswith(
-        '<td class="undecided" title="the &quot;first&quot;: undecided; 2.3 [−0.1, ∞], n = 5, at 51.2 %"'
-    )
-    assert text.endswith(">?&nbsp;2.3</td>")
-    assert cell(CLAIM, NOTHING, "x") == f'<td class="none" title="x: not run; {NO_RUNS}">–</td>'
-    assert cell(CLAIM, None, "x") == '<td class="none"></td>'
-
-
-def test_a_share_is_a_bar_of_what_holds_and_of_what_may_yet():
-    text = share_cell(3, 2, 10, "told")
-    assert "--green: 30%; --yellow: 50%" in text
-    assert text.endswith(">3 of 10</td>")

@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from experiments.reproduce import app
 from experiments.reproduction.decisions import decisions
-from experiments.reproduction.regions import RESULTS, VERDICTS, begin, end
+from experiments.reproduction.regions import RESULTS, begin, end
 from h2fdp import Experiment
-from h2fdp.errors import UserError
 from h2fdp.run.setup import RunSetup
 from tests.reproduction.small import folder
 
@@ -133,48 +132,6 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
     assert (tmp_path / "experiments" / "reproduction.md").read_text() == page
 
 
-def test_a_page_of_one_data_set_has_its_claims_alone(done, tmp_path):
-    path, _ = done
-    answer = reproduce(path, "all", "--check", "--data-set", "digits", "--page", str(tmp_path / "digits.md"))
-    assert answer.exit_code == 0, answer.output
-    page = (tmp_path / "digits.md").read_text()
-    assert "| noise costs accuracy | Sec. 1 | Digits |" in page
-    assert "](figures/one-digits.png)" in page
-    assert "Other" not in page
-    assert "wide" not in page
-
-
-def test_a_data_set_with_a_page_of_its_own_is_on_the_first_screen_of_others_only(tmp_path):
-    pages = tmp_path / "experiments"
-    folder(pages)
-    for name in ("reproduction.md", "other.md"):
-        (pages / name).write_text(f"{begin(VERDICTS)}\n{end(VERDICTS)}\n{BEGIN}\n{END}\n")
-    own = reproduce(tmp_path, "one", "--check", "--data-set", "other", "--page", str(pages / "other.md"))
-    assert own.exit_code == 0, own.output
-    details = (pages / "other.md").read_text().split(BEGIN)[1]
-    assert "| noise costs accuracy | Sec. 1 | Other |" in details
-    assert "](figures/one-other.png)" in details
-    common = reproduce(tmp_path, "one", "--check")
-    assert common.exit_code == 0, common.output
-    screen, details = (pages / "reproduction.md").read_text().split(BEGIN)
-    assert "Other" in screen
-    assert 'title="Other (paper ≤ 400 points), noise by formula: holds' in screen
-    assert 'title="Digits, noise by formula: holds' in screen  # its number stands in a column of its own
-    assert "Other, noise by formula" in details.partition("###")[0]  # the totals
-    assert "| noise costs accuracy | Sec. 1 | Digits |" in details
-    assert "Other" not in details.partition("###")[2]
-
-
-def test_json_has_findings_and_verdicts(done):
-    path, _ = done
-    found = json.loads(reproduce(path, "one", "--json", "--quiet").stdout)
-    assert [(row["id"], row["data_set"]) for row in found] == [("noise-costs", "digits")]
-    judged = found[0]["accounted"]
-    assert judged["verdict"] == "holds"
-    assert judged["low"] <= judged["value"] <= judged["high"]
-    assert judged["seeds"] == 2
-
-
 def test_runs_of_another_configuration_are_refused_and_not_judged(done, tmp_path):
     path, _ = done
     changed = folder(tmp_path / "experiments", one=("epsilon: 50", "epsilon: 40"))
@@ -218,24 +175,3 @@ def test_decisions_are_those_of_a_trained_run(tmp_path):
     means = [sum(row["participation"].values()) / len(row["participation"]) for row in trained]
     assert [row["devices_per_subnet"] for row in found] == means
     assert all(after["interval"] - before["interval"] == 1 for before, after in pairwise(found))
-
-
-def test_decisions_that_depend_on_what_was_spent_are_refused(tmp_path):
-    folder(tmp_path, three=("control: {tau_max: 8}", "control: {tau_max: 8, joules: 1000}"))
-    experiment = Experiment.from_file(tmp_path / "three.yaml", ["method=h2fdp-adaptive"])
-    prepared = experiment.prepare(None)
-    assert isinstance(prepared, RunSetup)
-    with pytest.raises(UserError, match="these depend on what finished intervals cost; expected no budget"):
-        decisions(prepared)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["fig99"], "NAME: expected one of one, two, three, all, settings, stored, found fig99"),
-        (["one", "--data-set", "cifar"], "--data-set: expected one of digits, other, wide, found cifar"),
-    ],
-)
-def test_unknown_names_are_told(tmp_path, arguments, expected):
-    folder(tmp_path / "experiments")
-    assert str(reproduce(tmp_path, *arguments).exception) == expected

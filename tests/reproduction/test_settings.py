@@ -96,27 +96,6 @@ def test_a_stored_run_is_judged_as_the_run_itself(correct):
     assert results.runs_at({"method": "hfl"}) == {4: "a"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("100000 200000", "100000 xx", r"one.csv:3: expected a line of recipe, stage"),
-        ('"{""topology.trust.share"": 1}"', "[1]", r"one.csv:3: expected a line of recipe, stage"),
-        (",screen,", ",scren,", r"one.csv:3: expected a line of recipe, stage"),
-        (",claimed,", ",claims,", r"one.csv:3: expected a line of recipe, stage"),
-        ("recipe,stage", "recipes,stage", r"one.csv:2: expected the column names recipe,stage"),
-    ],
-)
-def test_a_damaged_line_of_stored_runs_is_named(tmp_path, old, new, expected):
-    store = RunStore({}, [])
-    store.add([run({"seed": 1, "topology.trust.share": 1}, [0.1, 0.2])], "one")
-    store.write(tmp_path / "one.csv")
-    text = (tmp_path / "one.csv").read_text()
-    assert old in text
-    (tmp_path / "one.csv").write_text(text.replace(old, new, 1))
-    with pytest.raises(UserError, match=expected):
-        read_runs(tmp_path / "one.csv")
-
-
 def test_stored_runs_come_back_and_a_later_file_prevails(tmp_path):
     first, second = (RunStore({}, []) for _ in range(2))
     first.add([run({"seed": 1, "topology.trust.share": 1}, [0.1, 0.2]), run({"seed": 2}, [0.3, 0.4], "b")], "one")

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from experiments.reproduction.plan import read_reproduction
 from experiments.reproduction.results import from_table
 from h2fdp import UserError
 from tests.reproduction.small import folder
@@ -64,13 +63,6 @@ def test_a_table_is_judged_seed_by_seed_without_a_run(experiments):
     assert not list((experiments.parent / "out").glob("full/*/*/table"))
 
 
-def test_a_table_is_shown_on_the_data_sets_that_are_asked_for(experiments):
-    answer = reproduce(experiments.parent, "table", "--json", "--data-set", "hard")
-    assert [row["data_set"] for row in json.loads(answer.stdout)] == ["hard"]
-    refused = reproduce(experiments.parent, "table", "--data-set", "digits")
-    assert str(refused.exception) == "--data-set: table uses the data sets plain, hard; found digits"
-
-
 def test_the_page_counts_other_papers_apart_and_says_what_made_a_table(experiments):
     page = experiments.parent / "page.md"
     answer = reproduce(experiments.parent, "table", "--check", "--page", str(page))
@@ -103,35 +95,6 @@ def test_what_a_verdict_leaves_out_is_said_everywhere(experiments):
     assert "undecided" not in shown
 
 
-def test_a_seed_that_one_point_lacks_is_told_by_the_line_of_another(experiments):
-    table = experiments / "table.csv"
-    table.write_text(TABLE.replace("plain,old,1", "plain,odl,1"))
-    refused = reproduce(experiments.parent, "table")
-    assert "expected a run of seed 1 at {method: old} too, found none" in str(refused.exception)
-    assert "table.csv:3: " in str(refused.exception)
-
-
-def test_a_page_needs_check(experiments):
-    refused = reproduce(experiments.parent, "table", "--page", str(experiments.parent / "page.md"))
-    assert str(refused.exception) == "--page: needs --check, which writes the page"
-
-
-def test_all_leaves_other_papers_out(experiments):
-    of = read_reproduction(experiments)
-    assert [name for name, figure in of.file.figures.items() if figure.apart] == ["table"]
-
-
-def test_a_point_that_a_table_has_not_is_told(experiments):
-    claims = experiments / "claims.yaml"
-    claims.write_text(
-        claims.read_text().replace("{method: old}]]\n    paper: {plain", "{method: odd}]]\n    paper: {plain")
-    )
-    with pytest.raises(
-        UserError, match=r"expected a point of the grid of table\.csv, which has it not: \{method: odd\}"
-    ):
-        read_reproduction(experiments)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -149,17 +112,3 @@ def test_a_table_with_something_wrong_is_told_by_its_line(tmp_path, text, words)
         from_table(tmp_path / "t.csv", "a", ["method"])
     with pytest.raises(UserError, match="no such table"):
         from_table(tmp_path / "none.csv", "a", ["method"])
-
-
-def test_columns_that_are_no_keys_are_results(tmp_path):
-    (tmp_path / "t.csv").write_text("data_set,method,seed,accuracy,steps\na,b,1,0.5,7\na,b,2,0.6,9\n")
-    found = from_table(tmp_path / "t.csv", "a", ["method"])
-    assert list(found.values.values()) == [{"seed": 1, "method": "b"}, {"seed": 2, "method": "b"}]
-
-
-@pytest.mark.parametrize("line", ["", "    table: other.csv\n"])
-def test_a_figure_has_a_sweep_or_a_table(tmp_path, line):
-    with pytest.raises(UserError, match="expected one of file and table"):
-        read_reproduction(
-            folder(tmp_path, figures=("    file: one.yaml\n", line + "    file: one.yaml\n" * bool(line)))
-        )

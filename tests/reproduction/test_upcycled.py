@@ -10,9 +10,8 @@ import pytest
 from experiments.upcycled_page import TABLE_1, comparison_table, tally
 from experiments.upcycled_rule import ended, half_width, seeds_afresh, seeds_needed, verdict
 from experiments.upcycled_runs import DATA_SETS, Job, held_out, split_leaf
-from experiments.upcycled_stored import UPCYCLED, cells_named, read_runs
+from experiments.upcycled_stored import UPCYCLED
 from experiments.upcycled_table import GRIDS, afresh, differences_of, table
-from h2fdp.errors import UserError
 from h2fdp.run.api import Experiment
 from h2fdp.topology import Topology
 
@@ -72,71 +71,6 @@ def test_a_comparison_that_has_ended_gets_no_more_seeds(tmp_path, monkeypatch):
     assert "| +1.00 ± 0.00 | +0.77 | 8 | better |" in one
     assert "| 32 | open: about" in other
     assert tally(written) == "Of 2 comparisons: 1 better, 1 open."
-
-
-def test_an_open_comparison_goes_on_from_a_stored_table_if_its_first_seed_is_still_the_same(tmp_path, monkeypatch):
-    seen = []
-
-    def answer(jobs, workers):
-        seen.append(sorted(job.seed for job in jobs.values()))
-        return {
-            folder: {"rows": [{"accuracy": (50.0 + 10.0 * (-1) ** job.seed * ("factor" in job.choice)) / 100}],
-                     "seconds": 0.0}
-            for folder, job in jobs.items()
-        }  # fmt: skip
-
-    monkeypatch.setattr("experiments.upcycled_table.run_all", answer)
-    monkeypatch.setattr("experiments.upcycled_table.commit_of", lambda folder: "now")
-    lines = [f"iid,{kind}fedprox,{seed},{(50 + 10 * (-1) ** seed * bool(kind)) / 100}"
-             for kind in ("", UPCYCLED) for seed in range(1, 5)]  # fmt: skip
-    lines += ["iid,fedavg,1,0.5", f"iid,{UPCYCLED}fedavg,1,0.6"]  # another, which keeps its runs
-    file = tmp_path / "stored.csv"
-    file.write_text("\n".join(["# before", "data_set,method,seed,accuracy", *lines]) + "\n")
-    stored, made = read_runs(file, GRIDS)
-    cell = {("iid", "fedprox"): {"step": 1.0}}
-    choices = {"": cell, UPCYCLED: {key: {**choice, "factor": 0.5} for key, choice in cell.items()}}
-    runs = table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 1, stored, made)
-    assert seen == [sorted([1, 5, 6, 7, 8] * 2)]
-    assert len(differences_of(runs, ("iid", "fedprox"))) == 8
-    text = (tmp_path / "upcycled.csv").read_text().splitlines()
-    assert text[:2] == ["# before", "# `python -m experiments.upcycled_table DATA --out DIR --stored FILE` at now"]
-    assert len(text) == 3 + 2 * 8 + 2
-    with pytest.raises(SystemExit, match=r"is 50.0000 % now and 51.0000 % in the table: make all runs again"):
-        table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 2, stored | {("iid", "fedprox", 1): 51.0}, made)
-    with pytest.raises(SystemExit, match="expected some of iid:fedprox, found iid:none"):
-        cells_named(["iid:none"], cell)
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (["data_set,method,seed", "iid,fedavg,1"], r"t\.csv:1: expected a column accuracy"),
-        (["iid,fedavg,1,x"], r"t\.csv:2: accuracy: expected a number, found x"),
-        (["iid,fedavg,1,nan"], r"t\.csv:2: accuracy: expected a number, found nan"),
-        (["iid,fedavg,1,7.5"], r"t\.csv:2: accuracy: expected a number from 0 to 1, found 7.5"),
-        (["iid,fedavg,1.5,0.5"], r"t\.csv:2: seed: expected a whole number, found 1.5"),
-        (["iid,fedavg,1,0.5", "iid,fedavg,1,0.6"], r"t\.csv:3: another line has this point and seed"),
-        (["iid,fedavq,1,0.5"], r"t\.csv:2: method: expected one of fedavg, upcycled-fedavg, .* found fedavq"),
-        (["iid,upcycled-fedavg,2,0.6"], r"t\.csv:2: expected a run of iid,fedavg,2 too, found none"),
-    ],
-)
-def test_a_damaged_table_is_told_by_its_line(tmp_path, lines, words):
-    file = tmp_path / "t.csv"
-    head = [] if lines[0].startswith("data_set") else ["data_set,method,seed,accuracy"]
-    file.write_text("\n".join([*head, *lines]) + "\n")
-    with pytest.raises(UserError, match=words):
-        read_runs(file, GRIDS)
-
-
-def test_a_seed_without_its_pair_is_no_gain():
-    assert differences_of({("iid", UPCYCLED + "fedavg", 1): 51.0}, ("iid", "fedavg")) == []
-
-
-def test_seeds_that_are_needed_shrink_the_interval_to_half_a_point():
-    rng = np.random.default_rng(1)
-    few = (3 * rng.standard_normal(64)).tolist()
-    needed = int(verdict(few).split()[2])
-    assert half_width((3 * rng.standard_normal(needed)).tolist()) == pytest.approx(0.5, rel=0.25)
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.7, 3.0, 40.0])

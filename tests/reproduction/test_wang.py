@@ -1,15 +1,12 @@
 """Wang et al.'s SVM: its loss against one that is written out, who holds what, and the grid of its runs."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from experiments.wang_svm import CASES, DECAY, NODES, SmoothSVM, holdings, smooth_hinge
-from experiments.wang_table import ADAPTIVE, DGD_PRICES, FIXED, between, page, settings, word
-from h2fdp.experiment.file import parse_setting
+from experiments.wang_table import ADAPTIVE, between, page
 from tests.docs.reader import REPOSITORY
 
 rng = np.random.default_rng(5)
@@ -45,29 +42,6 @@ def test_cases_differ_in_which_digits_a_node_holds():
     assert held[2] == [{0, 5}, {1, 6}, {2, 7}, {3, 8}, {4, 9}]
     assert held[4] == [*[{0, 1, 2, 3, 4}] * 3, {6, 8}, {5, 7, 9}]
     assert all(len(part) == 200 for part in holdings(3, DIGITS))
-
-
-def test_the_grid_has_every_case_with_its_prices_and_the_controller_beside_fixed_taus():
-    for part, taus in FIXED.items():
-        keys, constants = (parse_setting(each) for each in settings(part, Path("/data"), [1, 2])[-2:])
-        assert constants.value == [None, *taus]
-        rows = keys.value
-        assert len(rows) == len(CASES) * (1 if part == "sgd" else 2)
-        if part == "dgd":
-            assert {(Path(path).stem, *prices) for _, path, *prices in rows} == {
-                (f"case-{case}-{seed}", *DGD_PRICES[case]) for case in CASES for seed in (1, 2)
-            }
-
-
-def test_the_table_shows_the_best_fixed_tau_and_how_far_the_controller_is_from_it():
-    rows = [
-        {"data_set": f"case-{case}", "gradients": "dgd", "schedule": word(tau), "seed": seed, "loss": 0.2,
-         "mean_tau": 4, "accuracy": (0.86 if tau is None else 0.87 if tau == 10 else 0.8) + 0.01 * seed}
-        for case in CASES for seed in (1, 2, 3) for tau in (None, *FIXED["dgd"])
-    ]  # fmt: skip
-    lines = list(page(pd.DataFrame(rows)))
-    assert any(line.startswith("| tau = 10 | **89.0 ± 2.5**, 0.2000 |") for line in lines)
-    assert any(line.startswith("| adaptive less the best fixed tau, points | -1.0 ± 0.0 |") for line in lines)
 
 
 @pytest.mark.skipif(not (REPOSITORY / "experiments" / "wang.csv").is_file(), reason="no runs are stored")

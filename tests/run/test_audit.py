@@ -20,6 +20,8 @@ from h2fdp.protocol import InProcessNodes
 IMAGES, LABELS = load_digits(return_X_y=True)
 INPUTS = (IMAGES / 16).astype(np.float32)
 OFF = 1e-6
+BY_RECORD = {"clip_scope": "record", "local_steps": 1, "aggregate_every": None, "aggregations_per_interval": 0}
+ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.1}}
 
 
@@ -206,6 +208,28 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
         ({}, ("cloud", 1000), "expected at most about"),
         ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside the threat model"),
         ({"devices": 3, "edges": 3, "observer": "cloud"}, ("peer", 3), "no device has a peer"),
+        (
+            {"control": {"enabled": True, "estimates": "private"}, "step_decay": "sqrt"},
+            ("cloud", 6),
+            "supports control.estimates: released only",
+        ),
+        (
+            BY_RECORD | {"clip_norm": {"quantile": 0.5, "initial": 2.0}},
+            ("edge", 4),
+            "training.clip_norm: .*this one moves",
+        ),
+        (BY_RECORD | {"clip_norm": "normalized"}, ("edge", 4), "canaries are as long as clipped gradients"),
+        (
+            ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": "central"}},
+            ("public", 10),
+            "central noise protects dev",
+        ),
+        (ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": "output"}}, ("public", 10), "here models are clipped"),
+        (
+            ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "normalize": "drawn"}}},
+            ("public", 10),
+            "sums over a public number",
+        ),
     ],
 )
 def test_what_cannot_be_audited_is_told(settings, arguments, words):

@@ -1,12 +1,10 @@
 """Runs by the compiled engine: near the same run by another, equal for any number of threads, refused with a reason."""
 
-import sys
-
 import pytest
 import torch
 import yaml
 
-from h2fdp import Experiment, Topology, UserError
+from h2fdp import Experiment, Topology
 from h2fdp.records import RunDirectory
 from h2fdp.run.identity import run_digest
 
@@ -33,20 +31,6 @@ def test_a_run_is_the_stacked_engines_but_for_rounding(tmp_path, model):
 def test_threads_change_no_bit(tmp_path):
     one, three = (experiment("compiled", threads=count).run(tmp_path / str(count)) for count in (1, 3))
     assert model_of(one).equal(model_of(three))
-
-
-def test_where_numba_cannot_be_imported_the_stacked_engine_serves_and_says_so(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "numba", None)
-    assert experiment("compiled").prepare().blueprint.engine == "stacked"
-    assert capsys.readouterr().err.splitlines() == [
-        "note: runtime.engine: compiled needs numba, which cannot be imported; training with stacked"
-    ]
-
-
-def test_a_model_that_it_cannot_train_is_refused_by_name():
-    with pytest.raises(UserError, match=r"found compiled: it compiles chains of Linear layers with ReLU") as caught:
-        experiment("compiled", model="cnn12").prepare()
-    assert caught.value.problems[0].key == "runtime.engine"
 
 
 def test_the_versions_of_what_compiles_belong_to_what_bits_depend_on(tmp_path):

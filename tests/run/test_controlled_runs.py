@@ -2,18 +2,14 @@
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-import h2fdp
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.audit.run_audit import audit
 from h2fdp.cli.runs import runs_command
-from h2fdp.run.preview import estimate, first_decision
+from h2fdp.run.preview import first_decision
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.schedules.loss_constants import Smoothed
 from h2fdp.topology import Radio, Subnet
 
 DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0, 40.0]}
@@ -108,17 +104,6 @@ def test_the_three_terms_start_in_one_range_whatever_the_alphas():
     assert terms["gap"] == pytest.approx(math.sqrt(terms["energy"] * terms["delay"]), rel=1e-12)
 
 
-def test_a_larger_epsilon_buys_cheaper_intervals():
-    """nu falls with epsilon^2 while phi stays: less participation or longer intervals."""
-    phi = first_decision(experiment().prepare()).constants["phi"]
-    costs = [
-        first_decision(experiment({"phi": phi}, epsilon=epsilon).prepare()).terms for epsilon in (0.5, 2.0, 8.0, 32.0)
-    ]
-    spent = [each.energy + each.delay for each in costs]
-    assert spent == sorted(spent, reverse=True)
-    assert spent[0] > spent[-1]
-
-
 def test_every_decision_is_written_with_its_reasons_and_is_what_was_done(run):
     decisions, metrics = lines(run, "control.jsonl"), run.metrics
     assert len(decisions) == len(metrics)
@@ -175,12 +160,6 @@ def test_each_interval_releases_as_often_as_it_aggregates(run):
         assert sum(kind == "global" for _, kind in slots) == 1
 
 
-def test_the_claim_holds_to_the_end_of_the_run(run):
-    claims = run.metrics["epsilon_claimed"]
-    assert claims.notna().all()
-    assert claims.max() <= EPSILON + 1e-12
-
-
 def test_training_ends_at_slot_T_or_after_K_g_intervals(tmp_path):
     short = experiment({"slots": 7, "alpha3": 1e6}, intervals=50).run(tmp_path / "slots").metrics
     assert short["slot"].iloc[-1] == 7
@@ -188,11 +167,6 @@ def test_training_ends_at_slot_T_or_after_K_g_intervals(tmp_path):
     many = experiment({"slots": 1000, "alpha3": 1e6}, intervals=3).run(tmp_path / "intervals").metrics
     assert len(many) == 3
     assert many["slot"].iloc[-1] < 1000
-
-
-def test_no_interval_is_longer_than_tau_max(tmp_path):
-    metrics = experiment({"tau_max": 3, "alpha1": 1e6}).run(tmp_path / "run").metrics
-    assert metrics["local_steps"].tolist() == [3] * INTERVALS
 
 
 def test_known_channels_move_decisions_and_expected_ones_do_not():
@@ -231,25 +205,6 @@ def test_energy_delay_and_clock_without_fading(tmp_path):
         assert metrics[column].tolist() == pytest.approx([each * (k + 1) for k in range(INTERVALS)], rel=1e-9)
 
 
-def test_plan_is_the_same_by_file_and_in_python(tmp_path):
-    file = tmp_path / "study.yaml"
-    file.write_text("topology: {edges: [{name: e, devices: {count: 3}}]}\ndata: digits\nmethod: h2fdp\n")
-    assert h2fdp.plan(file).constants["K_g"] == 200
-    assert h2fdp.plan(file, ["control.alpha1=5"]).constants["alpha1"] == 5
-    made = {"topology": {"edges": [{"name": "e", "devices": {"count": 3}}]}, "data": "digits"}
-    assert h2fdp.plan(h2fdp.Experiment(**made, control={"enabled": True})) == h2fdp.plan(file, ["control.enabled=true"])
-    with pytest.raises(UserError, match="control: expected control="):
-        h2fdp.plan(h2fdp.Experiment(**made))
-
-
-def test_what_is_no_schedule_of_the_controller_has_no_plan(tmp_path):
-    file = tmp_path / "study.yaml"
-    method = 'method: {schedule: "experiments.noise_decay:NoiseDecay", privacy: local}'
-    file.write_text(f"topology: {{edges: [{{name: e, devices: {{count: 3}}}}]}}\ndata: digits\n{method}\n")
-    with pytest.raises(UserError, match=r"study\.yaml: method\.schedule: .* expected fixed or h2fdp, found experim"):
-        h2fdp.plan(file)
-
-
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
@@ -278,11 +233,6 @@ def test_what_the_controller_cannot_do_is_refused_with_its_key(settings, key):
     with pytest.raises(UserError) as refused:
         experiment(**settings)
     assert key in str(refused.value)
-
-
-def test_the_adaptive_method_by_name_is_control_enabled():
-    by_name = experiment({"enabled": True}, method="h2fdp-adaptive").config
-    assert by_name == experiment().config
 
 
 @pytest.mark.parametrize("estimates", ["private", "oracle"])
@@ -331,14 +281,6 @@ def test_local_noises_cover_the_most_local_aggregations_that_any_tau_has(tmp_pat
     assert done.metrics["epsilon_claimed"].notna().all()
 
 
-def test_beta_is_believed_within_its_bounds():
-    least = 1 / (0.2 * STEPS)
-    schedule = experiment().prepare().schedule()
-    for known, used in ((None, least), (5 * least, 5 * least), (least / 7, least), (1e9, 10 * least)):
-        schedule._constants = replace(schedule._constants, beta=Smoothed(known, 0.2))
-        assert schedule.beta == pytest.approx(used)
-
-
 def test_no_epsilon_is_said_of_a_run_that_leaks(tmp_path, capsys):
     leaking = experiment({"estimates": "oracle"})
     done = leaking.run(tmp_path / "run")
@@ -351,17 +293,6 @@ def test_no_epsilon_is_said_of_a_run_that_leaks(tmp_path, capsys):
         privacy_report(leaking.prepare())
     runs_command(tmp_path)
     assert "leaks" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("estimates", ["private", "oracle"])
-def test_estimates_are_not_audited(estimates):
-    with pytest.raises(UserError, match=r"the audit supports control\.estimates: released only"):
-        audit(experiment({"estimates": estimates}).prepare(), "cloud", 20)
-
-
-def test_a_dry_run_counts_what_the_controller_would_do():
-    plan = estimate(experiment({"slots": 7, "alpha3": 1e6}, intervals=20).prepare())
-    assert plan["slots"] == plan["global aggregations"] == 7
 
 
 def test_under_an_accounted_epsilon_its_noise_covers_what_it_will_decide(tmp_path):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp import Experiment, Topology, UserError
+from h2fdp import Experiment, Topology
 from h2fdp.run.forecast import first_interval, noise_on_model, planned_accounts, planned_work
 from h2fdp.run.privacy_report import LINES, WIDTH, explanation, noises
 
@@ -72,27 +72,3 @@ def test_few_lines_of_eighty_columns_name_every_observer_and_its_epsilon(setting
     assert [name for name, told in found["observers"].items() if told["epsilon"] is None] == [
         observer for observer in run.observers if not list(planned_accounts(run).classes(observer))
     ]
-
-
-def test_a_run_without_noise_has_nothing_to_explain():
-    with pytest.raises(UserError, match="adds no noise"):
-        explanation(experiment(method="hfl").prepare())
-
-
-@pytest.mark.parametrize("privacy", ["dp-sgd", {"name": "hierarchical", "noise": "steps"}])
-def test_an_account_meets_targets_that_the_classic_one_never_reaches(privacy):
-    """At delta 1e-5 orders up to 64 with the classic conversion end at 0.183."""
-    run = experiment(method={"privacy": privacy}, epsilon=0.1, local_steps=2, calibration="accounted").prepare()
-    found = explanation(run)["observers"].values()
-    assert 0.099 < max(each["epsilon"] for each in found if each["epsilon"] is not None) <= 0.1
-
-
-@pytest.mark.parametrize("sums", [{"cloud": True}, {"rounding": 20}])
-def test_secure_sums_are_said_in_lines_that_fit(sums):
-    topology = Topology.regular(edges=2, devices=DEVICES // 2, trust=0.0, secure_sum=1.0, seed=1)
-    method = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": sums}}
-    settings = {"intervals": 4, "epsilon": 2.0, "data": EQUAL, "method": method, **BY_RECORD}
-    told = explanation(Experiment(topology=topology, **settings).prepare())
-    assert len(told["lines"]) <= LINES
-    assert max(map(len, told["lines"])) <= WIDTH
-    assert ("the sum of what its children send" in told["observers"]["cloud"]["sees"]) is ("cloud" in sums)

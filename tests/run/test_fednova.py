@@ -9,8 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp import Experiment, Topology, resume
-from h2fdp.errors import UserError
+from h2fdp import Experiment, Topology
 
 FEATURES, CLASSES, ROUNDS, STEPS, ETA = 3, 3, 4, 6, 0.2
 NAMES = ["edge-1/1", "edge-1/2", "edge-1/3", "edge-2/1", "edge-2/2", "edge-2/3"]
@@ -150,14 +149,6 @@ def test_in_a_tree_every_aggregator_normalises(weights, tmp_path):
     np.testing.assert_allclose(model, in_a_tree(start, asked, weights == "by-size"), rtol=2e-4, atol=2e-6)
 
 
-def test_where_all_do_the_same_steps_it_is_the_average(tmp_path):
-    found = [
-        outcome(experiment(method, faults={}, aggregate_every=2), tmp_path / f"{number}")[1]
-        for number, method in enumerate(("hfl", {"extends": "hfl", "aggregation": "fednova"}))
-    ]
-    np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-7)
-
-
 def test_devices_that_train_in_epochs_are_weighed_by_their_steps(tmp_path):
     """One step each an epoch with 4 records, two with 8: by-size FedAvg would weigh large devices twice over."""
     asked = experiment(faults={}, local_steps=None, local_epochs=2, batch_size=4, weights="by-size")
@@ -167,31 +158,3 @@ def test_devices_that_train_in_epochs_are_weighed_by_their_steps(tmp_path):
     assert part.steps[0].tolist() == done.tolist()
     shares = np.array(SIZES) / sum(SIZES)
     np.testing.assert_allclose(part.weights[0], shares * (shares @ done) / done)
-
-
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
-    method = {"extends": "h2fdp", "aggregation": "fednova"}
-    asked = experiment(method, aggregate_every=2, sampling="poisson", batch_size=2, privacy={"epsilon": 50})
-    whole = asked.run(tmp_path / "whole")
-
-    def stop(row):
-        if row["interval"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        asked.run(tmp_path / "cut", on_interval=stop)
-    resumed = resume(tmp_path / "cut", data=of_device, test_data=records(99, 20))
-    assert resumed.summary["fresh_from"] == []
-    assert resumed.metrics["loss"].tolist() == whole.metrics["loss"].tolist()
-    assert (tmp_path / "cut" / "privacy.jsonl").read_bytes() == (tmp_path / "whole" / "privacy.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("objective", "extra"), [("pfedme", {}), ("feddyn", {"server": "feddyn"})], ids=["pfedme", "feddyn"]
-)
-def test_uploads_that_are_no_sums_of_gradients_are_refused(objective, extra):
-    method = {"objective": objective, "aggregation": "fednova", "topology": "star", **extra}
-    with pytest.raises(
-        UserError, match=rf"method\.aggregation: fednova divides an upload .* which {objective} does not"
-    ):
-        experiment(method)

@@ -3,9 +3,7 @@
 import pytest
 
 from h2fdp import Experiment, Topology
-from h2fdp.protocol import Planner
-from h2fdp.run import forecast as forecasts
-from h2fdp.run.forecast import first_interval, forecast, planned_accounts, planned_work
+from h2fdp.run.forecast import forecast, planned_accounts, planned_work
 from h2fdp.run.preview import estimate
 
 COSTS = ("energy_j", "delay_s", "clock_s")
@@ -99,41 +97,3 @@ def test_a_budget_of_joules_bounds_what_a_controller_spends_(tmp_path):
     told = estimate(made.prepare())
     assert told["network"]["energy_j"] <= 0.5
     assert made.run(tmp_path / "run").summary["energy_j"] <= 0.5
-
-
-def test_devices_send_a_model_for_each_of_their_uploads():
-    """5 intervals x 6 devices x 2 aggregations x (64 + 1) x 10 parameters x 32 bits."""
-    assert planned_work(experiment().prepare()).costs["device_bytes"] == 5 * 6 * 2 * 640 * 32 / 8
-
-
-def test_channels_of_a_large_network_are_not_all_drawn_before_its_run(monkeypatch):
-    setup = experiment().prepare()
-    exact = planned_work(setup).costs
-    monkeypatch.setattr(forecasts, "_MOST_CHANNELS", 2 * setup.topology.devices)
-    rough = planned_work(setup).costs
-    assert rough["kind"] == "estimate"
-    assert rough["energy_j"] == pytest.approx(exact["energy_j"], rel=0.5)
-    assert rough["device_bytes"] == exact["device_bytes"]
-
-
-def test_intervals_that_differ_in_their_step_size_alone_come_as_one():
-    (expected,) = forecast(experiment().prepare())
-    assert expected.times == 5
-
-
-def test_intervals_of_other_devices_are_planned_one_by_one_where_these_matter():
-    setup = experiment(participation=0.6).prepare()
-    assert [expected.times for expected in forecast(setup)] == [1] * 5
-    assert [expected.times for expected in forecast(setup, by_participants=False)] == [5]
-
-
-def test_the_first_interval_is_announced_as_if_nothing_failed():
-    assert first_interval(experiment(faults={"edge_outage": {"probability": 1}}).prepare()).participants == 6
-
-
-def test_a_fixed_schedule_is_planned_once_for_all_that_a_dry_run_asks(monkeypatch):
-    asked, plan = [], Planner.plan
-    monkeypatch.setattr(Planner, "plan", lambda *given: asked.append(given[1]) or plan(*given))
-    setup = experiment().prepare()
-    estimate(setup)
-    assert asked == [0] * 2  # before the noise was calibrated, and with it

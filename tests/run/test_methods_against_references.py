@@ -8,7 +8,6 @@ import torch
 
 from experiments.resource_budget import ResourceBudgetSchedule
 from h2fdp import Experiment, Topology
-from h2fdp.methods import METHODS
 
 BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
 DEVICES, FEATURES, CLASSES, ROUNDS, STEPS, ETA = 4, 3, 3, 4, 3, 0.2
@@ -264,21 +263,6 @@ def test_upcycling_adds_nothing_to_the_ledger_and_no_joule(tmp_path):
     assert not torch.equal(plain[2], upcycled[2])
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_named_method_learns(name, tmp_path):
-    experiment = Experiment(
-        topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
-        data="digits",
-        method=name,
-        training={"intervals": 30, "local_steps": 6, "aggregate_every": 3, "batch_size": 16, "step_size": 0.1},
-        privacy={"epsilon": 200.0, "c2": 0.1},
-        runtime={"backend": "inline"},
-    )
-    run = experiment.run(tmp_path / "run")
-    assert run.summary["method"] == name
-    assert run.metrics["accuracy"].iloc[-1] > 0.2
-
-
 def loss(w, device):
     x, y = DATA[device]
     scores = x @ w.T
@@ -320,13 +304,6 @@ def test_what_devices_measure_for_a_schedule(engine, tree, tmp_path, monkeypatch
         np.testing.assert_allclose(found.divergence, [norm(own - mean) for own in at_after], rtol=1e-3)
         w = after
     assert len(seen) == len(run.metrics) >= 2
-
-
-def test_a_run_under_a_resource_budget_ends_within_it_and_returns_its_best_model(tmp_path):
-    schedule = {"name": BUDGET, "units": 30.0, "step_cost": 1.0, "aggregation_cost": 4.0}
-    run = trained({"extends": "fedavg", "schedule": schedule}, intervals=100).run(tmp_path / "run")
-    spent = run.metrics["local_steps"].sum() + 4 * len(run.metrics)
-    assert 25 <= spent <= 30
 
 
 def test_ali_dpfl_reckons_with_the_noise_of_the_run(tmp_path):

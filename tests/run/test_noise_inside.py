@@ -67,16 +67,6 @@ def test_subnets_of_different_rhythms_give_the_same_run_however_they_are_compute
     assert first["energy_j"].tolist() == other["energy_j"].tolist()
 
 
-def test_fewer_messages_cost_less(tmp_path):
-    """Two subnets with 4 and 3 devices; energy and delay of local aggregations are those of each rhythm."""
-    often, rarely = (
-        inside(aggregate_every=every).prepare().cloud({}).plan(0)
-        for every in ({"A": 1, "B": 1}, {"A": 1, "untrusted": 7})
-    )
-    assert [len(often.subnets[name].segments) for name in SIZES] == [7, 7]
-    assert [len(rarely.subnets[name].segments) for name in SIZES] == [7, 1]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.audit.run_audit import audit
 
 BY_RECORD = {"method": "hfl-dp", "clip_scope": "record", "local_steps": 1}
 INSIDE = {"method": {"privacy": {"name": "hierarchical", "noise": "steps"}}, "local_steps": 2}
@@ -40,8 +39,3 @@ def test_all_engines_agree(settings, tmp_path):
 def test_what_has_no_gradients_to_normalise_is_refused(settings, words):
     with pytest.raises(UserError, match=words):
         experiment(**settings)
-
-
-def test_audits_do_not_know_them():
-    with pytest.raises(UserError, match="canaries are as long as clipped gradients"):
-        audit(experiment(**BY_RECORD).prepare(), "edge", 4, "dirac")

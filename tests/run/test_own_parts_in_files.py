@@ -7,7 +7,6 @@ import yaml
 
 import h2fdp
 from h2fdp import Experiment, UserError
-from h2fdp.run.result import load_model
 from h2fdp.runtime.ray_session import ray_session
 
 MODULE = """
@@ -22,9 +21,6 @@ def records(device, shift=0.0):
     rng = np.random.default_rng(len(device or ""))
     x = rng.normal(size=(12, 3)).astype("float32") + shift
     return x, (x[:, 0] > shift).astype(int)
-
-def failing(device):
-    raise RuntimeError("no such records")
 """
 FILE = {
     "topology": {"edges": [{"name": "a", "devices": {"count": 2}}, {"name": "b", "devices": {"count": 2}}]},
@@ -59,13 +55,6 @@ def test_named_parts_are_those_handed_in_from_python(file):
         **{key: value for key, value in config.items() if key != "topology"},
     ).run(file.parent / "given")
     assert by_name.metrics["loss"].tolist() == given.metrics["loss"].tolist()
-
-
-def test_a_run_directory_finds_the_parts_again(file):
-    run = Experiment.from_file(file).run(file.parent / "run")
-    recorded = yaml.safe_load((run.directory / "config.yaml").read_text())
-    assert recorded["model"] == {"name": f"{file.parent}/own_module:Net", "hidden": 5}
-    assert sum(each.numel() for each in load_model(run.directory).parameters()) == 3 * 5 + 5 + 5 * 2 + 2
 
 
 @pytest.mark.parametrize("change", ["", "# another line\nLATER = 1\n"])
@@ -128,11 +117,6 @@ def test_a_wrong_name_is_told_with_file_line_and_key(file, key, value, words):
     assert words.format(folder=file.parent) in str(caught.value)
 
 
-def test_a_function_for_records_that_fails_is_told_with_its_line(file):
-    with pytest.raises(UserError, match=r"fails for the test data .*own_module.py:15: RuntimeError: no such records"):
-        Experiment.from_file(file, ["data=own_module:failing"]).run(file.parent / "run")
-
-
 AIR = """
 import numpy as np
 from h2fdp.topology import PathLoss
@@ -174,30 +158,11 @@ def test_a_resumed_run_finds_the_radio_model_of_its_network_and_its_code(with_ai
     assert bool(resumed.summary["fresh_from"]) == bool(change)
 
 
-def test_a_sweep_redoes_runs_whose_radio_model_changed(with_air):
-    with_air.write_text(with_air.read_text() + "sweep: {seed: [1]}\n")
-    h2fdp.sweep(with_air, out=with_air.parent / "sweep", jobs=1)
-    h2fdp.sweep(with_air, out=with_air.parent / "sweep", jobs=1)  # nothing left to do
-    (with_air.parent / "networks" / "own_air.py").write_text(AIR + "LATER = 1\n")
-    with pytest.raises(UserError, match="its own code has changed"):
-        h2fdp.sweep(with_air, out=with_air.parent / "sweep", jobs=1)
-
-
 @pytest.fixture(scope="module")
 def session():
     """One local cluster for all; what a run sends along is its own."""
     with ray_session(None, 0):
         yield
-
-
-@pytest.mark.ray
-def test_ray_workers_get_the_modules_with_the_parts(with_air, session):
-    with_air.write_text(yaml.safe_dump(FILE | {"topology": "networks/net.yaml"}))
-    inline = Experiment.from_file(with_air, ["runtime.backend=inline"]).run(with_air.parent / "inline")
-    settings = ["runtime.backend=ray", "runtime.hosts=1"]
-    away = Experiment.from_file(with_air, settings).run(with_air.parent / "ray")
-    for column in ("loss", "energy_j", "clock_s"):
-        assert away.metrics[column].tolist() == inline.metrics[column].tolist()
 
 
 SHAKY = """

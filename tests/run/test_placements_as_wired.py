@@ -10,12 +10,10 @@ import math
 
 import numpy as np
 import pytest
-from torch import nn
 
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.audit.run_audit import audit
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run.inputs import FILTERED
 from h2fdp.run.privacy_report import privacy_report
@@ -369,35 +367,3 @@ REFUSED = [
 def test_what_no_guarantee_covers_is_refused_with_key_and_reason(privacy, settings, words):
     with pytest.raises(UserError, match=words):
         small(privacy, **settings).prepare()
-
-
-def test_a_model_of_ones_own_is_no_generalised_linear_model():
-    method = {"extends": "hfl", "privacy": OBJECTIVE, "objective": PROXIMAL}
-    with pytest.raises(UserError, match=r"model: .* expected softmax or logistic, found a model of your own"):
-        Experiment(SMALL, "digits", lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), method, **ONE_UPLOAD)
-
-
-@pytest.mark.parametrize(
-    ("privacy", "words"),
-    [
-        ("central", "canaries are records, and central noise protects devices"),
-        ({"name": "dp-sgd", "normalize": "drawn"}, "sums over a public number"),
-        ("output", "here models are clipped"),
-    ],
-)
-def test_what_an_audit_cannot_test_is_refused_with_the_reason(privacy, words):
-    with pytest.raises(UserError, match=words):
-        audit(small(privacy, **ONE_UPLOAD).prepare(), "public", 10)
-
-
-@pytest.mark.parametrize(("method", "privacy"), [("fedavg-dp", "dp-sgd"), ("pe-dpfl", "output")])
-def test_named_methods(tmp_path, method, privacy):
-    made = Experiment(SMALL, "digits", method=method, intervals=2, local_steps=3, batch_size=4)
-    assert made.config.method.privacy.name == privacy
-    assert made.config.method.topology == "star"
-    assert made.config.training.clip_scope == ("record" if privacy == "dp-sgd" else "batch")
-    assert (made.config.training.clip_norm is None) is (privacy == "output")
-    run = made.run(tmp_path / "run")
-    assert run.summary["method"] == method
-    again = Experiment.from_file(run.directory / "config.yaml")
-    assert again.config.training == made.config.training

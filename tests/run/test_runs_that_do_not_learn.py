@@ -1,22 +1,11 @@
 """What a run says that did not learn: that its model is not finite or diverged, and how to see whether noise is why."""
 
 import pytest
-from typer.testing import CliRunner
 
 from h2fdp import Experiment, Topology, report
-from h2fdp.cli.main import app
 from h2fdp.cli.session import learned, show_result
-from h2fdp.records import MetricsRows, metrics_schema
-from h2fdp.run.result import not_finite_from
 
 NETWORK = Topology.regular(edges=1, devices=3)
-
-
-def said(*words):
-    """What a command prints, on one line."""
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.output.split())
 
 
 SHORT = {"data": "digits", "intervals": 3, "local_steps": 4, "batch_size": 16}
@@ -38,32 +27,6 @@ def test_a_model_that_is_not_finite_is_not_reported_as_a_result(tmp_path, capsys
     assert f"not finite the test loss, since interval {first}: the accuracy says nothing" in shown
     page = report([tmp_path / "run"]).read_text()
     assert f"is no finite number since interval {first}; its accuracy says nothing." in page
-
-
-@pytest.mark.run
-def test_a_finite_model_is_said_to_be_nothing_else(tmp_path):
-    made = experiment(step_size=0.1)
-    run = made.run(tmp_path / "run")
-    assert run.summary["not_finite_from"] is None
-    assert learned(run.summary, made.config, "h2fdp run file.yaml") == {}
-
-
-@pytest.mark.parametrize(
-    ("losses", "since"),
-    [
-        ([2.0, 1.0], None),
-        ([2.0, float("nan"), float("inf")], 2),
-        ([2.0, float("nan"), None, float("nan")], 2),
-        ([float("nan"), 2.0, float("nan")], 3),
-        ([float("nan"), 2.0], None),
-        ([None, None], None),
-    ],
-)
-def test_the_interval_is_the_first_of_the_last_ones_without_a_finite_loss(losses, since):
-    rows = MetricsRows(metrics_schema())
-    for interval, loss in enumerate(losses, 1):
-        rows.append({"interval": interval, "loss": loss})
-    assert not_finite_from(rows) == since
 
 
 SUMMARY = {"loss": 2.3, "not_finite_from": None, "classes": 10, "accuracy": 0.5, "noise_std": []}
@@ -91,15 +54,3 @@ def test_where_little_is_learned_under_noise_the_same_without_noise_is_one_comma
     expected = {"without noise": f"h2fdp run file.yaml --set seed=2 --set method={other}"}  # under the paper's formula
     assert noisy == (expected if little else {})
     assert learned(summary, config, "h2fdp run file.yaml") == {}, "there is no noise to leave out"
-
-
-@pytest.mark.run
-def test_the_command_without_noise_runs_whatever_the_file_says_of_its_calibration(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = "topology: {edges: [{name: a, trusted: true, devices: {count: 3}}]}\ndata: digits\nmethod: h2fdp\n"
-    training = "{intervals: 1, local_steps: 1, clip_norm: 1.0, step_size: 0.001}"
-    stated = "{epsilon: 0.1, calibration: accounted}"
-    (tmp_path / "file.yaml").write_text(f"{text}training: {training}\nprivacy: {stated}\n")
-    command = "h2fdp run file.yaml --set seed=3 --set method=hfl --set privacy.calibration=paper"
-    assert f"without noise {command} " in said("run", "file.yaml", "--set", "seed=3", "--out", "noisy")
-    assert "without noise" not in said(*command.split()[1:], "--out", "plain")

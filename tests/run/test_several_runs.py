@@ -1,6 +1,5 @@
 """Several runs on the same records are accounted for together, and equal noise keys are told."""
 
-import json
 import math
 import sys
 from collections import Counter
@@ -168,13 +167,3 @@ def test_ledgers_by_themselves_are_accounted_for_with_what_is_not_known(runs, tm
     ]
     by_device = SeveralRuns([runs["a"], runs["b"]]).statement(["rdp"])
     assert all(each["rdp"] >= by_device["worst"][name]["rdp"] for name, each in found["worst"].items())
-
-
-def test_the_command_prints_json_of_several_runs(runs, monkeypatch, capsys):
-    paths = [str(runs[name]) for name in ("a", "b")]
-    monkeypatch.setattr(sys, "argv", ["h2fdp", "privacy", "account", *paths, "--json"])
-    with pytest.raises(SystemExit):
-        main()
-    found = json.loads(capsys.readouterr().out)
-    assert found["runs"] == paths
-    assert found["worst"] == SeveralRuns([runs["a"], runs["b"]]).statement()["worst"]

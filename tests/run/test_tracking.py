@@ -44,11 +44,6 @@ def test_events_have_every_column_of_every_row_also_after_a_resume(tmp_path, mon
     assert [each.wall_time for each in events] == sorted(each.wall_time for each in events)
 
 
-def test_events_can_be_left_out(tmp_path):
-    small(tensorboard=False).run(tmp_path / "run")
-    assert not (tmp_path / "run" / "tensorboard").exists()
-
-
 def test_tensorboard_that_is_not_installed_is_told_before_anything_is_released(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     words = r"tracking.tensorboard: TensorBoard is not installed; run pip install 'h2fdp\[tensorboard\]'"
@@ -74,10 +69,3 @@ def test_a_folder_that_mlflow_no_longer_takes_is_told_with_what_it_takes(tmp_pat
     words = r"^tracking\.mlflow: MLflow at store .* tracking backend is in maintenance mode; .* sqlite:///runs\.db$"
     with pytest.raises(UserError, match=words):
         small(mlflow="store").run(tmp_path / "run")
-
-
-def test_mlflow_that_is_not_installed_is_told_before_anything_is_released(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UserError, match=r"tracking.mlflow: MLflow is not installed.*pip install 'h2fdp\[mlflow\]'"):
-        small(mlflow="file:store").run(tmp_path / "run")
-    assert not (tmp_path / "run").exists()

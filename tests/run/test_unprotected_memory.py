@@ -63,10 +63,6 @@ def test_a_server_that_sends_one_later_is_refused_when_it_does(tmp_path):
     assert len(rows) == 2
 
 
-def test_without_noise_it_may(tmp_path):
-    assert len(experiment(OwnScaffold, Asking, privacy="none").run(tmp_path / "run").metrics) == 4
-
-
 def test_an_own_objective_that_remembers_gets_no_account_of_records(tmp_path):
     class Claiming(OwnScaffold):
         def keeps_sensitivity(self, step_size, momentum=0.0):

@@ -30,12 +30,6 @@ def test_it_ends_after_the_first_interval_that_has_it_and_is_the_same_run_up_to_
     assert len(run.metrics) == first <= at
 
 
-def test_an_accuracy_that_is_never_reached_changes_nothing(whole, tmp_path):
-    run = small(until={"accuracy": 1.0}).run(tmp_path / "run")
-    assert run.summary["state"] == "done"
-    assert run.metrics["accuracy"].tolist() == whole["accuracy"].tolist()
-
-
 def test_a_run_that_was_killed_after_it_arrived_does_not_go_on(whole, tmp_path, monkeypatch):
     target = float(whole["accuracy"][:3].max())
     first = int((whole["accuracy"] >= target).idxmax()) + 1
@@ -89,8 +83,3 @@ def test_that_devices_test_is_said_beside_the_account_and_left_out_of_pages(tmp_
     assert shown.summary["accuracy"] is None
     assert shown.summary["best_accuracy"] is None
     run.report(tmp_path / "page.html")
-
-
-def test_an_accuracy_is_a_share():
-    with pytest.raises(UserError, match=r"training.until.accuracy: expected a number above 0 and at most 1, found 70"):
-        small(until={"accuracy": 70})

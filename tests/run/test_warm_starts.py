@@ -1,8 +1,5 @@
 """Models that start with the parameters of a file: from a run, from a state dict, after a kill, and what is refused."""
 
-import hashlib
-import json
-
 import pytest
 import torch
 
@@ -28,15 +25,6 @@ def test_training_starts_with_the_model_of_the_file(first, part):
     setup = experiment(model={"name": "softmax", "from": str(first.directory / part)}).prepare()
     state = torch.load(first.directory / "model.pt", weights_only=True)
     torch.testing.assert_close(setup.initial, torch.cat([value.flatten() for value in state.values()]), rtol=0, atol=0)
-
-
-def test_the_runs_record_has_a_digest_of_the_file(first, tmp_path):
-    run = experiment(model={"name": "softmax", "from": str(first.directory)}, intervals=2).run(tmp_path / "run")
-    content = (first.directory / "model.pt").read_bytes()
-    assert run.summary["model_from"] == hashlib.sha256(content).hexdigest()
-    assert experiment(intervals=1).run(tmp_path / "cold").summary["model_from"] is None
-    assert run.metrics["loss"].iloc[0] < first.metrics["loss"].iloc[0]
-    torch.testing.assert_close(h2fdp.load_model(run.directory).state_dict(), torch.load(run.directory / "model.pt"))
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(first, tmp_path):
@@ -78,11 +66,3 @@ def test_what_is_no_model_of_this_kind_is_refused(make, words, tmp_path):
     make(file)
     with pytest.raises(UserError, match=f"model.from: .*{words}"):
         experiment(model={"name": "softmax", "from": str(file)}).prepare()
-
-
-def test_a_relative_path_is_relative_to_the_experiment_file(first, tmp_path):
-    (tmp_path / "start.pt").write_bytes((first.directory / "model.pt").read_bytes())
-    file = tmp_path / "warm.yaml"
-    values = {**{key: SHARED[key] for key in ("data", "method")}, "model": {"name": "softmax", "from": "start.pt"}}
-    file.write_text(json.dumps(values | {"topology": {"edges": [{"name": "a", "devices": {"count": 2}}]}}))
-    assert Experiment.from_file(file).prepare().warm_start is not None

@@ -104,19 +104,6 @@ def test_a_target_ends_the_run_when_it_is_reached(tmp_path):
     assert len(done.metrics) < 8
 
 
-def test_a_fifth_of_the_edge_servers_has_turns_unless_another_share_is_stated():
-    forms = {}, {"turns": None}, {"turns": 0.5}
-    assert [experiment({"joules": 0.3, **form}).config.control.turns for form in forms] == [0.2, 0.2, 0.5]
-
-
-def test_a_budget_or_an_accuracy_turns_control_on_and_delay_weighs_nothing_unless_stated():
-    made = experiment({"accuracy": 0.9, "enabled": True}).config.control
-    assert (made.cost_weights, made.enabled) == ((1.0, 0.0), True)
-    assert experiment({"accuracy": 0.9, "alpha2": 0.2}).config.control.cost_weights == (1.0, 0.2)
-    written = type(made).model_validate(made.model_dump(mode="json"))
-    assert written == made
-
-
 @pytest.mark.parametrize(
     ("control", "settings", "words"),
     [

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 import torch
 
@@ -71,11 +70,3 @@ def test_a_star_spread_over_threads_has_the_bits_of_one_thread(workers):
         with run_arithmetic(), inline_nodes(run.blueprint, range(1), count) as nodes:
             models.append(model_after(run, nodes))
     assert torch.equal(*models)
-
-
-def test_runs_of_neighbours_are_cut_where_the_subnets_of_a_host_have_gaps():
-    assert blocks(np.full(6, 10), [0, 1, 3, 4, 5], workers=1) == [range(2), range(3, 6)]
-
-
-def test_a_subnet_larger_than_a_block_is_one_by_itself():
-    assert blocks(np.array([5, 500, 5]), range(3), workers=1) == [range(1), range(1, 2), range(2, 3)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.schedules import AggregationTimes, FixedSchedule
+from h2fdp.schedules import AggregationTimes
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,3 @@ def test_an_aggregator_aggregates_at_each_multiple_of_its_number_of_slots(local_
     for height, slots in enumerate((every, every * times, every * times * more), start=1):
         at = {slot for slot, reached in heights.items() if reached >= height}
         assert at == set(range(slots, local_steps, slots))
-
-
-@given(st.integers(1, 60), st.integers(0, 8))
-def test_a_list_of_one_is_its_number(local_steps, number):
-    listed, plain = AggregationTimes(per_interval=[number]), AggregationTimes(per_interval=number)
-    assert listed.segments(local_steps) == plain.segments(local_steps)
-    assert listed.heights(local_steps) == plain.heights(local_steps)
-
-
-def test_the_step_size_falls_with_the_square_root_of_the_interval():
-    import numpy as np
-
-    schedule = FixedSchedule(20, 0.1, "sqrt", 4, np.array([5, 1]), share=0.5)
-    assert [schedule.decide(k, 0).step_size for k in (0, 3)] == [0.1, 0.05]
-    assert schedule.decide(0, 0).participation.tolist() == [2, 1]

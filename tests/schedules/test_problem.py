@@ -93,29 +93,6 @@ def test_equal_objectives_go_to_the_smaller_tau_and_the_fewer_devices() -> None:
     assert nothing_costs.best.participation.tolist() == [1, 1, 1]
 
 
-def test_energy_alone_asks_for_the_longest_interval_and_the_fewest_devices() -> None:
-    best = solve(alike(4, alpha2=0.0, alpha3=0.0)).best
-    assert (best.tau, best.participation.tolist()) == (10, [1, 1, 1, 1])
-
-
-def test_the_gap_alone_asks_for_the_shortest_interval_and_all_devices() -> None:
-    best = solve(alike(4, alpha1=0.0, alpha2=0.0)).best
-    assert (best.tau, best.participation.tolist()) == (1, [6, 6, 6, 6])
-
-
-@given(problems(subnets=4, largest=6))
-def test_dearer_energy_never_shortens_intervals_beyond_rounding(problem: ControlProblem) -> None:
-    """For one decision with equal terms elsewhere: the energy at the optimum does not rise with its weight."""
-    cheap, dear = solve(problem).best, solve(replace(problem, alpha1=3 * problem.alpha1)).best
-    unweighted = replace(problem, alpha1=1.0, alpha2=0.0, alpha3=0.0)
-    spent = [unweighted.terms(each.tau, each.participation).energy for each in (cheap, dear)]
-    assert spent[1] <= spent[0] * (1 + ROUNDING)
-
-
-def test_an_interval_is_no_longer_than_what_remains() -> None:
-    assert solve(alike(2, remaining=3, alpha2=0.0, alpha3=0.0)).best.tau == 3
-
-
 def test_ten_thousand_subnets_are_solved() -> None:
     """The size that the cost of P is stated for; how long it takes is measured in `benchmarks/`."""
     rng = np.random.default_rng(0)

@@ -83,13 +83,6 @@ def test_noise_is_that_of_a_run_whose_devices_add_what_their_turns_ask_for(decay
         assert measured == pytest.approx(plan.noise**2, rel=0.05)  # 5 standard deviations of 32,000 squares are 0.04
 
 
-def test_without_decay_noise_is_the_same_however_the_way_is_cut():
-    plans = setting(decay="none", tau=12, tau_max=60).candidates()
-    whole = [each for each in plans if 144 % each.intervals == 0]
-    assert len(whole) > 3
-    assert {round(each.noise, 12) for each in whole} == {round(whole[0].noise, 12)}
-
-
 def test_the_best_plans_are_those_of_brute_force():
     plans = setting().candidates()
     assert cheapest(plans, 1.0, 0.5) == min(plans, key=lambda each: (each.joules + each.seconds / 2) * each.noise**2)

@@ -93,19 +93,6 @@ def test_models_stay_as_near_as_proposition_4_2_says_when_smoothness_is_at_least
     assert checked > INSTANCES / 2
 
 
-def test_proposition_4_2_depends_on_the_unit_of_length():
-    # Two devices of one subnet, pulled apart with gradients of 1 and -1. The larger the unit of length, the smaller
-    # beta, the longer eta tau = 1 / beta: Z1 grows with its square, the proposition's bound in proportion.
-    smoothness, tau, start = 1e-4, 20, np.zeros(1)
-    losses = Quadratics(np.full((2, 1, 1), smoothness), np.array([[1e4], [-1e4]]), np.zeros(2, int))
-    first = largest_first_step_size(smoothness, tau, intervals=1)
-    setting = Setting(tau, 0, 1, first, np.ones(1), deviation=0.0, epsilon=math.inf, clip_norm=1.0)
-    observed = run(losses, setting, start, 1, np.random.default_rng(0))
-    bounds = dispersion_bounds(*known(losses, observed, setting, smoothness, start))
-    assert observed.subnet_dispersion == pytest.approx(1.0)
-    assert observed.within_subnets > 50 * bounds.within
-
-
 def lone_parabola(smoothness=1.0):
     return Quadratics(np.full((1, 1, 1), smoothness), np.zeros((1, 1)), np.zeros(1, int))
 

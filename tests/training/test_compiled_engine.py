@@ -179,15 +179,6 @@ def test_what_is_not_finite_never_gets_out_under_clipping(name, clipping):
     assert_alike(found, expected)
 
 
-def test_what_is_not_finite_is_seen_without_clipping():
-    held = records(SHAPE, [12])
-    broken = held.x.float()
-    broken[3, 0, 2] = float("nan")
-    held = DeviceRecords(broken, held.y, held.offsets, held.scale, held.shift)
-    batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
-    assert trained("compiled", "mlp", None, Plain(), batches, held=held).updates.isnan().any()
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_one_record_with_a_huge_gradient_moves_an_update_by_at_most_its_share(name):
     held = records(SHAPE, [12])
@@ -235,19 +226,6 @@ def test_any_split_of_any_devices_gives_the_same_bits(sizes, rate, name, clippin
         assert part.last_steps.equal(whole.last_steps[rows])
 
 
-def test_nothing_is_compiled_twice_whatever_the_arrays_are():
-    for stored in ("bytes", "float32"):
-        held = records(SHAPE, SIZES)
-        x = held.x if stored == "bytes" else held.x.float()
-        held = DeviceRecords(x, held.y, held.offsets, held.scale, held.shift)
-        for objective in OBJECTIVES.values():
-            drawn = draw("fixed", SIZES, RATES, 1)
-            assert not drawn.counts.flags.writeable
-            trained("compiled", "logistic", None, objective, drawn, held=held, momentum=0.5)
-            trained("compiled", "deep", None, objective, draw("poisson", SIZES, RATES, 3), held=held)
-    assert len(kernels.train.signatures) == 1
-
-
 class OwnDirection(Plain):
     """A direction of its own, of a class whose direction has compiled steps."""
 
@@ -283,14 +261,6 @@ def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective
     assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, None, (4,))
 
 
-def test_a_model_that_takes_records_apart_is_not_among_those_that_compile():
-    by_row = nn.Sequential(nn.Linear(5, 7))
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert "compiled" not in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, None, (3, 5))
-    assert "compiled" in engines_for(by_row, cpu, Plain(), CROSS_ENTROPY, None, (5,))
-    assert "compiled" not in engines_for(by_row, gpu, Plain(), CROSS_ENTROPY, None, (5,))
-
-
 def test_machine_code_on_disk_is_that_of_these_sources(tmp_path):
     """Numba looks at the date of one file; the digest in its key is of all, and differs with any."""
     folder = tmp_path / "compiled"
@@ -303,10 +273,3 @@ def test_machine_code_on_disk_is_that_of_these_sources(tmp_path):
         file.write_text(text + "\n")
         assert kernels.digest_of_sources(folder) != before, file.name
         file.write_text(text)
-
-
-def test_without_a_place_for_machine_code_kernels_compile_all_the_same(monkeypatch):
-    from numba.core.caching import CompileResultCacheImpl
-
-    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
-    assert all(callable(each) for each in kernels._ways_in(1))

@@ -4,7 +4,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,8 +11,6 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_answers import Origin
 from h2fdp.errors import UserError
-from h2fdp.experiment.training_section import TrainingSection
-from h2fdp.run import Experiment
 from h2fdp.training import Clipping, chosen_engine, engines_for
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge, OwnLoss
@@ -41,28 +38,6 @@ def test_chains_of_linear_layers_compile_on_a_cpu_from_a_stated_amount_of_work_o
 )
 def test_what_compiled_steps_do_not_know_is_stacked(change):
     assert chosen_engine(SOFTMAX, CPU, replace(LARGE, **change)) == "stacked"
-
-
-def test_convolutions_do_not_compile():
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(1352, 10))
-    assert chosen_engine(module, CPU, LARGE) == "stacked"
-
-
-@pytest.mark.parametrize(
-    ("file", "devices", "records", "parameters", "engine"),
-    [("fashion-mnist.yaml", 50, 1200, 7840, "compiled"), ("quickstart.yaml", 50, 29, 640, "stacked")],
-)
-def test_the_papers_run_compiles_and_the_first_example_does_not(file, devices, records, parameters, engine):
-    training = Experiment.from_file(Path("experiments") / file).config.training
-    sizes = np.full(devices, records)
-    products = training.records_of_interval(sizes, training.sampling_rates(sizes)) * parameters
-    assert chosen_engine(SOFTMAX, CPU, replace(LARGE, products=products)) == engine
-
-
-def test_records_of_an_interval_are_those_of_all_steps_of_the_expected_participants():
-    sizes, rates = np.array([100, 40]), np.array([0.1, 0.5])
-    assert TrainingSection(local_steps=3, participation=0.5).records_of_interval(sizes, rates) == 0.5 * 3 * 30
-    assert TrainingSection(local_epochs=2).records_of_interval(sizes, rates) == 2 * 140
 
 
 def test_without_numba_the_choice_is_stacked_and_a_line_says_why(monkeypatch, capsys):

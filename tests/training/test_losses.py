@@ -12,7 +12,7 @@ from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.training import Clipping, build_engine
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.losses import LOSSES, CrossEntropy, Loss, OwnLoss, loss_of
+from h2fdp.training.losses import LOSSES, OwnLoss, loss_of
 from tests.training.groups import evaluate
 
 RNG = np.random.default_rng(5)
@@ -71,12 +71,6 @@ def test_the_gradient_in_the_scores_is_the_formulas_slope(name):
         moved[row, column] = step
         slope = shares @ (formula(SCORES + moved, LABELS) - formula(SCORES - moved, LABELS)) / (2 * step)
         assert found[row, column] == pytest.approx(slope, abs=1e-7)
-
-
-def test_the_written_out_gradient_of_the_cross_entropy_is_autograds():
-    shares = torch.from_numpy(RNG.uniform(size=(1, 6)))
-    given = TORCH[0][None], TORCH[1][None], shares
-    np.testing.assert_allclose(CrossEntropy().score_gradient(*given), Loss.score_gradient(CrossEntropy(), *given))
 
 
 @pytest.mark.parametrize("name", ["label-smoothing", "hinge"])
@@ -219,18 +213,8 @@ def test_set(setup):
 test_set.__test__ = False
 
 
-def squared(scores, labels):
-    return (scores - torch.eye(scores.shape[-1])[labels]).square().sum(dim=-1)
-
-
 def mixing(scores, labels):
     return (scores - scores.mean(dim=0)).sum(dim=-1)
-
-
-@pytest.mark.run
-def test_a_loss_of_the_users_own_trains(tmp_path):
-    losses = experiment(squared, step_size=0.001).run(tmp_path / "run").metrics["loss"]
-    assert losses.iloc[-1] < losses.iloc[0]
 
 
 @pytest.mark.parametrize(
@@ -245,8 +229,3 @@ def test_a_loss_of_the_users_own_trains(tmp_path):
 def test_a_function_that_is_no_loss_is_refused(given, words):
     with pytest.raises(UserError, match=words):
         experiment(given).prepare()
-
-
-def test_an_unknown_loss_is_refused_with_the_nearest():
-    with pytest.raises(UserError, match=r"training.loss: expected one of .* did you mean `hinge`"):
-        experiment("hinges")

@@ -48,8 +48,7 @@ def assert_close(found, expected, pooled=False):
     assert errors[: len(errors) - pooled].max() < 1e-5
 
 
-@pytest.mark.parametrize("objective", [Plain(), Proximal(0.3)], ids=["plain", "proximal"])
-@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize(("sampling", "objective"), [("fixed", Plain()), ("poisson", Proximal(0.3))], ids=str)
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_combination_is_the_loops_within_rounding(name, clipping, sampling, objective):
