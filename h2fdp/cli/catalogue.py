@@ -1,4 +1,4 @@
-"""`h2fdp methods`, `models`, `datasets`, `schema`: what there is to choose from."""
+"""`h2fdp methods`, `models`, `schema`: what there is to choose from."""
 
 from __future__ import annotations
 
@@ -30,14 +30,6 @@ def _choices(row: dict[str, str], axes: list[str]) -> str:
 def models_command(as_json: AsJson = False) -> None:
     """List the models."""
     from h2fdp.models import describe
-
-    rows = describe()
-    print_json(rows) if as_json else print_table(rows)
-
-
-def datasets_command(as_json: AsJson = False) -> None:
-    """List the data sets."""
-    from h2fdp.data import describe
 
     rows = describe()
     print_json(rows) if as_json else print_table(rows)

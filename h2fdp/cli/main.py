@@ -50,13 +50,12 @@ app.command("report")(runs.report_command)
 app.command("table")(paper.table_command)
 app.command("plot")(paper.plot_command)
 app.add_typer(topology.app, name="topology")
-app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 app.command("methods")(catalogue.methods_command)
 app.command("models")(catalogue.models_command)
-app.command("datasets")(catalogue.datasets_command)
+app.command("datasets")(data.datasets_command)
 app.command("schema")(catalogue.schema_command)
-for group in (app, topology.app, data.app, privacy.app):
+for group in (app, topology.app, privacy.app):
     for command in group.registered_commands:
         command.cls = Command
 
@@ -64,6 +63,11 @@ for group in (app, topology.app, data.app, privacy.app):
 @app.command("check", hidden=True, context_settings={"ignore_unknown_options": True})
 def _former_check(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     raise UserError("h2fdp check is h2fdp runs DIR --check now", "check")
+
+
+@app.command("data", hidden=True, context_settings={"ignore_unknown_options": True})
+def _former_data(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    raise UserError("h2fdp data show FILE is h2fdp datasets FILE now", "data")
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""`h2fdp plan`: the controller's first decision, as text and as a map of its objective."""
+"""`h2fdp plan`: the controller's first decision, with its reasons."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from h2fdp.cli.tables import (
 if TYPE_CHECKING:
     from h2fdp.run.preview import FirstDecision
 
-_SHADES = "█▓▒░ "  # the best fifth of the logarithm first
 _HYPOTHETICAL = (
     "hypothetical: control.enabled is false in this file, so a run keeps the file's own schedule; this is what the "
     "controller would decide (a run follows it with --set control.enabled=true)"
 )
-_MOST_COLUMNS = 66
 _MOST_EDGES_SHOWN = 30
 
 
@@ -72,7 +70,6 @@ def _show(plan: FirstDecision) -> None:
         "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
     }
     print_facts(facts)
-    typer.echo("\n" + "\n".join(_map_lines(plan.map, plan.tau)))
 
 
 def _interval(plan: FirstDecision) -> dict[str, str]:
@@ -118,25 +115,3 @@ def _costs(plan: FirstDecision) -> dict[str, str]:
 
 def _word(value: float) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _map_lines(objectives: dict[str, list[Any]], chosen: int) -> list[str]:
-    """The objective by shades, on a logarithmic scale; columns are thinned where the terminal is too narrow."""
-    import numpy as np
-
-    values = np.log(np.maximum(np.array(objectives["objective"]), 1e-300))
-    lengths = np.array(objectives["tau"])
-    columns = np.unique(np.linspace(0, len(lengths) - 1, min(len(lengths), _MOST_COLUMNS)).round().astype(int))
-    low, high = float(values.min()), float(values.max())
-    shade = np.minimum((values - low) / max(high - low, 1e-12) * len(_SHADES), len(_SHADES) - 1).astype(int)
-    lines = [
-        "objective: darker is better, v marks the chosen tau",
-        "devices of each subnet that take part",
-    ]
-    lines.append(" " * 6 + "".join("v" if lengths[column] == chosen else " " for column in columns))
-    for level, row in reversed(list(zip(objectives["level"], shade, strict=True))):
-        lines.append(f"{level:>5} " + "".join(_SHADES[row[column]] for column in columns))
-    last = str(lengths[columns[-1]])
-    lines.append(" " * 6 + "1" + last.rjust(len(columns) - 1) if len(columns) > 1 else " " * 6 + "1")
-    lines.append(" " * 6 + "tau, local steps of an interval")
-    return lines

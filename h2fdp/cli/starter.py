@@ -96,7 +96,7 @@ def init_command(
     folder, file = shlex.quote(str(directory)), shlex.quote(str(directory / "experiment.yaml"))
     commands = {
         f"h2fdp topology show {shlex.quote(str(directory / 'network.yaml'))}": "the network",
-        f"h2fdp data show {file}": "who holds which labels",
+        f"h2fdp datasets {file}": "who holds which labels",
         f"h2fdp privacy explain {file}": "who learns what, before a run",
         f"h2fdp run {file} --out {shlex.quote(f'runs/{directory.resolve().name}')}": "train",
         f"python -m unittest discover {folder}": "the test",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +11,13 @@ import typer
 
 from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
 from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Settings, print_facts, print_json, print_table
-from h2fdp.wording import counted
 
 if TYPE_CHECKING:
-    from h2fdp.reports.study_numbers import StudyNumbers
     from h2fdp.sweeps import Sweep
     from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
-_MEANS = {"loss": "loss", "epsilon": "epsilon", "energy J": "energy_j"}  # heading -> measure
+MEANS = "means over seeds, and half of their 95 % intervals (Student's t)"
 
 
 def sweep_command(
@@ -90,40 +87,18 @@ def _last_intervals(sweep: Sweep) -> Any:
 
 
 def _show(sweep: Sweep, finished: int) -> None:
-    """The table that a sweep ends with: what the runs of each combination reached, each in its own last interval."""
+    """The table that a sweep ends with: what the runs of each combination reached, as `h2fdp table` has it."""
     if finished:
+        from h2fdp.reports.paper import paper_table
         from h2fdp.reports.study_numbers import study_numbers
 
-        rows, title = _rows(study_numbers(sweep.directory))
-        print_table(rows[:_MOST_ROWS], title=title)
+        rows = paper_table(study_numbers(sweep.directory)).texts()
+        print_table(rows[:_MOST_ROWS], title=MEANS)
         if len(rows) > _MOST_ROWS:
             typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")
         for name, since in _not_finite(sweep):
             typer.echo(f"not finite: the test loss of {name} since interval {since}; its accuracy says nothing")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
-
-
-def _rows(numbers: StudyNumbers) -> tuple[list[dict[str, Any]], str]:
-    """The table and its title, which says what all rows have in common: the intervals, and the runs of a mean."""
-    from h2fdp.reports.paper import column_texts, text_of
-
-    cells = [of for _, of in numbers.points]
-    columns: dict[str, list[Any]] = {
-        head: column_texts([values[key] for values, _ in numbers.points]) for key, head in _heads(numbers.keys).items()
-    }
-    common: dict[str, list[Any]] = {
-        "intervals": [text_of(of["intervals"]) for of in cells],
-        "runs": [of["accuracy"].runs for of in cells],
-    }
-    alike = {head: values[0] for head, values in common.items() if len(set(values)) == 1}
-    columns |= {head: values for head, values in common.items() if head not in alike}
-    columns["accuracy %"] = column_texts([of["accuracy"] for of in cells])
-    for head, measure in _MEANS.items():
-        columns[head] = [None if math.isnan(of[measure].mean) else of[measure].mean for of in cells]
-    over = counted(int(alike["runs"]), "run") if "runs" in alike else "runs"
-    after = f"after {alike['intervals']} intervals" if "intervals" in alike else "after the last interval"
-    title = f"means over {over} {after}; ±: half of the 95 % interval; epsilon: the largest, by pld"
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)], title
 
 
 def _not_finite(sweep: Sweep) -> Iterator[tuple[str, int]]:
@@ -134,12 +109,3 @@ def _not_finite(sweep: Sweep) -> Iterator[tuple[str, int]]:
         summary = read_summary(sweep.directory / "runs" / name) or {}
         if since := summary.get("not_finite_from"):
             yield name, since
-
-
-def _heads(keys: Sequence[str]) -> dict[str, str]:
-    """Swept key -> its last word, where that says which key it is."""
-    last = [key.rpartition(".")[2] for key in keys]
-    taken = (*_MEANS, "intervals", "runs")
-    return {
-        key: word if last.count(word) == 1 and word not in taken else key for key, word in zip(keys, last, strict=True)
-    }
