@@ -44,12 +44,10 @@ def page() -> str:
                     shared.setdefault((key, text), []).append((name, default))
             tables: dict[str, list[Row]] = {}
             for (key, text), defaults in shared.items():
-                every = len(defaults) == len(choices) > 1
+                names = [f"every `{place}`"] if len(defaults) == len(choices) > 1 else [name for name, _ in defaults]
                 row = key, _one_of(defaults), text
-                tables.setdefault(
-                    f"every `{place}`" if every else ", ".join(dict.fromkeys(name for name, _ in defaults)), []
-                ).append(row)
-            parts += [f"### {names}\n\n{_table(rows)}" for names, rows in tables.items()]
+                tables.setdefault(", ".join(dict.fromkeys(names)), []).append(row)
+            parts += [f"### {title}\n\n{_table(rows)}" for title, rows in tables.items()]
     return "\n".join(parts)
 
 

@@ -160,9 +160,9 @@ def audit_command(
     from h2fdp.run import Experiment
 
     run = Experiment.from_file(file, settings or []).prepare(data_root)
-    with progress(run.config.training.intervals, quiet=as_json, verbose=False) as display:
+    with progress(run.config.training.intervals, quiet=as_json, verbose=False) as show:
         # audit() checks the name and says which there are
-        found = as_dict(audit(run, observer, canaries, on_interval=display.update))
+        found = as_dict(audit(run, observer, canaries, on_interval=show))
     if as_json:
         print_json(found)
     else:

@@ -135,15 +135,11 @@ def watch(
     from h2fdp.run.recorders import RunCallbacks
 
     with interruptible() as interrupt:
-
-        def started() -> None:
-            interrupt.listen()  # Ray takes SIGTERM for itself
-            display.started()
-
         try:
             intervals, target = config.training.intervals, _target(config)
-            with progress(intervals, quiet=quiet, verbose=verbose, target=target) as display:
-                done = run(RunCallbacks(started, display.update, interrupt.asked))
+            with progress(intervals, quiet=quiet, verbose=verbose, target=target) as show:
+                # `listen` again once Ray is up, which takes SIGTERM for itself
+                done = run(RunCallbacks(interrupt.listen, show, interrupt.asked))
         except KeyboardInterrupt:
             print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
             raise typer.Exit(interrupt.exit_code) from None
