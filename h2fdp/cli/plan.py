@@ -44,6 +44,10 @@ def plan_command(
 
 
 def _show(plan: FirstDecision) -> None:
+    from h2fdp.reports.decisions import reason
+    from h2fdp.reports.figures import number
+    from h2fdp.run.preview import costs_in_words
+
     rows = [
         {
             "edge server": name,
@@ -62,56 +66,12 @@ def _show(plan: FirstDecision) -> None:
     print_table(rows, title=f"first decision, at {'the costs of the first interval' if exact else 'mean costs'}")
     if len(plan.edges) > len(rows):
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
+    row = {**plan.as_dict(), "devices": "turns" if exact else "random"}
+    costs = costs_in_words(plan.network)
     facts: dict[str, Any] = {
         "tau": plan.tau,
-        **(_whole_run(plan) if exact else _interval(plan)),
-        **_powers(plan),
-        **_costs(plan),
-        "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
+        "why": reason(row),
+        "whole run": ", ".join(f"{what} {value}" for what, value in costs.items()),
+        "constants": ", ".join(f"{name} {number(each)}" for name, each in plan.constants.items() if each is not None),
     }
     print_facts(facts)
-
-
-def _interval(plan: FirstDecision) -> dict[str, str]:
-    """What was minimised for the first interval, and the best of the other lengths."""
-    terms, other = plan.terms, plan.runner_up
-    return {
-        "objective": f"{plan.objective:.6g} = energy {terms.energy:.4g} + delay {terms.delay:.4g} "
-        f"+ privacy gap {terms.gap:.4g} (each weighed; without a unit)",
-        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}",
-    }
-
-
-def _whole_run(plan: FirstDecision) -> dict[str, str]:
-    """What was weighed of a run that is planned as a whole, and the best plan of another number of intervals."""
-    terms, other = plan.terms, plan.runner_up
-    weights = ", ".join(f"a {unit} weighs {value:.4g}" for unit, value in (plan.multipliers or {}).items())
-    runner_up = "no other plan fits"
-    if other is not None:
-        cost = f"{other['joules']:.4g} J, {other['seconds']:.4g} s, noise {other['noise']:.4g}"
-        runner_up = f"{other['intervals']} intervals of {other['tau']} steps: {cost}"
-    return {
-        "expected cost": f"{terms.energy + terms.delay:.4g} = energy {terms.energy:.4g} + delay {terms.delay:.4g}; "
-        f"{weights}",
-        "expected noise": f"{terms.gap:.4g} of the way that the model goes",
-        "runner-up": runner_up,
-    }
-
-
-def _powers(plan: FirstDecision) -> dict[str, str]:
-    """With what power devices send, where they choose it."""
-    if (of := plan.power_dbm) is None:
-        return {}
-    text = f"{of['least']:.1f} to {of['most']:.1f} dBm, {of['mean']:.1f} in the mean"
-    return {"power": f"{text} (all devices, channels of the first interval)"}
-
-
-def _costs(plan: FirstDecision) -> dict[str, str]:
-    """What the whole run would cost under the controller."""
-    from h2fdp.run.preview import costs_in_words
-
-    return {"whole run": ", ".join(f"{what} {value}" for what, value in costs_in_words(plan.network).items())}
-
-
-def _word(value: float) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
