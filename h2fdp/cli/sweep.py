@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
+from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, interruptible, watched
 from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Settings, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def sweep_command(
     study = read_study(file, settings or [], shared)
     directory = out or study.directory
     with (
-        stopped_at_once() as interrupt,
+        interruptible() as interrupt,
         watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
     ):
         outcomes = conduct(study, directory, shared, options)

@@ -41,7 +41,7 @@ class SweepDirectory:
         return self.path / "runs" / name
 
     def failure(self, name: str) -> Path:
-        """What a point's run failed with, twice."""
+        """What a point's run failed with at its last try."""
         return self.path / "failures" / f"{name}.txt"
 
     def state_of(self, name: str) -> str:
