@@ -60,16 +60,6 @@ for group in (app, topology.app, privacy.app):
         command.cls = Command
 
 
-@app.command("check", hidden=True, context_settings={"ignore_unknown_options": True})
-def _former_check(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    raise UserError("h2fdp check is h2fdp runs DIR --check now", "check")
-
-
-@app.command("data", hidden=True, context_settings={"ignore_unknown_options": True})
-def _former_data(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    raise UserError("h2fdp data show FILE is h2fdp datasets FILE now", "data")
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"h2fdp {__version__}")

@@ -56,13 +56,6 @@ class Span(Section):
     uniform: Ends | None = None
     log: Ends | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_older_words(cls, values: Any) -> Any:
-        if isinstance(values, dict) and not values.keys().isdisjoint({"low", "high"}):
-            raise ValueError("expected {uniform: [low, high]} or {log: [low, high]}, found low and high as keys")
-        return values
-
     @model_validator(mode="after")
     def _ascending(self) -> Span:
         if (self.uniform is None) == (self.log is None):
@@ -127,13 +120,6 @@ class TuneSection(Section):
     def _accuracy_and_costs(cls, value: list[str]) -> list[str]:
         if "accuracy" not in value or len(set(value)) < len(value):
             raise ValueError(f"expected accuracy and costs, each once, found [{', '.join(value)}]")
-        return value
-
-    @field_validator("privacy", mode="before")
-    @classmethod
-    def _no_public(cls, value: Any) -> Any:
-        if value == "public":
-            raise ValueError("expected account or ignore, or stand_in alone, which is what `public` meant")
         return value
 
     @property
