@@ -23,8 +23,10 @@ from h2fdp.errors import UserError
 from h2fdp.records.atomic import output_file
 from h2fdp.reports.figures import (
     AXES,
+    CURVES,
     DASHES,
-    LIGHT,
+    FAINT,
+    GRID,
     Curve,
     CurveChart,
     Explorer,
@@ -54,9 +56,9 @@ STYLE: dict[Any, Any] = {
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "axes.grid": True,
-    "grid.color": LIGHT.grid,
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "axes.edgecolor": LIGHT.faint,
+    "axes.edgecolor": FAINT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -143,7 +145,7 @@ def _new() -> tuple[Picture, Axes]:
 def _draw(axes: Axes, plot: Plot, line: Line, number: int, x: Sequence[float]) -> None:
     colour, dash = line.look or (number, number)
     look: dict[str, Any] = {
-        "color": LIGHT.curves[colour % len(LIGHT.curves)],
+        "color": CURVES[colour % len(CURVES)],
         "linestyle": _LINES[DASHES[dash % len(DASHES)]],
         "marker": _MARKERS[marker_of(colour)] if line.marked else "",
         "label": line.label,

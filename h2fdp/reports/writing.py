@@ -28,9 +28,7 @@ from h2fdp.records.json_lines import json_values
 from h2fdp.reports.decisions import decision_table, participation
 from h2fdp.reports.figures import (
     AXES,
-    DARK,
     DASHES,
-    LIGHT,
     Column,
     CurveChart,
     Drawing,
@@ -38,7 +36,6 @@ from h2fdp.reports.figures import (
     ReportSection,
     Series,
     Table,
-    Theme,
     marker_of,
     number,
 )
@@ -251,8 +248,6 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
         title=title,
         made=f"{made:%Y-%m-%d %H:%M}",
         version=version,
-        light=_properties(LIGHT),
-        dark=_properties(DARK),
         axes=[name for name in AXES if choice and all(name in each.columns for each in every if each.columns)],
         sections=sections,
         figures=figures,
@@ -264,10 +259,6 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
         data=json_values(_data(figures, every)),
         scripts=_SCRIPTS,
     )
-
-
-def _properties(theme: Theme) -> str:
-    return "".join(f"--{name}:{value};" for name, value in theme.tokens().items())
 
 
 def numbers_of(chart: CurveChart, every: Sequence[Series]) -> Table:
