@@ -68,13 +68,16 @@ def progress(
         yield lambda row: None
     elif verbose or not sys.stderr.isatty():
         every = 1 if verbose else max(1, total // _LINES)
-        start = time.monotonic()
+        ends: list[float] = []  # of intervals: what hosts take to start says nothing of the time left
 
         def line(row: dict[str, Any]) -> None:
             done = row["interval"]
-            left = (time.monotonic() - start) / done * (total - done)
+            ends.append(time.monotonic())
+            left = ""
+            if len(ends) > 1:
+                left = f"  {(ends[-1] - ends[0]) / (len(ends) - 1) * (total - done):.0f} s left"
             if done % every == 0 or done in (1, total):
-                _say(f"interval {done}/{total}  {words_of(row, target=target)}  {left:.0f} s left")
+                _say(f"interval {done}/{total}  {words_of(row, target=target)}{left}")
 
         yield line
     else:

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Literal
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
-# Those of a light page; page.html has these and the dark ones.
+# Those of a light page; page.html has these and the dark ones, paper.mplstyle its lines.
 CURVES = ("#0072B2", "#D55E00", "#111111", "#CC79A7", "#332288", "#882255")
-GRID, FAINT = "#dfe2e7", "#545b66"
 
 Column = list[Any]
 Scale = Literal["plain", "linear", "log"]

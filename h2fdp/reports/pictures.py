@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_pgf import LatexError
 from matplotlib.colors import LogNorm, Normalize
@@ -25,8 +25,6 @@ from h2fdp.reports.figures import (
     AXES,
     CURVES,
     DASHES,
-    FAINT,
-    GRID,
     Curve,
     CurveChart,
     Explorer,
@@ -49,25 +47,7 @@ _ASIDE = 0.018  # of the axis, that a line is moved so that its error bars do no
 _MOST_NAMED = 30
 _DECADE = 20  # numbers that differ by more are drawn on a logarithmic scale
 _EVERY_AXIS = ("accuracy", "loss")  # figures that are drawn over each axis
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "axes.edgecolor": FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,
-    "savefig.dpi": 300,
-}
+_STYLE = Path(__file__).with_name("paper.mplstyle")
 _LINES: dict[str, Any] = {
     "solid": "-",
     "dash": (0, (5, 2)),
@@ -89,8 +69,8 @@ def write_figure(plot: Plot, path: Path) -> Path:
     is_pgf = path.suffix == ".pgf"
     if is_pgf and system is None:
         raise UserError(f"a .pgf file needs LaTeX ({', '.join(_TEX_SYSTEMS)}), which measures its texts", "--out")
-    tex = {"pgf.texsystem": system, "pgf.rcfonts": False, "axes.unicode_minus": False} if is_pgf else {}
-    with output_file(path, "--out", PLOT_SUFFIXES), rc_context(STYLE | tex):
+    tex: dict[str, Any] = {"pgf.texsystem": system, "pgf.rcfonts": False, "axes.unicode_minus": False} if is_pgf else {}
+    with output_file(path, "--out", PLOT_SUFFIXES), style.context([_STYLE, tex]):
         try:
             drawn(plot).savefig(path)
         except (ValueError, LatexError) as error:  # of mathtext or LaTeX
@@ -202,7 +182,7 @@ def write_pictures(figures: Sequence[Figure], every: Sequence[Series], folder: P
         UserError: the folder cannot be written.
     """
     written = []
-    with rc_context(STYLE):
+    with style.context(_STYLE):
         for name, picture in _pictures(figures, every):
             for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES):
                 with output_file(path, "--png"):
@@ -322,7 +302,7 @@ def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -
     most, least = int(counts.max()), int(counts[counts > 0].min())
     lowest = min(1, most - 1)  # what is white is on no scale
     norm = Normalize(lowest, most) if most < _DECADE * least else LogNorm(1, most)
-    with rc_context(STYLE), output_file(path, "--png", SUFFIXES):
+    with style.context(_STYLE), output_file(path, "--png", SUFFIXES):
         held = np.where(counts > 0, counts, np.nan)
         picture = _matrix(held, ("label", "", "records (white: none)"), range(classes), names, norm=norm)
         picture.set_figheight(min(6.0, max(2.2, 0.1 * devices + 0.8)))
