@@ -132,18 +132,18 @@ class _FirstIntervalDone(Exception):
 
 def traced() -> Walk:
     """The calls of `h2fdp run FILE` up to the end of its first interval."""
+    from h2fdp.cli import progress
     from h2fdp.cli.main import app
-    from h2fdp.cli.progress import _Lines
 
     walk = Walk()
-    done = _Lines.update
+    said = progress._say
 
-    def update(self: Any, row: dict[str, Any]) -> None:
-        done(self, row)
+    def say(text: str) -> None:
+        said(text)
         sys.setprofile(None)
         raise _FirstIntervalDone
 
-    _Lines.update = update  # type: ignore[method-assign]
+    progress._say = say  # the line of an interval
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "experiment.yaml"
         file.write_text(FILE)

@@ -18,6 +18,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import MethodSection, name_of
 from h2fdp.topology.schema import TopologyFile
 
+Row = tuple[str, str, str]  # of a table: key, default, meaning
 PAGE = Path(__file__).parent.parent / "docs" / "keys.md"
 _HEAD = """\
 # Every key
@@ -33,19 +34,20 @@ def page() -> str:
     parts = [_HEAD]
     for title, file in (("The experiment file", ExperimentFile), ("The topology file", TopologyFile)):
         parts.append(f"## {title}\n\n{_table(_rows(file))}")
-        places: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+        places: dict[str, list[tuple[str, list[Row]]]] = {}
         for name, section in _sections(file, "", {file}):
             places.setdefault(name.strip("`").partition(":")[0], []).append((name, _rows(section)))
         for place, choices in places.items():
-            shared: dict[str, list[str]] = {}  # a key that several choices have alike stands once
+            shared: dict[tuple[str, str], list[tuple[str, str]]] = {}  # a key that means the same in several choices
             for name, rows in choices:
-                for row in rows:
-                    shared.setdefault(row, []).append(name)
-            tables: dict[str, list[str]] = {}
-            for row, names in shared.items():
-                every = len(names) == len(choices) > 1
-                tables.setdefault(f"every `{place}`" if every else ", ".join(names), []).append(row)
-            parts += [f"### {names}\n\n{_table(rows)}" for names, rows in tables.items()]
+                for key, default, text in rows:
+                    shared.setdefault((key, text), []).append((name, default))
+            tables: dict[str, list[Row]] = {}
+            for (key, text), defaults in shared.items():
+                names = [f"every `{place}`"] if len(defaults) == len(choices) > 1 else [name for name, _ in defaults]
+                row = key, _one_of(defaults), text
+                tables.setdefault(", ".join(dict.fromkeys(names)), []).append(row)
+            parts += [f"### {title}\n\n{_table(rows)}" for title, rows in tables.items()]
     return "\n".join(parts)
 
 
@@ -74,19 +76,29 @@ def _keys(section: type[BaseModel]) -> list[str]:
     return [key for key in fields if not (key == "name" and issubclass(section, Options))]
 
 
-def _table(rows: Iterable[str]) -> str:
-    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
+def _table(rows: Iterable[Row]) -> str:
+    lines = [f"| `{key}` | {default} | {text} |" for key, default, text in rows]
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *lines]) + "\n"
 
 
-def _rows(section: type[BaseModel]) -> tuple[str, ...]:
+def _rows(section: type[BaseModel]) -> list[Row]:
     meant, rows = descriptions_of_keys(section), []
     for key in _keys(section):
         field = section.model_fields[key]
         name = field.alias or key
         default = "required" if field.is_required() else _word(field.get_default(call_default_factory=True))
-        text = meant[name].replace("|", r"\|")
-        rows.append(f"| `{name}` | {default} | {text} |")
-    return tuple(rows)
+        rows.append((name, default, meant[name].replace("|", r"\|")))
+    return rows
+
+
+def _one_of(defaults: list[tuple[str, str]]) -> str:
+    """The default of all choices, or that of each."""
+    choices: dict[str, list[str]] = {}
+    for name, default in defaults:
+        choices.setdefault(default, []).append(name.strip("`").partition(": ")[2])
+    if len(choices) == 1:
+        return defaults[0][1]
+    return "; ".join(f"{default} ({', '.join(names)})" for default, names in choices.items())
 
 
 def _word(value: Any) -> str:

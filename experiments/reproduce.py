@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.main import Command, main
-from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
+from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, interruptible, watched
 from h2fdp.cli.tables import AsJson, DataRoot, print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
@@ -104,7 +104,7 @@ def reproduce(
     if figures and not planned and not (tables and (data_set is None or {*data_set} & {*shown_on})):
         raise UserError(f"{name} uses the data sets {', '.join(shown_on)}; found {', '.join(data_sets)}", "--data-set")
     failed: list[str] = []
-    with stopped_at_once() as interrupt:
+    with interruptible() as interrupt:
         for part, study in planned.items():
             if not quiet:
                 print(f"{part.figure}, {part.data_set}, {part.column}: {len(study.runs)} runs", file=sys.stderr)

@@ -7,17 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from h2fdp import algorithms as algorithms
-    from h2fdp import audit as audit
-    from h2fdp import data as data
-    from h2fdp import errors as errors
-    from h2fdp import methods as methods
-    from h2fdp import models as models
-    from h2fdp import privacy as privacy
-    from h2fdp import protocol as protocol
-    from h2fdp import run as run
-    from h2fdp import schedules as schedules
-    from h2fdp import topology as topology
     from h2fdp.integrity import check as check
     from h2fdp.reports import report as report
     from h2fdp.run import Experiment as Experiment
@@ -73,19 +62,7 @@ _HOMES = {
     "UserError": "h2fdp.errors",
 }
 # Packages that scripts use as h2fdp.topology.read(...), without an import of their own.
-_PACKAGES = (
-    "algorithms",
-    "audit",
-    "data",
-    "errors",
-    "methods",
-    "models",
-    "privacy",
-    "protocol",
-    "run",
-    "schedules",
-    "topology",
-)
+_PACKAGES = ("algorithms", "errors", "privacy", "schedules", "topology")
 
 
 def __getattr__(name: str) -> Any:

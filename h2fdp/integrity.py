@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -143,49 +144,32 @@ def _summary(directory: RunDirectory, findings: Findings) -> dict[str, Any]:
 
 def _files(directory: RunDirectory, summary: Mapping[str, Any], findings: Findings) -> None:
     """Read every file but TensorBoard's and the checkpoints, and note which are missing or damaged."""
-    ended = findings.state in ENDED
-
-    def config(path: Path) -> None:
-        check_lines(path)
-        read_document(path).values()
-
-    def topology(path: Path) -> None:
-        check_lines(path)
-        read_topology(path, seed=0)
-
-    def metrics(path: Path) -> None:
-        rows, stated = read_table(path).num_rows, summary.get("intervals")
-        findings.expect(not ended or rows == stated, f"has {rows} intervals, {SUMMARY} says {stated}", path)
-
-    def ledger(path: Path) -> None:
-        for _ in releases_of_ledger(path, None):
-            pass
-
-    def decisions(path: Path) -> None:
-        for _ in read_json_lines(path):
-            pass
-
-    def model(path: Path) -> None:
-        stated = summary.get("model_sha256")
-        same = stated in (None, sha256(path.read_bytes()).hexdigest())
-        findings.expect(same, f"does not match its SHA-256 in {SUMMARY}", path)
-
-    files: list[tuple[Path, Callable[[Path], object], bool]] = [
-        (directory.config, config, True),
-        (directory.topology, topology, True),
-        (directory.metrics, metrics, ended),
-        (directory.devices, read_table, ended),
-        (directory.ledger, ledger, ended),
-        (directory.decisions, decisions, False),
-        (directory.model, model, summary.get("model_sha256") is not None),
-        (directory.log, lambda path: check_lines(path, grows=True), ended),
+    ended, model_sha256 = findings.state in ENDED, summary.get("model_sha256")
+    files: list[tuple[Path, bool, Callable[[Path], object]]] = [
+        (directory.config, True, lambda path: read_document(path).values()),
+        (directory.topology, True, lambda path: read_topology(path, seed=0)),
+        (directory.metrics, ended, read_table),
+        (directory.devices, ended, read_table),
+        (directory.ledger, ended, lambda path: deque(releases_of_ledger(path, None), maxlen=0)),
+        (directory.decisions, False, lambda path: deque(read_json_lines(path), maxlen=0)),
+        (directory.model, model_sha256 is not None, Path.read_bytes),
+        (directory.log, ended, lambda path: check_lines(path, grows=True)),
     ]
-    for path, read, needed in files:
+    contents: dict[Path, Any] = {}
+    for path, needed, read in files:
         with findings.noting():
             if path.is_file():
-                read(path)
+                if path in (directory.config, directory.topology):
+                    check_lines(path)
+                contents[path] = read(path)
             else:
                 findings.expect(not needed, "missing", path)
+    if ended and (metrics := contents.get(directory.metrics)) is not None:
+        rows, stated = metrics.num_rows, summary.get("intervals")
+        findings.expect(rows == stated, f"has {rows} intervals, {SUMMARY} says {stated}", directory.metrics)
+    if model_sha256 is not None and (model := contents.get(directory.model)) is not None:
+        same = sha256(model).hexdigest() == model_sha256
+        findings.expect(same, f"does not match its SHA-256 in {SUMMARY}", directory.model)
     summed = [directory.config, directory.ledger, *([directory.log] if ended else [])]
     bare = [path.name for path in summed if path.is_file() and path.stat().st_size and not sums_path(path).is_file()]
     if bare:

@@ -121,11 +121,11 @@ class AdagradOptions(_AdaptiveOptions):
     """FedAdagrad's.
 
     Attributes:
-        beta1: what is kept of the earlier averages; 0 in the paper's experiments.
+        beta1: what is kept of the earlier averages.
     """
 
     name: Literal["adagrad"] = "adagrad"
-    beta1: Decay = 0.0
+    beta1: Decay = 0.0  # as in the paper's experiments
 
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""

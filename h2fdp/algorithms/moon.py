@@ -57,7 +57,7 @@ class MoonOptions(ObjectiveOptions):
     """MOON's contrast of features.
 
     Attributes:
-        mu: the weight of the contrastive loss.
+        mu: its weight.
     """
 
     name: Literal["moon"] = "moon"

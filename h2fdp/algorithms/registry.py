@@ -54,7 +54,7 @@ class SteppingOptions(ServerOptions):
     """What servers have that step along an average.
 
     Attributes:
-        server_step: the length of the cloud's step along the average.
+        server_step: the length of the cloud's step.
     """
 
     server_step: Magnitude = 1.0

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, data, paper, plan, privacy, run, runs, starter, sweep, topology, tune
+from h2fdp.cli import catalogue, plan, privacy, run, runs, starter, sweep, topology, tune
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -47,23 +47,17 @@ app.command("resume")(run.resume_command)
 app.command("plan")(plan.plan_command)
 app.command("runs")(runs.runs_command)
 app.command("report")(runs.report_command)
-app.command("table")(paper.table_command)
-app.command("plot")(paper.plot_command)
+app.command("table")(sweep.table_command)
+app.command("plot")(sweep.plot_command)
 app.add_typer(topology.app, name="topology")
-app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 app.command("methods")(catalogue.methods_command)
 app.command("models")(catalogue.models_command)
 app.command("datasets")(catalogue.datasets_command)
 app.command("schema")(catalogue.schema_command)
-for group in (app, topology.app, data.app, privacy.app):
+for group in (app, topology.app, privacy.app):
     for command in group.registered_commands:
         command.cls = Command
-
-
-@app.command("check", hidden=True, context_settings={"ignore_unknown_options": True})
-def _former_check(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    raise UserError("h2fdp check is h2fdp runs DIR --check now", "check")
 
 
 def _version(wanted: bool) -> None:

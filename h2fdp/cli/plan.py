@@ -1,4 +1,4 @@
-"""`h2fdp plan`: the controller's first decision, as text and as a map of its objective."""
+"""`h2fdp plan`: the controller's first decision, with its reasons."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from h2fdp.cli.tables import (
 if TYPE_CHECKING:
     from h2fdp.run.preview import FirstDecision
 
-_SHADES = "█▓▒░ "  # the best fifth of the logarithm first
 _HYPOTHETICAL = (
     "hypothetical: control.enabled is false in this file, so a run keeps the file's own schedule; this is what the "
     "controller would decide (a run follows it with --set control.enabled=true)"
 )
-_MOST_COLUMNS = 66
 _MOST_EDGES_SHOWN = 30
 
 
@@ -46,6 +44,10 @@ def plan_command(
 
 
 def _show(plan: FirstDecision) -> None:
+    from h2fdp.reports.decisions import reason
+    from h2fdp.reports.figures import number
+    from h2fdp.run.preview import costs_in_words
+
     rows = [
         {
             "edge server": name,
@@ -64,79 +66,12 @@ def _show(plan: FirstDecision) -> None:
     print_table(rows, title=f"first decision, at {'the costs of the first interval' if exact else 'mean costs'}")
     if len(plan.edges) > len(rows):
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
+    row = {**plan.as_dict(), "devices": "turns" if exact else "random"}
+    costs = costs_in_words(plan.network)
     facts: dict[str, Any] = {
         "tau": plan.tau,
-        **(_whole_run(plan) if exact else _interval(plan)),
-        **_powers(plan),
-        **_costs(plan),
-        "constants": ", ".join(f"{name} {_word(value)}" for name, value in plan.constants.items() if value is not None),
+        "why": reason(row),
+        "whole run": ", ".join(f"{what} {value}" for what, value in costs.items()),
+        "constants": ", ".join(f"{name} {number(each)}" for name, each in plan.constants.items() if each is not None),
     }
     print_facts(facts)
-    typer.echo("\n" + "\n".join(_map_lines(plan.map, plan.tau)))
-
-
-def _interval(plan: FirstDecision) -> dict[str, str]:
-    """What was minimised for the first interval, and the best of the other lengths."""
-    terms, other = plan.terms, plan.runner_up
-    return {
-        "objective": f"{plan.objective:.6g} = energy {terms.energy:.4g} + delay {terms.delay:.4g} "
-        f"+ privacy gap {terms.gap:.4g} (each weighed; without a unit)",
-        "runner-up": "-" if other is None else f"tau {other['tau']}, objective {other['objective']:.6g}",
-    }
-
-
-def _whole_run(plan: FirstDecision) -> dict[str, str]:
-    """What was weighed of a run that is planned as a whole, and the best plan of another number of intervals."""
-    terms, other = plan.terms, plan.runner_up
-    weights = ", ".join(f"a {unit} weighs {value:.4g}" for unit, value in (plan.multipliers or {}).items())
-    runner_up = "no other plan fits"
-    if other is not None:
-        cost = f"{other['joules']:.4g} J, {other['seconds']:.4g} s, noise {other['noise']:.4g}"
-        runner_up = f"{other['intervals']} intervals of {other['tau']} steps: {cost}"
-    return {
-        "expected cost": f"{terms.energy + terms.delay:.4g} = energy {terms.energy:.4g} + delay {terms.delay:.4g}; "
-        f"{weights}",
-        "expected noise": f"{terms.gap:.4g} of the way that the model goes",
-        "runner-up": runner_up,
-    }
-
-
-def _powers(plan: FirstDecision) -> dict[str, str]:
-    """With what power devices send, where they choose it."""
-    if (of := plan.power_dbm) is None:
-        return {}
-    text = f"{of['least']:.1f} to {of['most']:.1f} dBm, {of['mean']:.1f} in the mean"
-    return {"power": f"{text} (all devices, channels of the first interval)"}
-
-
-def _costs(plan: FirstDecision) -> dict[str, str]:
-    """What the whole run would cost under the controller."""
-    from h2fdp.run.preview import costs_in_words
-
-    return {"whole run": ", ".join(f"{what} {value}" for what, value in costs_in_words(plan.network).items())}
-
-
-def _word(value: float) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _map_lines(objectives: dict[str, list[Any]], chosen: int) -> list[str]:
-    """The objective by shades, on a logarithmic scale; columns are thinned where the terminal is too narrow."""
-    import numpy as np
-
-    values = np.log(np.maximum(np.array(objectives["objective"]), 1e-300))
-    lengths = np.array(objectives["tau"])
-    columns = np.unique(np.linspace(0, len(lengths) - 1, min(len(lengths), _MOST_COLUMNS)).round().astype(int))
-    low, high = float(values.min()), float(values.max())
-    shade = np.minimum((values - low) / max(high - low, 1e-12) * len(_SHADES), len(_SHADES) - 1).astype(int)
-    lines = [
-        "objective: darker is better, v marks the chosen tau",
-        "devices of each subnet that take part",
-    ]
-    lines.append(" " * 6 + "".join("v" if lengths[column] == chosen else " " for column in columns))
-    for level, row in reversed(list(zip(objectives["level"], shade, strict=True))):
-        lines.append(f"{level:>5} " + "".join(_SHADES[row[column]] for column in columns))
-    last = str(lengths[columns[-1]])
-    lines.append(" " * 6 + "1" + last.rjust(len(columns) - 1) if len(columns) > 1 else " " * 6 + "1")
-    lines.append(" " * 6 + "tau, local steps of an interval")
-    return lines

@@ -13,7 +13,6 @@ from h2fdp.cli.tables import (
     DataRoot,
     ExperimentPath,
     Settings,
-    in_few_characters,
     print_facts,
     print_json,
     print_table,
@@ -69,27 +68,10 @@ def print_accounts(report: dict[str, Any]) -> None:
 
 
 def print_noises(noises: list[dict[str, Any]], title: str) -> None:
-    """A row for each edge server and kind of release; of a large network one for all that are alike, the first ones."""
-    rows = noises if len(noises) <= _MOST_ROWS else merged(noises)
-    print_table(rows[:_MOST_ROWS], title=title)
-    if len(rows) > _MOST_ROWS:
-        print_text(f"{len(rows) - _MOST_ROWS:,} more rows: --json has all")
-
-
-def merged(noises: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for all edge servers whose rows look alike, in the order of the first of each.
-
-    >>> rows = [{"edge": f"edge-{number}", "kind": "global", "noise_std": 0.5} for number in range(3)]
-    >>> merged(rows)
-    [{'edge': 'edge-0 and 2 more', 'kind': 'global', 'noise_std': 0.5}]
-    """
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in noises:
-        alike.setdefault(tuple(in_few_characters(value) for key, value in row.items() if key != "edge"), []).append(row)
-    return [
-        first | {"edge": f"{first['edge']} and {len(more):,} more" if more else first["edge"]}
-        for first, *more in alike.values()
-    ]
+    """A row for each edge server and kind of release; of a large network the first ones."""
+    print_table(noises[:_MOST_ROWS], title=title)
+    if len(noises) > _MOST_ROWS:
+        print_text(f"{len(noises) - _MOST_ROWS:,} more rows: --json has all")
 
 
 @app.command("explain")
@@ -159,9 +141,9 @@ def audit_command(
     from h2fdp.run import Experiment
 
     run = Experiment.from_file(file, settings or []).prepare(data_root)
-    with progress(run.config.training.intervals, quiet=as_json, verbose=False) as display:
+    with progress(run.config.training.intervals, quiet=as_json, verbose=False) as show:
         # audit() checks the name and says which there are
-        found = as_dict(audit(run, observer, canaries, on_interval=display.update))
+        found = as_dict(audit(run, observer, canaries, on_interval=show))
     if as_json:
         print_json(found)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,61 +54,41 @@ def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = No
     return "  ".join(parts)
 
 
-class Display:
-    """Shows the progress of a run; this one shows nothing."""
-
-    def started(self) -> None:
-        """The hosts are up; time left counts from here."""
-
-    def update(self, row: dict[str, Any]) -> None:
-        """A row of the metrics."""
-
-
-class _Lines(Display):
-    def __init__(self, total: int, verbose: bool, target: Target | None) -> None:
-        self._total, self._target = total, target
-        self._every = 1 if verbose else max(1, total // _LINES)
-        self._start = time.monotonic()
-
-    def started(self) -> None:
-        self._start = time.monotonic()
-
-    def update(self, row: dict[str, Any]) -> None:
-        done = row["interval"]
-        if done % self._every == 0 or done in (1, self._total):
-            left = (time.monotonic() - self._start) / done * (self._total - done)
-            words = words_of(row, target=self._target)
-            _say(f"interval {done}/{self._total}  {words}  {left:.0f} s left")
-
-
-class _Live(Display):
-    def __init__(self, bars: Progress, total: int, target: Target | None) -> None:
-        self._bars, self._target = bars, target
-        self._task = bars.add_task("starting", total=total, words="")
-
-    def started(self) -> None:
-        self._bars.reset(self._task, description="training")
-
-    def update(self, row: dict[str, Any]) -> None:
-        wide = self._bars.console.width >= _WIDE
-        words = words_of(row, costs=wide, target=self._target)
-        self._bars.update(self._task, completed=row["interval"], words=words)
-
-
 @contextmanager
-def progress(total: int, *, quiet: bool, verbose: bool, target: Target | None = None) -> Iterator[Display]:
-    """The display that suits where the output goes; on standard error, so that results can be piped.
+def progress(
+    total: int, *, quiet: bool, verbose: bool, target: Target | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What shows a row of a run's metrics, as it suits where the output goes: standard error, for results are piped.
 
     Args:
+        total: intervals of the run.
         target: see `words_of`.
     """
     if quiet:
-        yield Display()
+        yield lambda row: None
     elif verbose or not sys.stderr.isatty():
-        yield _Lines(total, verbose, target)
+        every = 1 if verbose else max(1, total // _LINES)
+        ends: list[float] = []  # of intervals: what hosts take to start says nothing of the time left
+
+        def line(row: dict[str, Any]) -> None:
+            done = row["interval"]
+            ends.append(time.monotonic())
+            left = ""
+            if len(ends) > 1:
+                left = f"  {(ends[-1] - ends[0]) / (len(ends) - 1) * (total - done):.0f} s left"
+            if done % every == 0 or done in (1, total):
+                _say(f"interval {done}/{total}  {words_of(row, target=target)}{left}")
+
+        yield line
     else:
         with _bars() as bars:
-            yield _Live(bars, total, target)
+            task = bars.add_task("training", total=total, words="")
+
+            def show(row: dict[str, Any]) -> None:
+                words = words_of(row, costs=bars.console.width >= _WIDE, target=target)
+                bars.update(task, completed=row["interval"], words=words)
+
+            yield show
 
 
 def _say(text: str) -> None:

@@ -37,17 +37,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 
 
 @contextmanager
-def stopped_at_once() -> Iterator[Interrupt]:
-    """Signals ask the block to stop; a second one ends the command, and says how to go on."""
-    with interruptible() as interrupt:
-        try:
-            yield interrupt
-        except KeyboardInterrupt:
-            print("stopped at once; run the same command to continue", file=sys.stderr)
-            raise typer.Exit(interrupt.exit_code) from None
-
-
-@contextmanager
 def watched(
     interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, overwrite: bool, quiet: bool
 ) -> Iterator[WorkOptions]:
@@ -97,13 +86,16 @@ class Interrupt:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """Signals ask the block to stop; a second one is a KeyboardInterrupt."""
+def interruptible(go_on: str = "run the same command to continue") -> Iterator[Interrupt]:
+    """Signals ask the block to stop; a second one ends the command, and says how to go on."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     interrupt = Interrupt()
     interrupt.listen()
     try:
         yield interrupt
+    except KeyboardInterrupt:
+        print(f"stopped at once; {go_on}", file=sys.stderr)
+        raise typer.Exit(interrupt.exit_code) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -134,19 +126,11 @@ def watch(
     """
     from h2fdp.run.recorders import RunCallbacks
 
-    with interruptible() as interrupt:
-
-        def started() -> None:
-            interrupt.listen()  # Ray takes SIGTERM for itself
-            display.started()
-
-        try:
-            intervals, target = config.training.intervals, _target(config)
-            with progress(intervals, quiet=quiet, verbose=verbose, target=target) as display:
-                done = run(RunCallbacks(started, display.update, interrupt.asked))
-        except KeyboardInterrupt:
-            print(f"stopped at once; {_how_to_go_on(directory)}", file=sys.stderr)
-            raise typer.Exit(interrupt.exit_code) from None
+    with interruptible(_how_to_go_on(directory)) as interrupt:
+        intervals, target = config.training.intervals, _target(config)
+        with progress(intervals, quiet=quiet, verbose=verbose, target=target) as show:
+            # `listen` again once Ray is up, which takes SIGTERM for itself
+            done = run(RunCallbacks(interrupt.listen, show, interrupt.asked))
     summary = done.summary
     if as_json:
         print_json(summary | {"directory": str(directory)})

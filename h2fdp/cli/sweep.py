@@ -1,26 +1,34 @@
-"""`h2fdp sweep`: the grid of a file's `sweep:` section."""
+"""`h2fdp sweep`, `table` and `plot`: the grid of a file's `sweep:` section, and what it reached, for a paper."""
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, stopped_at_once, watched
+from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, interruptible, watched
 from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Settings, print_facts, print_json, print_table
-from h2fdp.wording import counted
 
 if TYPE_CHECKING:
-    from h2fdp.reports.study_numbers import StudyNumbers
     from h2fdp.sweeps import Sweep
     from h2fdp.sweeps.task import Outcome
 
 _MOST_ROWS = 60
-_MEANS = {"loss": "loss", "epsilon": "epsilon", "energy J": "energy_j"}  # heading -> measure
+_HALF = "and half of their 95 % intervals (Student's t)"
+SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory.")]
+Target = Annotated[
+    float | None, typer.Option(help="A test accuracy, as 0.7: what it cost to reach it first.", show_default=False)
+]
+Where = Annotated[
+    list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only points of the grid with this value.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="NAME=TEXT", help="Another word for a key, a value or a measure."),
+]
 
 
 def sweep_command(
@@ -42,7 +50,7 @@ def sweep_command(
     study = read_study(file, settings or [], shared)
     directory = out or study.directory
     with (
-        stopped_at_once() as interrupt,
+        interruptible() as interrupt,
         watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
     ):
         outcomes = conduct(study, directory, shared, options)
@@ -90,40 +98,18 @@ def _last_intervals(sweep: Sweep) -> Any:
 
 
 def _show(sweep: Sweep, finished: int) -> None:
-    """The table that a sweep ends with: what the runs of each combination reached, each in its own last interval."""
+    """The table that a sweep ends with: what the runs of each combination reached, as `h2fdp table` has it."""
     if finished:
+        from h2fdp.reports.paper import paper_table
         from h2fdp.reports.study_numbers import study_numbers
 
-        rows, title = _rows(study_numbers(sweep.directory))
-        print_table(rows[:_MOST_ROWS], title=title)
+        rows = paper_table(study_numbers(sweep.directory)).texts()
+        print_table(rows[:_MOST_ROWS], title=f"means over seeds, {_HALF}")
         if len(rows) > _MOST_ROWS:
             typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")
         for name, since in _not_finite(sweep):
             typer.echo(f"not finite: the test loss of {name} since interval {since}; its accuracy says nothing")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
-
-
-def _rows(numbers: StudyNumbers) -> tuple[list[dict[str, Any]], str]:
-    """The table and its title, which says what all rows have in common: the intervals, and the runs of a mean."""
-    from h2fdp.reports.paper import column_texts, text_of
-
-    cells = [of for _, of in numbers.points]
-    columns: dict[str, list[Any]] = {
-        head: column_texts([values[key] for values, _ in numbers.points]) for key, head in _heads(numbers.keys).items()
-    }
-    common: dict[str, list[Any]] = {
-        "intervals": [text_of(of["intervals"]) for of in cells],
-        "runs": [of["accuracy"].runs for of in cells],
-    }
-    alike = {head: values[0] for head, values in common.items() if len(set(values)) == 1}
-    columns |= {head: values for head, values in common.items() if head not in alike}
-    columns["accuracy %"] = column_texts([of["accuracy"] for of in cells])
-    for head, measure in _MEANS.items():
-        columns[head] = [None if math.isnan(of[measure].mean) else of[measure].mean for of in cells]
-    over = counted(int(alike["runs"]), "run") if "runs" in alike else "runs"
-    after = f"after {alike['intervals']} intervals" if "intervals" in alike else "after the last interval"
-    title = f"means over {over} {after}; ±: half of the 95 % interval; epsilon: the largest, by pld"
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)], title
 
 
 def _not_finite(sweep: Sweep) -> Iterator[tuple[str, int]]:
@@ -136,10 +122,83 @@ def _not_finite(sweep: Sweep) -> Iterator[tuple[str, int]]:
             yield name, since
 
 
-def _heads(keys: Sequence[str]) -> dict[str, str]:
-    """Swept key -> its last word, where that says which key it is."""
-    last = [key.rpartition(".")[2] for key in keys]
-    taken = (*_MEANS, "intervals", "runs")
-    return {
-        key: word if last.count(word) == 1 and word not in taken else key for key, word in zip(keys, last, strict=True)
-    }
+def table_command(
+    sweep: SweepPath,
+    show: Annotated[
+        list[str] | None, typer.Option(metavar="MEASURE", help="A column: accuracy, epsilon, energy_j, ...")
+    ] = None,
+    across: Annotated[str | None, typer.Option(metavar="KEY", help="Its values become the columns.")] = None,
+    target: Target = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=VALUE", help="Differences from the runs with this value, seed by seed."),
+    ] = None,
+    where: Where = None,
+    label: Labels = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it: .tex, .csv or .md.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
+    from h2fdp.records.atomic import output_file, write_text
+    from h2fdp.reports.paper import FORMATS, paper_table
+    from h2fdp.reports.study_numbers import study_numbers
+
+    numbers = study_numbers(sweep, target, against).where(where or [])
+    table = paper_table(numbers, show or [], across, labels_of(label or []))
+    if out is not None:
+        with output_file(out, "--out", list(FORMATS)):
+            write_text(out, FORMATS[out.suffix](table))
+        typer.echo(str(out))
+    elif as_json:
+        print_json(table.values())
+    else:
+        of = "means over seeds" + ("" if against is None else f" of the differences from {against}")
+        print_table(table.texts(), title=f"{of}, {_HALF}")
+
+
+def plot_command(
+    sweep: SweepPath,
+    x: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s.", show_default=False),
+    ] = None,
+    line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
+    y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=".pdf, .png, .svg, or .pgf for LaTeX.", show_default="in SWEEP")
+    ] = None,
+    target: Target = None,
+    where: Where = None,
+    label: Labels = None,
+) -> None:
+    """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
+    from h2fdp.errors import UserError
+    from h2fdp.reports.figures import AXES
+    from h2fdp.reports.paper import along_runs, over_key
+    from h2fdp.reports.pictures import write_figure
+    from h2fdp.reports.study_numbers import study_numbers
+    from h2fdp.reports.sweep_view import SweepView
+
+    numbers = study_numbers(sweep, target).where(where or [])
+    words = labels_of(label or [])
+    if x in AXES:
+        if line is not None:
+            raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")
+        figure = along_runs(SweepView.read(sweep), numbers, x, y, words)
+    else:
+        figure = over_key(numbers, x, line, y, words)
+    typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
+
+
+def labels_of(texts: list[str]) -> dict[str, str]:
+    """`NAME=TEXT` each.
+
+    Raises:
+        UserError: one has no equals sign.
+    """
+    from h2fdp.errors import UserError
+
+    for text in texts:
+        if "=" not in text:
+            raise UserError(f"expected NAME=TEXT, found {text}", "--label")
+    return {name.strip(): text for name, _, text in (each.partition("=") for each in texts)}

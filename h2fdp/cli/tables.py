@@ -24,10 +24,9 @@ DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.", 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-_BETWEEN = (3, 2)  # spaces between columns; fewer where a table would not fit
+_BETWEEN = 2  # spaces between columns
 _LONGEST_WORD = 20
 _FIGURE = r"[-+<>]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
-_PLACES = re.compile(r"(?<=[ ,/])")  # where a line may be broken
 _NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")
 
 
@@ -53,54 +52,26 @@ def print_table(
     names = list(columns or (rows[0] if rows else []))
     cells = [[in_few_characters(row.get(name)) for name in names] for row in rows]
     console = Console(highlight=False)
-    fitting = ((between, _widths(names, cells, console.width, between)) for between in _BETWEEN)
-    between, widths = next((each for each in fitting if each[1] is not None), (0, None))
     if title:
         print_text(title)  # as wide as the terminal, however narrow the table is
-    if widths is None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    least = -_BETWEEN
+    for place, name in enumerate(names):
+        column = [row[place] for row in cells]
+        numeric = any(map(_is_number, column))
+        least += _BETWEEN + max(map(_unbroken, [name, *column]))
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+    if least > console.width:
         typer.echo(("\n" if title else "") + "\n\n".join(_block(names, row) for row in cells))
         return
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        collapse_padding=between == min(_BETWEEN),
-    )
-    for place, (name, width) in enumerate(zip(names, widths, strict=True)):
-        numeric = any(_is_number(row[place]) for row in cells)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold", width=width)
     for row in cells:
-        table.add_row(*(escape(_broken(cell, width)) for cell, width in zip(row, widths, strict=True)))  # no markup
+        table.add_row(*map(escape, row))  # no markup
     console.print(table)
-
-
-def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], most: int, between: int) -> list[int] | None:
-    """The width of each column so that the table fits; None where words and numbers would have to be cut."""
-    columns = [[name, *(row[place] for row in cells)] for place, name in enumerate(names)]
-    least = [max(map(_unbroken, column)) for column in columns]
-    widths = [max(map(len, column)) for column in columns]
-    room = most - between * (len(names) - 1)
-    if sum(least) > room:
-        return None
-    while sum(widths) > room:
-        place = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
-        widths[place] -= 1
-    return widths
 
 
 def _unbroken(text: str) -> int:
     """Letters that stay in one line: all of a number, the longest word of a text, up to a limit."""
-    return len(text) if _is_number(text) else min(max(map(len, _PLACES.split(text)), default=0), _LONGEST_WORD)
-
-
-def _broken(text: str, width: int) -> str:
-    """A cell with its lines broken between words, or after the commas and slashes of names of runs."""
-    lines = [""]
-    for part in _PLACES.split(text) if len(text) > width else [text]:
-        if len(lines[-1]) + len(part.rstrip()) > width and lines[-1]:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(line.rstrip() for line in lines)
+    return len(text) if _is_number(text) else min(max(map(len, text.split()), default=0), _LONGEST_WORD)
 
 
 def _is_number(text: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Jobs, Quiet, stopped_at_once, watched
+from h2fdp.cli.session import Jobs, Quiet, interruptible, watched
 from h2fdp.cli.tables import (
     AsJson,
     DataRoot,
@@ -49,7 +49,7 @@ def tune_command(
     for sentence in plan.price.beforehand():
         print_text(f"note: {sentence}", error=True)
     with (
-        stopped_at_once() as interrupt,
+        interruptible() as interrupt,
         watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
     ):
         searched = conduct(plan, directory, shared, options)
@@ -81,19 +81,8 @@ def _show(tuned: Tuned, finished: bool, plan: TunePlan) -> None:
     """The best trials, the best file, and what the search reveals."""
     trials = tuned.trials.sort_values("validation_accuracy", ascending=False, kind="stable")
     done = trials[trials["state"] == "done"]
-    keys = plan.space.keys
-    words = [key.rpartition(".")[2] for key in keys]
-    heads = {key: word if words.count(word) == 1 else key for key, word in zip(keys, words, strict=True)}
-    rows = [
-        {
-            "trial": row["trial"],
-            "validation %": f"{100 * row['validation_accuracy']:.2f}",
-            "J": float(row["joules"]),
-            "s": float(row["seconds"]),
-        }
-        | {head: row[key] for key, head in heads.items()}
-        for row in done.head(_MOST_ROWS).to_dict("records")
-    ]
+    columns = ["trial", "validation_accuracy", "joules", "seconds", *plan.space.keys]
+    rows: list[Any] = done.head(_MOST_ROWS)[columns].to_dict("records")
     if rows:
         print_table(rows, title="the best trials, by accuracy on validation records")
     counts = ", ".join(f"{count} {state}" for state, count in trials["state"].value_counts().items())

@@ -7,6 +7,7 @@ core schema of YAML 1.2 says, in which 1e-5 is a number and `no` is a word.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -193,7 +194,7 @@ class _Builder:
         self.root: Node | None = None
         self.problems: list[Problem] = []
         self._stack: list[_Open] = []
-        self._anchors: dict[str, Node] = {}
+        self._anchors: dict[str | None, Node] = {}  # the last one without an anchor under None, which no alias has
 
     def take(self, event: yaml.Event) -> None:
         if len(self.problems) >= _MOST_PROBLEMS:
@@ -208,7 +209,7 @@ class _Builder:
             self._place(replace(self._anchors[event.anchor], where=where), where)
         elif isinstance(event, yaml.ScalarEvent):
             node = Node(self._scalar(event, where), where)
-            self._anchor(event.anchor, node)
+            self._anchors[event.anchor] = node
             self._place(node, where)
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(self._stack) >= DEEPEST_NESTING:
@@ -227,15 +228,11 @@ class _Builder:
             self.problems.append(Problem(f"the tag {event.tag} is not allowed here", where))
         return event.value
 
-    def _anchor(self, anchor: str | None, node: Node) -> None:
-        if anchor is not None:
-            self._anchors[anchor] = node
-
     def _close(self, opened: _Open, where: str) -> None:
         for merged in opened.merges:
             for key, child in merged.content.items():
                 opened.node.content.setdefault(key, child)
-        self._anchor(opened.anchor, opened.node)
+        self._anchors[opened.anchor] = opened.node
         self._place(opened.node, where)
 
     def _place(self, node: Node, where: str) -> None:
@@ -252,15 +249,12 @@ class _Builder:
         if isinstance(parent.node.content, list):
             parent.node.content.append(node)
         elif parent.key is None:
-            parent.key, parent.key_where = self._key(node, where), where
+            if isinstance(node.content, (dict, list)):
+                raise UserError("a key is a single word, not a list or a mapping", where)
+            parent.key, parent.key_where = str(node.content), where
         else:
             self._put(parent, parent.key, replace(node, where=parent.key_where))
             parent.key = None
-
-    def _key(self, node: Node, where: str) -> str:
-        if isinstance(node.content, (dict, list)):
-            raise UserError("a key is a single word, not a list or a mapping", where)
-        return node.content if isinstance(node.content, str) else str(node.plain())
 
     def _put(self, parent: _Open, key: str, node: Node) -> None:
         if key == "<<":
@@ -278,17 +272,8 @@ class _Builder:
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, Any] = {
-    "": None,
-    "~": None,
-    "null": None,
-    "true": True,
-    "false": False,
-    ".inf": float("inf"),
-    "+.inf": float("inf"),
-    "-.inf": float("-inf"),
-    ".nan": float("nan"),
-}
+_WORDS: dict[str, Any] = {"": None, "~": None, "null": None, "true": True, "false": False}
+_WORDS |= {f"{sign}.inf": float(f"{sign}inf") for sign in ("", "+", "-")} | {".nan": math.nan}
 _DIGITS_AT_MOST = 400  # Python refuses to convert integers of more than 4,300 digits; no key here needs ten
 
 
@@ -301,10 +286,8 @@ def plain_scalar(text: str) -> Any:
     word = text.lower() if text in (text.lower(), text.capitalize(), text.upper()) else text
     if word in _WORDS:
         return _WORDS[word]
-    if _INTEGER.fullmatch(text) and len(text) <= _DIGITS_AT_MOST:
-        return int(text)
-    if _OTHER_BASE.fullmatch(text) and len(text) <= _DIGITS_AT_MOST:
-        return int(text, 0)
+    if len(text) <= _DIGITS_AT_MOST and (_INTEGER.fullmatch(text) or _OTHER_BASE.fullmatch(text)):
+        return int(text, 10 if _INTEGER.fullmatch(text) else 0)
     if _FLOAT.fullmatch(text):
         return float(text)
     return text
@@ -317,12 +300,9 @@ def read_text(path: Path) -> str:
     """The text of a user's file, or a UserError that says why it cannot be one."""
     name = str(path)
     try:
-        if path.is_dir():
-            raise UserError("expected a file, found a directory", name)
-        if not path.exists():
-            raise UserError("no such file", name)
         if not path.is_file():
-            raise UserError("expected a regular file", name)
+            text = "expected a regular file" if path.exists() else "no such file"
+            raise UserError("expected a file, found a directory" if path.is_dir() else text, name)
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise UserError(f"larger than {LARGEST_FILE_BYTES // 1_000_000} MB; expected a smaller file", name)
         text = path.read_bytes().decode("utf-8-sig")

@@ -2,7 +2,6 @@
 
 from h2fdp.data.federate import (
     DATA_SETS,
-    RECORDS,
     DataSection,
     describe,
     from_function,
@@ -20,7 +19,6 @@ __all__ = [
     "DATA_SETS",
     "GIVEN",
     "LARGEST_HELD",
-    "RECORDS",
     "DataOptions",
     "DataRequest",
     "DataSection",

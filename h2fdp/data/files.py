@@ -62,11 +62,7 @@ class Described(FromFiles):
 
 
 class Npz(Described):
-    """The user's own arrays.
-
-    Attributes:
-        path: of the archive.
-    """
+    """The user's own arrays in an archive."""
 
     description: ClassVar[str] = "your arrays: x_train, y_train, x_test, y_test and optionally device_train"
     spread: ClassVar[Partition] = LABELS_3
@@ -158,10 +154,9 @@ class Columned(Described):
 
 
 class Table(Columned):
-    """A table in a file.
+    """A table in a file, or a folder with train.csv and perhaps test.csv and validation.csv (or .parquet).
 
     Attributes:
-        path: of the table, or of a folder with train.csv and perhaps test.csv and validation.csv (or .parquet).
         ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1.
         categories: column -> its values, public; each becomes a feature that is 0 or 1.
     """
@@ -229,11 +224,7 @@ def _tables(folder: Path) -> dict[str, Path]:
 
 
 class HuggingFace(Columned):
-    """A Hugging Face data set on disk: a folder of `Dataset.save_to_disk`, or Parquet files as on the hub.
-
-    Attributes:
-        path: of the folder; `h2fdp` downloads nothing: `datasets.load_dataset(name).save_to_disk(path)` does.
-    """
+    """A Hugging Face data set on disk: a folder of `Dataset.save_to_disk`, or Parquet files as on the hub."""
 
     description: ClassVar[str] = "a Hugging Face data set in a folder (save_to_disk, or Parquet files)"
     name: Literal["huggingface"] = "huggingface"

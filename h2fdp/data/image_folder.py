@@ -23,11 +23,11 @@ _Side = Annotated[int, Field(ge=1, le=4096), Expect("a whole number from 1 to 40
 
 
 class Images(FromFiles):
-    """Images in folders.
+    """Images in a folder with a folder for each class; or in one with `train`, and perhaps `test` and `validation`.
+
+    Each of these is such a folder. The names of classes and the size of images count as public.
 
     Attributes:
-        path: of a folder with a folder of images for each class; or of one with `train`, and perhaps `test` and
-            `validation`, each of which is such a folder. The names of classes and the size of images count as public.
         by: the column of metadata.csv, beside the folders of classes, that says who holds an image; its column
             `file_name` has the image, as `cat/1.png`; null: no column does.
         size: height and width in pixels to which images are resized; null: all have one size.

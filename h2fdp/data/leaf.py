@@ -66,10 +66,9 @@ _Vocabulary = Annotated[int, Field(ge=1, le=1_000_000), Expect("a whole number f
 
 
 class Leaf(FromFiles, Pooled):
-    """LEAF's JSON files.
+    """LEAF's JSON files, in a folder with `train` and `test`, or one that has them under `data`.
 
     Attributes:
-        path: the folder with `train` and `test`, or one that has them under `data`.
         vocabulary: of Sent140: numbers that words are hashed to.
         embeddings: of Sent140: a public list of words instead, as LEAF's embs.json or GloVe's text files.
     """

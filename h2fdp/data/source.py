@@ -107,7 +107,7 @@ class FromFiles(DataOptions):
     """A data set in files of the user.
 
     Attributes:
-        path: of the file or folder.
+        path: of the file or folder; the page on data says what is to be in it.
     """
 
     path: FilePath

@@ -128,7 +128,7 @@ class Mlp(ModelOptions):
     """A perceptron.
 
     Attributes:
-        hidden: the width of its hidden layer.
+        hidden: the width of the hidden layer, or of the LSTM's state.
     """
 
     description: ClassVar[str] = "a perceptron with one hidden layer"
@@ -165,7 +165,7 @@ class Lstm(ModelOptions):
     Attributes:
         vocabulary: the largest number of a word; null: as `data` says, or 10,000 where it does not.
         embedding: dimensions of a word.
-        hidden: the width of the LSTM's state.
+        hidden: the width of the hidden layer, or of the LSTM's state.
     """
 
     description: ClassVar[str] = "an embedding of words with a bidirectional LSTM; Upcycled-FL's model of Sent140"

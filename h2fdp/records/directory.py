@@ -127,61 +127,32 @@ def _why_not(error: OSError) -> str:
     return f"cannot be written: {error.strerror or error}"
 
 
+class Inside:
+    """The place of a file in a directory: an attribute of a class that has the directory's `path`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, directory: Any, owner: type) -> Path:
+        found: Path = directory.path / self._name
+        return found
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """Paths and small writers of one run's directory."""
 
     path: Path
-
-    @property
-    def config(self) -> Path:
-        """The resolved configuration, every default written out."""
-        return self.path / "config.yaml"
-
-    @property
-    def topology(self) -> Path:
-        """The topology as drawn."""
-        return self.path / "topology.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """A row for each interval."""
-        return self.path / "metrics.parquet"
-
-    @property
-    def devices(self) -> Path:
-        """Final accuracy and loss of each device."""
-        return self.path / "devices.parquet"
-
-    @property
-    def ledger(self) -> Path:
-        """Every release, one JSON object a line."""
-        return self.path / "privacy.jsonl"
-
-    @property
-    def decisions(self) -> Path:
-        """The controller's decisions and its reasons, one JSON object a line; empty under a fixed schedule."""
-        return self.path / "control.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the newest checkpoints."""
-        return self.path / "checkpoint"
-
-    @property
-    def noise_key(self) -> Path:
-        """The secret key of the noise, until the run is complete; see `records.noise_key`."""
-        return self.checkpoints / "noise-key"
-
-    @property
-    def log(self) -> Path:
-        """What happened, one JSON object a line."""
-        return self.path / "log.jsonl"
-
-    @property
-    def model(self) -> Path:
-        """The model's state dict."""
-        return self.path / "model.pt"
+    config = Inside("config.yaml")  # resolved, every default written out
+    topology = Inside("topology.yaml")  # as drawn
+    metrics = Inside("metrics.parquet")  # a row for each interval
+    devices = Inside("devices.parquet")  # final accuracy and loss of each
+    ledger = Inside("privacy.jsonl")  # every release, one JSON object a line
+    decisions = Inside("control.jsonl")  # of the controller, with its reasons; empty under a fixed schedule
+    checkpoints = Inside("checkpoint")  # the folder of the newest ones
+    noise_key = Inside("checkpoint/noise-key")  # secret, until the run is complete; see `records.noise_key`
+    log = Inside("log.jsonl")  # what happened, one JSON object a line
+    model = Inside("model.pt")  # the state dict
 
     def write_summary(self, values: dict[str, Any]) -> None:
         """Replace `summary.json`."""

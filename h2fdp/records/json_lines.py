@@ -228,18 +228,22 @@ def cut(path: Path, length: int) -> None:
 
 def _cut_torn_line(path: Path, descriptor: int) -> int:
     """Bytes of the file up to the end of its last whole line; the rest is cut off."""
-    size = end = os.fstat(descriptor).st_size
-    with path.open("rb") as file:
-        while end > 0:
-            start = max(0, end - _BLOCK)
-            file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            end = start if found < 0 else start + found + 1
-            if found >= 0:
-                break
+    size, end, at = os.fstat(descriptor).st_size, 0, 0
+    for block in _blocks(path, size):
+        if (found := block.rfind(b"\n")) >= 0:
+            end = at + found + 1
+        at += len(block)
     if end < size:
         os.ftruncate(descriptor, end)
     return end
+
+
+def _blocks(path: Path, length: int) -> Iterator[bytes]:
+    """The first bytes of a file, a part at a time: a ledger may be larger than memory."""
+    with path.open("rb") as file:
+        while length > 0 and (block := file.read(min(length, _BLOCK))):
+            yield block
+            length -= len(block)
 
 
 def complete_sums(path: Path, length: int) -> int:
@@ -266,22 +270,14 @@ def complete_sums(path: Path, length: int) -> int:
 
 def _digest_of_start(path: Path, length: int) -> blake2b:
     digest = blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while length > 0 and (block := file.read(min(length, _BLOCK))):
-            digest.update(block)
-            length -= len(block)
+    for block in _blocks(path, length):
+        digest.update(block)
     return digest
 
 
 def line_number(path: Path, place: int) -> int:
     """The number, from 1, of the line that this byte of a file belongs to."""
-    number = 1
-    if place > 0:
-        with path.open("rb") as file:
-            while place > 0 and (block := file.read(min(place, _BLOCK))):
-                number += block.count(b"\n")
-                place -= len(block)
-    return number
+    return 1 + sum(block.count(b"\n") for block in _blocks(path, place))
 
 
 def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Iterator[dict[str, Any]]:

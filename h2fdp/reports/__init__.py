@@ -1,5 +1,5 @@
 """Reports: one HTML page about runs, which needs no network, and pictures for papers. Nothing is run for them."""
 
-from h2fdp.reports.writing import REPORT, report
+from h2fdp.reports.writing import report
 
-__all__ = ["REPORT", "report"]
+__all__ = ["report"]

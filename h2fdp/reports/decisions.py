@@ -43,7 +43,7 @@ def reason(row: Mapping[str, Any]) -> str:
     parts = _of_the_run(row) if row.get("devices") == "turns" else _of_the_interval(row)
     if (power := row.get("power_dbm")) is not None:
         parts.append(f"they send with {power['least']:.1f} to {power['most']:.1f} dBm, {power['mean']:.1f} in the mean")
-    if "beta" in row["constants"]:
+    if row["constants"].get("beta") is not None:
         parts.append(f"beta = {number(row['constants']['beta'])}")
     if row.get("swamped"):
         parts.append(f"swamped by noise: {', '.join(row['swamped'])}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_pgf import LatexError
 from matplotlib.colors import LogNorm, Normalize
@@ -23,8 +23,8 @@ from h2fdp.errors import UserError
 from h2fdp.records.atomic import output_file
 from h2fdp.reports.figures import (
     AXES,
+    CURVES,
     DASHES,
-    LIGHT,
     Curve,
     CurveChart,
     Explorer,
@@ -47,25 +47,7 @@ _ASIDE = 0.018  # of the axis, that a line is moved so that its error bars do no
 _MOST_NAMED = 30
 _DECADE = 20  # numbers that differ by more are drawn on a logarithmic scale
 _EVERY_AXIS = ("accuracy", "loss")  # figures that are drawn over each axis
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.grid": True,
-    "grid.color": LIGHT.grid,
-    "grid.linewidth": 0.6,
-    "axes.edgecolor": LIGHT.faint,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,
-    "savefig.dpi": 300,
-}
+_STYLE = Path(__file__).with_name("paper.mplstyle")
 _LINES: dict[str, Any] = {
     "solid": "-",
     "dash": (0, (5, 2)),
@@ -87,8 +69,8 @@ def write_figure(plot: Plot, path: Path) -> Path:
     is_pgf = path.suffix == ".pgf"
     if is_pgf and system is None:
         raise UserError(f"a .pgf file needs LaTeX ({', '.join(_TEX_SYSTEMS)}), which measures its texts", "--out")
-    tex = {"pgf.texsystem": system, "pgf.rcfonts": False, "axes.unicode_minus": False} if is_pgf else {}
-    with output_file(path, "--out", PLOT_SUFFIXES), rc_context(STYLE | tex):
+    tex: dict[str, Any] = {"pgf.texsystem": system, "pgf.rcfonts": False, "axes.unicode_minus": False} if is_pgf else {}
+    with output_file(path, "--out", PLOT_SUFFIXES), style.context([_STYLE, tex]):
         try:
             drawn(plot).savefig(path)
         except (ValueError, LatexError) as error:  # of mathtext or LaTeX
@@ -143,7 +125,7 @@ def _new() -> tuple[Picture, Axes]:
 def _draw(axes: Axes, plot: Plot, line: Line, number: int, x: Sequence[float]) -> None:
     colour, dash = line.look or (number, number)
     look: dict[str, Any] = {
-        "color": LIGHT.curves[colour % len(LIGHT.curves)],
+        "color": CURVES[colour % len(CURVES)],
         "linestyle": _LINES[DASHES[dash % len(DASHES)]],
         "marker": _MARKERS[marker_of(colour)] if line.marked else "",
         "label": line.label,
@@ -200,7 +182,7 @@ def write_pictures(figures: Sequence[Figure], every: Sequence[Series], folder: P
         UserError: the folder cannot be written.
     """
     written = []
-    with rc_context(STYLE):
+    with style.context(_STYLE):
         for name, picture in _pictures(figures, every):
             for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES):
                 with output_file(path, "--png"):
@@ -320,7 +302,7 @@ def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -
     most, least = int(counts.max()), int(counts[counts > 0].min())
     lowest = min(1, most - 1)  # what is white is on no scale
     norm = Normalize(lowest, most) if most < _DECADE * least else LogNorm(1, most)
-    with rc_context(STYLE), output_file(path, "--png", SUFFIXES):
+    with style.context(_STYLE), output_file(path, "--png", SUFFIXES):
         held = np.where(counts > 0, counts, np.nan)
         picture = _matrix(held, ("label", "", "records (white: none)"), range(classes), names, norm=norm)
         picture.set_figheight(min(6.0, max(2.2, 0.1 * devices + 0.8)))

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from h2fdp.errors import UserError
 from h2fdp.records import read_summary
-from h2fdp.reports.run_view import table_of
+from h2fdp.records.tables import read_table
 from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, word
 
 CONFIDENCE = 0.95
@@ -78,60 +79,31 @@ class Measure:
 
     Attributes:
         title: with its unit; `{target}` stands for the accuracy that costs are counted up to.
-        of: a run's rows of the metrics, its summary and the target -> the number; NaN where there is none.
+        column: of the metrics, and what it is multiplied by: `factor`.
         largest: over seeds the largest matters, not the mean.
-        to_target: it needs a target.
+        to_target: in the first interval that has the target, else in the last one that is known.
         bounds: what it cannot go beyond; null for no bound.
     """
 
     title: str
-    of: Callable[[Mapping[str, Sequence[Any]], Mapping[str, Any], float], float]
+    column: str
+    factor: float = 1.0
     largest: bool = False
     to_target: bool = False
     bounds: tuple[float | None, float | None] = (0.0, None)
 
 
-def _last(column: str, factor: float = 1.0) -> Callable[..., float]:
-    def of(rows: Mapping[str, Sequence[Any]], summary: Mapping[str, Any], target: float) -> float:
-        known = [value for value in rows.get(column, []) if value is not None and value == value]
-        return factor * float(known[-1]) if known else _NAN
-
-    return of
-
-
-def _until(column: str) -> Callable[..., float]:
-    def of(rows: Mapping[str, Sequence[Any]], summary: Mapping[str, Any], target: float) -> float:
-        at = first_at(rows.get("accuracy", []), target)
-        return _NAN if at is None else float(rows[column][at])
-
-    return of
-
-
-def first_at(accuracy: Sequence[float | None], target: float) -> int | None:
-    """The place of the first value that is known and at least the target.
-
-    >>> first_at([0.2, None, 0.7, 0.6], 0.65), first_at([0.2], 0.65)
-    (2, None)
-    """
-    return next((at for at, value in enumerate(accuracy) if value is not None and value >= target), None)
-
-
-def _epsilon(rows: Mapping[str, Sequence[Any]], summary: Mapping[str, Any], target: float) -> float:
-    worst = ((summary.get("privacy") or {}).get("worst") or {}).values()
-    return max((_NAN if each.get("pld") is None else float(each["pld"]) for each in worst), default=_NAN)
-
-
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("test accuracy, %", _last("accuracy", 100.0), bounds=(0.0, 100.0)),
-    "loss": Measure("test loss", _last("loss"), bounds=(None, None)),
-    "epsilon": Measure("epsilon (pld)", _epsilon, largest=True),
-    "intervals": Measure("intervals", _last("interval")),
-    "energy_j": Measure("energy, J", _last("energy_j")),
-    "delay_s": Measure("delay, s", _last("delay_s")),
-    "clock_s": Measure("simulated time, s", _last("clock_s")),
-    "target_intervals": Measure("intervals to {target}", _until("interval"), to_target=True),
-    "target_energy_j": Measure("J to {target}", _until("energy_j"), to_target=True),
-    "target_clock_s": Measure("s to {target}", _until("clock_s"), to_target=True),
+    "accuracy": Measure("test accuracy, %", "accuracy", 100.0, bounds=(0.0, 100.0)),
+    "loss": Measure("test loss", "loss", bounds=(None, None)),
+    "epsilon": Measure("epsilon (pld)", "epsilon", largest=True),
+    "intervals": Measure("intervals", "interval"),
+    "energy_j": Measure("energy, J", "energy_j"),
+    "delay_s": Measure("delay, s", "delay_s"),
+    "clock_s": Measure("simulated time, s", "clock_s"),
+    "target_intervals": Measure("intervals to {target}", "interval", to_target=True),
+    "target_energy_j": Measure("J to {target}", "energy_j", to_target=True),
+    "target_clock_s": Measure("s to {target}", "clock_s", to_target=True),
 }
 
 
@@ -283,19 +255,15 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     if target is not None and not 0 < target <= 1:
         raise UserError(f"expected an accuracy from 0 to 1, found {target:g}", "--target")
     keys = tuple(SweepView.read(sweep).keys)
-    table = table_of(sweep / TABLE)
-    names = table.get("run", [])
-    if not names:
+    table = read_table(sweep / TABLE).to_pandas() if (sweep / TABLE).is_file() else None
+    if table is None or table.empty:
         raise UserError("no run of this sweep is finished; continue it with h2fdp sweep", str(sweep))
-    rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        rows_of.setdefault(name, []).append(row)
+    numbers_of, first_rows = _numbers(table, sweep, target), table.drop_duplicates("run").astype(object)
     points: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, list[float]]]] = {}
-    for name, rows in rows_of.items():
-        values = {key: table[key][rows[0]] for key in keys}
-        found = _of_run({column: [held[row] for row in rows] for column, held in table.items()}, sweep, name, target)
+    for row in first_rows.where(first_rows.notna(), None).to_dict("records"):
+        values = {key: row[key] for key in keys}
         runs = points.setdefault(tuple(map(word, values.values())), (values, {}))[1]
-        runs[word(table[SEED][rows[0]]) if SEED in table else name] = found
+        runs[word(row[SEED]) if SEED in row else row["run"]] = numbers_of.loc[row["run"]].tolist()
     means = tuple((values, _cells(np.array(list(runs.values())))) for values, runs in points.values())
     numbers = StudyNumbers(keys, means, target)
     if against is None:
@@ -325,12 +293,23 @@ def _differences(runs: Mapping[str, list[float]], partner: Mapping[str, list[flo
     return _cells(np.array(pairs).reshape(-1, len(MEASURES)), differences=True)
 
 
-def _of_run(rows: Mapping[str, Sequence[Any]], sweep: Path, name: str, target: float | None) -> list[float]:
-    summary = read_summary(sweep / "runs" / name) or {}
-    return [
-        _NAN if target is None and measure.to_target else measure.of(rows, summary, target or _NAN)
-        for measure in MEASURES.values()
-    ]
+def _numbers(table: pd.DataFrame, sweep: Path, target: float | None) -> pd.DataFrame:
+    """A row for each run, a column for each measure; NaN where a run does not know it."""
+    table = table.reindex(columns=["run", *dict.fromkeys(measure.column for measure in MEASURES.values())])
+    last = table.groupby("run", sort=False).last()  # the last one that is known of each column
+    last["epsilon"] = [_epsilon(read_summary(sweep / "runs" / str(name)) or {}) for name in last.index]
+    arrived = table[table["accuracy"] >= (_NAN if target is None else target)]
+    reached = arrived.drop_duplicates("run").set_index("run").reindex(last.index)
+    columns = {
+        name: measure.factor * (reached if measure.to_target else last)[measure.column].astype(float)
+        for name, measure in MEASURES.items()
+    }
+    return pd.DataFrame(columns)
+
+
+def _epsilon(summary: Mapping[str, Any]) -> float:
+    worst = ((summary.get("privacy") or {}).get("worst") or {}).values()
+    return max((_NAN if each.get("pld") is None else float(each["pld"]) for each in worst), default=_NAN)
 
 
 def _cells(numbers: np.ndarray, *, differences: bool = False) -> dict[str, Cell]:

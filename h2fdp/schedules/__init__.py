@@ -2,7 +2,7 @@
 
 from h2fdp.schedules.aggregation_times import AggregationTimes, draw_participants
 from h2fdp.schedules.context import ScheduleContext
-from h2fdp.schedules.control_section import ControlSection, Estimates, Horizon
+from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.fixed import FixedSchedule
 from h2fdp.schedules.h2fdp_controller import H2fdpController
 from h2fdp.schedules.own import OwnSchedule
@@ -16,7 +16,6 @@ __all__ = [
     "ControlledNetwork",
     "Decision",
     "DeviceSecants",
-    "Estimates",
     "FixedSchedule",
     "H2fdpController",
     "Horizon",

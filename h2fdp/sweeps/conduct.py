@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -23,7 +22,7 @@ from h2fdp.sweeps.directory import (
     write_tables,
 )
 from h2fdp.sweeps.grid import SWEEP
-from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
+from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
 from h2fdp.sweeps.task import Outcome, Task
 
@@ -60,13 +59,19 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions
         _write_states(study, directory, before, {})
         tasks = _tasks(study, directory, stand)
         options.watcher.begin(len(names), len(names) - len(tasks), sum(task.intervals - task.done for task in tasks))
-        notes = _Failures(directory, options.watcher)
+        outcomes: dict[str, Outcome] = {}
+        own_ray = all(each.address is None for each in study.runs)
         try:
-            return _carried_out(tasks, study, notes, shared, options)
+            for on_ray in (False, True):  # side by side; those on Ray have the machine for themselves
+                if these := [task for task in tasks if task.on_ray is on_ray]:
+                    jobs = 1 if on_ray else min(options.jobs or usable_cpus(), len(these))
+                    with Pool(study.document, shared, options, jobs, own_ray=on_ray and own_ray) as pool:
+                        outcomes |= pool.carry_out(these, options.watcher)
         finally:
             values = {planned.point.name: planned.point.values for planned in study.runs}
             write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})
-            _write_states(study, directory, before, notes.reasons)
+            _write_states(study, directory, before, _note_failures(directory, outcomes))
+        return outcomes
 
 
 def _changed_runs(study: Study, directory: SweepDirectory, entries: Mapping[str, SweepEntry]) -> dict[str, Problem]:
@@ -157,46 +162,13 @@ def _tasks(study: Study, directory: SweepDirectory, finished: Collection[str]) -
     ]
 
 
-class _Failures(SilentWatcher):
-    """Writes down what runs failed with, and passes all events on.
-
-    Attributes:
-        reasons: of runs that failed for good, in a line.
-    """
-
-    def __init__(self, directory: SweepDirectory, watcher: SweepWatcher) -> None:
-        self._directory, self._watcher = directory, watcher
-        self._errors: dict[str, list[str]] = {}
-        self.reasons: dict[str, str] = {}
-
-    def started(self, name: str, done: int, intervals: int) -> None:
-        self._watcher.started(name, done, intervals)
-
-    def interval(self, name: str, row: dict[str, Any]) -> None:
-        self._watcher.interval(name, row)
-
-    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        self._errors.setdefault(name, []).append(outcome.error)
-        failure = self._directory.failure(name)
-        if not outcome.error:
-            failure.unlink(missing_ok=True)
-        elif not again:
+def _note_failures(directory: SweepDirectory, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """Write down what runs failed with for good; the answer has it in a line."""
+    for name, outcome in outcomes.items():
+        failure = directory.failure(name)
+        if outcome.error:
             failure.parent.mkdir(exist_ok=True)
-            write_text(failure, "\n".join(self._errors[name]).rstrip() + "\n")
-            self.reasons[name] = outcome.reason
-        self._watcher.ended(name, outcome, again)
-
-
-def _carried_out(
-    tasks: list[Task], study: Study, watcher: SweepWatcher, shared: SharedInputs, options: WorkOptions
-) -> dict[str, Outcome]:
-    """Runs without Ray of their own side by side; then the others, which have the machine for themselves."""
-    outcomes: dict[str, Outcome] = {}
-    own_ray = all(each.address is None for each in study.runs)
-    for on_ray in (False, True):
-        these = [task for task in tasks if task.on_ray is on_ray]
-        if these:
-            jobs = 1 if on_ray else min(options.jobs or usable_cpus(), len(these))
-            with Pool(study.document, shared, options, jobs, own_ray=on_ray and own_ray) as pool:
-                outcomes |= pool.carry_out(these, watcher)
-    return outcomes
+            write_text(failure, outcome.error.rstrip() + "\n")
+        else:
+            failure.unlink(missing_ok=True)
+    return {name: outcome.reason for name, outcome in outcomes.items() if outcome.error}

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from h2fdp.errors import UserError
 from h2fdp.records import METRICS_SCHEMA, RunDirectory, in_use, read_summary
+from h2fdp.records.directory import Inside
 from h2fdp.records.summary import read_checked_json, write_checked_json
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.reports.study_numbers import means_with_intervals
@@ -30,33 +31,17 @@ class SweepDirectory:
     """Paths of one sweep's directory."""
 
     path: Path
-
-    @property
-    def study(self) -> Path:
-        """The study, its settings written in."""
-        return self.path / "study.yaml"
-
-    @property
-    def state(self) -> Path:
-        """The points of the grid, what their runs were made of, and how these stand."""
-        return self.path / "sweep.json"
-
-    @property
-    def table(self) -> Path:
-        """A row for each run and interval."""
-        return self.path / "sweep.parquet"
-
-    @property
-    def summary(self) -> Path:
-        """Means over seeds: a row for each combination of the other values and each interval."""
-        return self.path / "summary.parquet"
+    study = Inside("study.yaml")  # its settings written in
+    state = Inside("sweep.json")  # the points of the grid, what their runs were made of, and how these stand
+    table = Inside("sweep.parquet")  # a row for each run and interval
+    summary = Inside("summary.parquet")  # means over seeds, for each combination of other values and each interval
 
     def run(self, name: str) -> Path:
         """The run directory of a point."""
         return self.path / "runs" / name
 
     def failure(self, name: str) -> Path:
-        """What a point's run failed with, twice."""
+        """What a point's run failed with at its last try."""
         return self.path / "failures" / f"{name}.txt"
 
     def state_of(self, name: str) -> str:

@@ -22,9 +22,7 @@ from h2fdp.experiment.file import Setting
 SWEEP = "sweep"
 MOST_POINTS = 100_000
 _LONGEST_NAME = 150  # of a folder; file systems take 255 bytes
-_UNSAFE = re.compile(r"[^\w.+\-=,]")
-_JOINS = re.compile(r"[^\w\-]")  # in a key of a mapping
-_CHANGED = "extends"  # the key of what the others change
+_UNSAFE = re.compile(r"[^\w.+\-]+")
 
 
 @dataclass(frozen=True)
@@ -141,60 +139,20 @@ def name_of(values: Mapping[str, Any]) -> str:
 
     >>> name_of({"seed": 1, "privacy.epsilon": 0.5})
     'seed=1,privacy.epsilon=0.5'
-    >>> name_of({"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}}})
-    'method=h2fdp+privacy.name=dp-sgd+privacy.noise_multiplier=2.0'
-    >>> name_of({"method.server": {"name": "my_server:Lion", "step": 0.01}, "seed": 1})
-    'method.server=my_server_Lion+step=0.01-7489375b,seed=1'
+    >>> name_of({"method": {"extends": "h2fdp", "privacy": "dp-sgd"}, "seed": 1})
+    'method=extends_h2fdp_privacy_dp-sgd-17d3b6e9,seed=1'
     """
-    plain = {key: _plain_word(value) for key, value in values.items()}
-    safe = ",".join(f"{key}={_readable(values[key]) if text is None else text}" for key, text in plain.items())
-    if not _UNSAFE.search(safe) and len(safe.encode()) <= _LONGEST_NAME:
-        return safe
-    text, safe = ",".join(f"{key}={word(value)}" for key, value in values.items()), _UNSAFE.sub("_", safe)
-    kept = safe.encode()[:_LONGEST_NAME].decode(errors="ignore")
-    return f"{kept}-{_digest(text)}"
+    name = ",".join(f"{_UNSAFE.sub('_', key)}={_plain_word(value)}" for key, value in values.items())
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    return f"{name.encode()[:_LONGEST_NAME].decode(errors='ignore')}-{_digest(name)}"
 
 
-def _readable(value: Any) -> str:
-    """A value in letters that folders may have, some of them replaced, and a digest of it."""
+def _plain_word(value: Any) -> str:
     text = word(value)
-    if isinstance(value, dict):
-        (_, first), *others = value.items() or [("", "")]
-        text = "+".join([word(first), *(f"{key}={word(part)}" for key, part in others)])
-    return f"{_UNSAFE.sub('_', text)}-{_digest(word(value))}"
+    plain = _UNSAFE.sub("_", text)
+    return plain if plain == text else f"{plain.strip('_')}-{_digest(text)}"
 
 
 def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=4).hexdigest()
-
-
-def _plain_word(value: Any) -> str | None:
-    """A value in letters that folders may have, from which it can be read back; None where these do not suffice.
-
-    A mapping is its values joined by `+`, each with its dotted key, but for a first one that names what the others
-    change. A scalar has none of the letters that join parts.
-    """
-    if not isinstance(value, (dict, list)):
-        text = word(value)
-        return None if _UNSAFE.search(text) or any(letter in text for letter in "+=,") else text
-    if isinstance(value, list):
-        parts = [None if isinstance(each, (dict, list)) else _plain_word(each) for each in value]
-        return None if None in parts or len(parts) < 2 else "+".join(map(str, parts))
-    leaves = _leaves(value)
-    if not leaves or None in leaves.values():
-        return None
-    first, *others = leaves.items()
-    lead = first[1] if others and first[0] == _CHANGED else "=".join(map(str, first))
-    return "+".join([str(lead), *(f"{key}={text}" for key, text in others)])
-
-
-def _leaves(value: Mapping[Any, Any], above: str = "") -> dict[str, str | None]:
-    """Dotted key -> plain word of everything in a mapping; None for what has none."""
-    found: dict[str, str | None] = {}
-    for key, part in value.items():
-        name = f"{above}{key}" if isinstance(key, str) and key and not _JOINS.search(key) else ""
-        if name and isinstance(part, dict) and part:
-            found |= _leaves(part, f"{name}.")
-        else:
-            found[name] = None if not name or isinstance(part, (dict, list)) else _plain_word(part)
-    return found

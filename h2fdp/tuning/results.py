@@ -18,6 +18,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records import in_use, noise_key
 from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.directory import Inside
 from h2fdp.records.summary import read_checked_json, write_checked_json
 from h2fdp.records.tables import write_table
 from h2fdp.sweeps.directory import column_of
@@ -38,46 +39,14 @@ class TuneDirectory:
     """Paths of one tuning's directory."""
 
     path: Path
-
-    @property
-    def plan(self) -> Path:
-        """The file, settings written in."""
-        return self.path / "tune.yaml"
-
-    @property
-    def state(self) -> Path:
-        """What the search is made of, and what it found."""
-        return self.path / "tune.json"
-
-    @property
-    def journal(self) -> Path:
-        """Optuna's storage: the trials that have ended."""
-        return self.path / "optuna.log"
-
-    @property
-    def secret(self) -> Path:
-        """The key of secret draws, readable by its owner alone."""
-        return self.path / "secret"
-
-    @property
-    def best(self) -> Path:
-        """The file with the best values, ready to run."""
-        return self.path / "best.yaml"
-
-    @property
-    def front(self) -> Path:
-        """The folder of the files of all trials that no other one beats."""
-        return self.path / "front"
-
-    @property
-    def table(self) -> Path:
-        """A row for each trial; a `.csv` stands next to it."""
-        return self.path / "trials.parquet"
-
-    @property
-    def picture(self) -> Path:
-        """Accuracy over cost."""
-        return self.path / "pareto.png"
+    plan = Inside("tune.yaml")  # the file, settings written in
+    state = Inside("tune.json")  # what the search is made of, and what it found
+    journal = Inside("optuna.log")  # Optuna's storage: the trials that have ended
+    secret = Inside("secret")  # the key of secret draws, readable by its owner alone
+    best = Inside("best.yaml")  # with the best values, ready to run
+    front = Inside("front")  # the folder of the files of all trials that no other one beats
+    table = Inside("trials.parquet")  # a row for each trial; a `.csv` stands next to it
+    picture = Inside("pareto.png")  # accuracy over cost
 
     def run(self, number: int) -> Path:
         """The run directory of a trial."""

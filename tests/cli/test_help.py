@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
         (["report"], "report [OPTIONS] RUN..."),
         (["schema"], "schema [OPTIONS] [experiment|topology]"),
         (["topology", "new"], "topology new [OPTIONS] KIND"),
-        (["data", "show"], "data show [OPTIONS] FILE"),
+        (["datasets"], "datasets [OPTIONS] [FILE]"),
     ],
 )
 def test_a_usage_line_names_the_arguments_plainly(words, usage):

@@ -20,9 +20,9 @@ def called(*arguments):
 def test_it_ends_with_a_line_for_each_combination_and_its_directory(tmp_path):
     done = called(study(tmp_path), "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    told, also, head, _, first, second = done.stdout.splitlines()[:6]
-    assert f"{told} {also}".startswith("means over 2 runs after 3 intervals; ±: half of the 95 % interval")
-    assert head.split() == ["privacy.epsilon", "accuracy", "%", "loss", "epsilon", "energy", "J"]
+    told, head, _, first, second = done.stdout.splitlines()[:5]
+    assert told.startswith("means over seeds")
+    assert head.split() == ["epsilon", "test", "accuracy,", "%", "epsilon", "(pld)", "energy,", "J"]
     assert (first.split()[0], first.split()[2], second.split()[0]) == ("1", "±", "20")
     assert "4 of 4 done" in done.stdout
     assert str(tmp_path / "out") in done.stdout

@@ -34,12 +34,6 @@ def test_a_table_that_cannot_fit_is_a_block_for_each_row(capsys):
     assert "interval     0.1234 to 0.5678\n" in printed
 
 
-def test_the_name_of_a_run_is_broken_after_its_commas(capsys):
-    print_table([{"run": "seed=1,privacy.epsilon=0.5,training.step_size=0.25", **dict.fromkeys("abcdef", 0.20721)}])
-    lines = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
-    assert lines == ["seed=1,", "privacy.epsilon=0.5,", "training.step_size=0.25"]
-
-
 @pytest.mark.parametrize("interval", ["<0 to 0.736", "0.9 to >1"])
 def test_an_interval_that_is_cut_is_a_number_too(capsys, interval):
     print_table([{f"c{place}": interval for place in range(6)}])

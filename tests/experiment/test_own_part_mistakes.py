@@ -17,7 +17,8 @@ import yaml
 from torch import nn
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.algorithms import Aggregation, Plain, StatefulUpdate, StatelessObjective
+from h2fdp.algorithms import Aggregation, StatefulUpdate, StatelessObjective
+from h2fdp.algorithms.fedavg import Plain
 from h2fdp.schedules import Decision, OwnSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.topology import Radio

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.algorithms import TrimmedMean, WeightedAverage
+from h2fdp.algorithms import WeightedAverage
+from h2fdp.algorithms.robust import TrimmedMean
 from h2fdp.protocol import InProcessNodes
 from h2fdp.topology import Aggregator, Subnet
 from tests.protocol.overhearing import overheard

@@ -76,7 +76,7 @@ def test_a_sweep_shows_the_tiers_too(tmp_path):
     arguments = ["sweep", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
     lines = done.stdout.splitlines()
-    (head,) = (at for at, line in enumerate(lines) if line.split()[-3:] == ["epsilon", "energy", "J"])
+    (head,) = (at for at, line in enumerate(lines) if line.split()[-3:] == ["(pld)", "energy,", "J"])
     rows = [line.split() for line in lines[head + 2 : head + 4]]
     summary = pd.read_parquet(tmp_path / "out" / "summary.parquet").query("interval == 2")
     assert all(summary["epsilon_tier-2_mean"] > summary["epsilon_peer_mean"])

@@ -9,7 +9,7 @@ import pytest
 from h2fdp import Run, report
 from h2fdp.records import METRICS_SCHEMA, RunDirectory, write_columns
 from h2fdp.records.json_lines import write_sums
-from h2fdp.reports.page import page
+from h2fdp.reports.writing import page
 from tests.reports.pages import Page
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from h2fdp import UserError, report
 from h2fdp.reports.figures import Explorer, ReportSection, Table
-from h2fdp.reports.page import page
 from h2fdp.reports.pictures import write_pictures
 from h2fdp.reports.sweep_view import SweepView, last_of, sweep_sections
+from h2fdp.reports.writing import page
 from tests.reports.pages import Page
 
 TRUST, EPSILON = "topology.trust.probability", "privacy.epsilon"

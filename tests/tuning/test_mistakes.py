@@ -19,7 +19,7 @@ STEP = "training.step_size: {uniform: [0.1, 10]}"
         (
             "training.step_size: {low: 1, high: 2}",
             "",
-            "8: tune.ranges.training.step_size: expected {uniform: [low, high]} or {log: [low, high]}",
+            "8: tune.ranges.training.step_size.low: unknown key",
         ),
         ("training.step_size: {uniform: [1, 1]}", "", "step_size: expected two ascending numbers, found 1 and 1"),
         ("training.step_size: {log: [0, 1]}", "", "expected numbers above 0 on a logarithmic scale, found 0"),
@@ -39,7 +39,7 @@ STEP = "training.step_size: {uniform: [0.1, 10]}"
         (STEP, "limits: {joule: 3}", "9: tune.limits.joule: expected one of joules, seconds, bytes"),
         (STEP, "trails: 5", "9: tune.trails: unknown key; did you mean `trials`?"),
         (STEP, "validation: 0.2", "9: tune.validation: unknown key; did you mean `data.validation`?"),
-        (STEP, "privacy: public", "9: tune.privacy: expected account or ignore, or stand_in alone"),
+        (STEP, "privacy: public", '9: tune.privacy: expected account or ignore, found "public"'),
         (STEP, "privacy: ignore\n  stand_in: digits", "9: tune.privacy: means nothing with stand_in"),
     ],
 )

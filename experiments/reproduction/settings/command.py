@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from h2fdp.cli.session import stopped_at_once
+from h2fdp.cli.session import interruptible
 from h2fdp.cli.tables import print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
@@ -57,7 +57,7 @@ def reproduce_settings(
     if settings is None:
         raise UserError(f"no {SETTINGS} here; expected one beside figures.yaml", str(session.of.folder))
     failed: list[str] = []
-    with stopped_at_once() as interrupt:
+    with interruptible() as interrupt:
         for study in settings.studies():
             if interrupt.asked():
                 break
