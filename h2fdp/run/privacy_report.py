@@ -20,8 +20,8 @@ from h2fdp.models.registry import Auto
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS, coarse
 from h2fdp.privacy.calibration import Composition, smallest_factor
-from h2fdp.privacy.statement import MOST_LISTED, epsilons, worst_epsilon
 from h2fdp.privacy.places import height_of
+from h2fdp.privacy.statement import MOST_LISTED, epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import (
     first_interval,
