@@ -11,7 +11,7 @@ import numpy as np
 
 from h2fdp.streams import Streams
 from h2fdp.topology import Topology
-from h2fdp.topology.network import Floats
+from h2fdp.topology.devices import Floats
 from h2fdp.topology.radio import ratio
 
 DBM_OF_A_WATT = 30.0
@@ -33,11 +33,11 @@ def path_gain_db(topology: Topology, streams: Streams) -> Floats:
     What a path loss draws, it draws from a stream of each access point, the same in every interval.
 
     >>> from h2fdp.topology import Subnet
-    >>> near = Topology("net", (Subnet("a", True, [1.0, 10.0, 100.0], [24.0] * 3),))
+    >>> near = Topology("net", (Subnet("a", True, {"distance_m": [1.0, 10.0, 100.0]}),))
     >>> path_gain_db(near, Streams(1)).tolist()
     [-30.0, -67.5, -105.0]
     """
-    distance_m = np.concatenate([subnet.distance_m for subnet in topology.subnets])
+    distance_m = topology.table.columns["distance_m"]
     names, sizes = topology.access_points
     return np.concatenate(
         [
@@ -53,7 +53,7 @@ def mean_snr(topology: Topology, streams: Streams) -> Floats:
     It is added up in decibels: power and gain alone may be too small for a float where their ratio to the noise is not.
     """
     radio = topology.radio
-    power_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
+    power_dbm = topology.table.columns["power_dbm"]
     noise_dbm = radio.noise_dbm_per_hz + 10 * np.log10(radio.bandwidth_hz)
     return ratio(power_dbm + path_gain_db(topology, streams) - noise_dbm)
 

@@ -46,8 +46,8 @@ from h2fdp.radio.messages import DrawnCosts
 from h2fdp.radio.secure_messages import ExchangeSizes, SumMessages
 from h2fdp.radio.wires import NO_SUMS, Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
-from h2fdp.topology.access import gathered
-from h2fdp.topology.network import Floats, Integers
+from h2fdp.topology.channel import gathered
+from h2fdp.topology.devices import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)

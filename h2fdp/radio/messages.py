@@ -21,7 +21,7 @@ from h2fdp.radio.channel import fading_power, mean_snr, rate_bps, watts
 from h2fdp.radio.power import PowerRule
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
-from h2fdp.topology.network import Floats, Integers
+from h2fdp.topology.devices import Floats, Integers
 from h2fdp.topology.radio import ratio
 
 _NO_LINK = "the rate and power of its link give no finite cost of a message"
@@ -115,7 +115,7 @@ class NetworkCosts:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
         """
         self._topology, self._parameters, self._streams, self._power = topology, parameters, streams, power
-        self._own_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
+        self._own_dbm = topology.table.columns["power_dbm"]
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
         self._wired = _wired_costs(topology, self.message_bits)

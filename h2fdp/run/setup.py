@@ -27,7 +27,7 @@ from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.topology import Topology
-from h2fdp.topology.network import Floats
+from h2fdp.topology.devices import Floats
 from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
 

@@ -1,10 +1,9 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
-from h2fdp.topology.access import Access
+from h2fdp.topology.channel import Access, PathLoss
 from h2fdp.topology.drawing import draw
 from h2fdp.topology.fading import Fading
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Link, Relays, Subnet
-from h2fdp.topology.path_loss import PathLoss
+from h2fdp.topology.network import CLOUD, Aggregator, Compute, Link, Relays, Subnet
 from h2fdp.topology.radio import Radio
 from h2fdp.topology.reading import from_document, read
 from h2fdp.topology.schema import TopologyFile
@@ -19,7 +18,6 @@ __all__ = [
     "Access",
     "Aggregator",
     "Compute",
-    "DistanceRule",
     "Fading",
     "Link",
     "PathLoss",

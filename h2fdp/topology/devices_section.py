@@ -1,19 +1,17 @@
-"""The devices of an edge server in a topology file: each by itself, or all at once.
-
-Defaults are those of the paper (H2FDP, Appendix D); it is silent on distances, where 50 m is ours.
-"""
+"""The devices of an edge server in a topology file: each by itself, or all at once."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+import numpy as np
+from pydantic import AfterValidator, Discriminator, Field, Tag, create_model, model_validator
 
-from h2fdp.config.fields import Count, Expect, Positive, Section, Whole, shape
-from h2fdp.topology.path_loss import Decibels
+from h2fdp.config.fields import Count, Expect, Number, Section, Whole, shape
+from h2fdp.topology.devices import Column
+from h2fdp.topology.network import COLUMNS
 
-DEFAULT_DISTANCE_M = 50.0
-DEFAULT_POWER_DBM = 24.0
 LARGEST_NAME = 200
 
 
@@ -38,85 +36,99 @@ Name = Annotated[
 Scalar, Many, Mapping = Tag("scalar"), Tag("list"), Tag("mapping")
 
 
-class UniformDistance(Section):
-    """A distance drawn uniformly.
+class Uniform(Section):
+    """Numbers drawn uniformly.
 
     Attributes:
-        uniform: the smallest and the largest distance, m.
-        seed: draw under this seed instead of the run's, so that all runs have the same distances.
+        uniform: the lowest and the highest number, both included.
+        seed: draw under this seed instead of the run's; large networks are written with it.
     """
 
     uniform: Annotated[
-        list[Positive], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
+        list[Number], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
     ]
     seed: Whole | None = None
 
 
-class UniformCount(Section):
-    """A number of devices drawn uniformly.
-
-    Attributes:
-        uniform: the smallest and the largest number, both included.
-    """
-
-    uniform: Annotated[
-        list[Count], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
-    ]
-
-
 _DRAWN = "{uniform: [lowest, highest]}"
-Distance = Annotated[
-    Annotated[Positive, Scalar] | Annotated[UniformDistance, Mapping],
-    Discriminator(shape),
-    Expect(f"a finite number above 0 or {_DRAWN}"),
-]
-Distances = Annotated[
-    Annotated[Positive, Scalar] | Annotated[list[Positive], Many] | Annotated[UniformDistance, Mapping],
-    Discriminator(shape),
-    Expect(f"a finite number above 0, a list of them, or {_DRAWN}"),
-]
-Powers = Annotated[
-    Annotated[Decibels, Scalar] | Annotated[list[Decibels], Many],
-    Discriminator(shape),
-    Expect("a number from -300 to 100 or a list of them"),
-]
+
+
+def _within(column: Column) -> Callable[[Uniform], Uniform]:
+    def checked(rule: Uniform) -> Uniform:
+        if not column.allows(np.array(rule.uniform)):
+            raise ValueError(f"expected twice {column.expected}, found {rule.uniform}")
+        return rule
+
+    return checked
+
+
+def _whole(rule: Uniform) -> Uniform:
+    if rule.uniform[0] < 1 or any(end % 1 for end in rule.uniform):
+        raise ValueError(f"expected whole numbers of at least 1, found {rule.uniform}")
+    return rule
+
+
 HowMany = Annotated[
-    Annotated[Count, Scalar] | Annotated[UniformCount, Mapping],
+    Annotated[Count, Scalar] | Annotated[Uniform, AfterValidator(_whole), Mapping],
     Discriminator(shape),
     Expect(f"a whole number of at least 1 or {_DRAWN}"),
 ]
 
 
-class DeviceSection(Section):
+def _key(column: Column) -> tuple[Any, float]:
+    """The type and the default of a column's key: a number, one for each device, or drawn."""
+    number: Any = column.number
+    kinds: Any = (
+        Annotated[number, Scalar]
+        | Annotated[list[number], Many]
+        | Annotated[Uniform, AfterValidator(_within(column)), Mapping]
+    )
+    words = f"{column.expected}, a list of them, or {_DRAWN}"
+    return Annotated[kinds, Discriminator(shape), Expect(words)], column.default
+
+
+if TYPE_CHECKING:
+    _Columns = Section
+else:
+    _meanings = "\n".join(f"    {name}: {column.meaning}" for name, column in COLUMNS.items())
+    _Columns = create_model(
+        "Columns",
+        __base__=Section,
+        __doc__=f"What each device has.\n\nAttributes:\n{_meanings}",
+        **{name: _key(column) for name, column in COLUMNS.items()},
+    )
+
+
+class DeviceSection(_Columns):
     """One device.
 
     Attributes:
         name: of the device; null is the edge server's name and a number.
-        distance_m: from the device to its edge server, m.
-        power_dbm: with which the device sends.
     """
 
     name: Name | None = None
-    distance_m: Distance = DEFAULT_DISTANCE_M
-    power_dbm: Decibels = DEFAULT_POWER_DBM
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        for key in COLUMNS:
+            if isinstance(getattr(self, key), list):
+                raise ValueError(f"expected one number or {_DRAWN} as {key} of one device, found a list")
+        return self
 
 
-class DevicesSection(Section):
+class DevicesSection(_Columns):
     """All devices of an edge server at once.
 
     Attributes:
         count: how many, or `{uniform: [least, most]}`.
-        distance_m: from each device to the edge server, m, or `{uniform: [least, most]}`.
-        power_dbm: with which each device sends.
     """
 
     count: HowMany
-    distance_m: Distances = DEFAULT_DISTANCE_M
-    power_dbm: Powers = DEFAULT_POWER_DBM
 
     @model_validator(mode="after")
     def _one_value_for_each_device(self) -> Self:
-        for key, values in (("distance_m", self.distance_m), ("power_dbm", self.power_dbm)):
+        for key in COLUMNS:
+            values = getattr(self, key)
             if isinstance(values, list) and len(values) != self.count:
                 count = self.count if isinstance(self.count, int) else "a drawn number"
                 raise ValueError(f"expected as many {key} as devices: found {len(values)} for a count of {count}")

@@ -15,10 +15,12 @@ from h2fdp.config.check import quote
 from h2fdp.config.parsing import Node
 from h2fdp.errors import Problem
 from h2fdp.topology.hierarchy import MOST_TIERS
+from h2fdp.topology.network import COLUMNS
 
 KINDS = ("cloud", "edge", "device")
-ON_NODES = ("trusted", "trust", "distance_m", "power_dbm")
-ON_LINKS = ("distance_m", "rate_mbps", "power_dbm")
+ON_NODES = ("trusted", "trust", *COLUMNS)
+_OF_WIRES = ("rate_mbps", "power_dbm")
+ON_LINKS = (*COLUMNS, "rate_mbps")
 ON_GRAPH = ("name", "trust", "radio", "compute")
 _Place = tuple[str | int, ...]
 _AGAIN = "a second link to the same node"
@@ -84,7 +86,7 @@ def _edge(tree: _Tree, server: GraphNode, path: _Place, document: Document) -> N
     content = {"name": Node(server.name, server.where)} | _nodes(server.attributes, ON_NODES, server.where)
     wire = tree.uplink.get(server.name)
     if wire is not None:
-        on_wire = {key: value for key, value in wire.attributes.items() if key != "distance_m"}
+        on_wire = {key: value for key, value in wire.attributes.items() if key not in COLUMNS or key in _OF_WIRES}
         link = _nodes(on_wire, ON_LINKS, wire.where)
         if link:
             content["link"] = Node(link, wire.where)

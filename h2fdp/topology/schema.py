@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from h2fdp.config.fields import Count, Expect, Flag, Section
+from h2fdp.topology.devices import Decibels
 from h2fdp.topology.devices_section import Devices, Name
-from h2fdp.topology.path_loss import Decibels
 from h2fdp.topology.radio import RadioSection
 from h2fdp.topology.trust import Trust, trust_of
 from h2fdp.topology.trust_section import TrustLevel, TrustSection

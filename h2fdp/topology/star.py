@@ -8,28 +8,29 @@ a star would get its second hop for free, and its devices would queue for one ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from h2fdp.topology.devices import Floats
 from h2fdp.topology.network import CLOUD, Link, Relays, Subnet
 
 
-def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]]) -> Subnet:
+def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats]) -> Subnet:
     """The same devices under one untrusted edge server, the cloud's own, whose link costs nothing.
 
-    Every device keeps its name, its power and its distance; the edge servers stay as relays. The star of a star is
+    Every device keeps its name and its numbers; the edge servers stay as relays. The star of a star is
     itself.
 
     Args:
         subnets: of the network.
         wires: for each of them the links from its edge server up to the cloud.
+        columns: (I,) numbers of all their devices.
     """
     return Subnet(
         name=CLOUD,
         trust="untrusted",
-        distance_m=np.concatenate([subnet.distance_m for subnet in subnets]),
-        power_dbm=np.concatenate([subnet.power_dbm for subnet in subnets]),
+        columns=columns,
         link=Link(rate_bps=float("inf"), power_dbm=0.0),
         names=tuple(name for subnet in subnets for name in subnet.device_names()),
         relays=subnets[0].relays or _relays(subnets, [_as_one(links) for links in wires]),

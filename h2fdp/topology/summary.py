@@ -31,7 +31,6 @@ def summarise(topology: Topology) -> dict[str, Any]:
     (4, 20, 4, {'lowest': 5, 'median': 5.0, 'highest': 5})
     """
     sizes = topology.sizes
-    distances = np.concatenate([subnet.distance_m for subnet in topology.subnets])
     tiers = [
         [each.trust for each in topology.servers() if topology.height(each.name) == height]
         for height in range(1, topology.depth + 1)
@@ -46,7 +45,7 @@ def summarise(topology: Topology) -> dict[str, Any]:
         "trust_probability": topology.trust_probability,
         "secure_sum_probability": topology.secure_sum_probability,
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
-        "distance_m": _range(distances),
+        **{name: _range(values) for name, values in topology.table.columns.items()},
     }
 
 
@@ -62,7 +61,7 @@ def summarise_subnet(subnet: Subnet) -> dict[str, Any]:
         "trust": subnet.trust,
         "trusted": subnet.trusted,
         "devices": subnet.size,
-        "distance_m": _range(subnet.distance_m),
+        **{name: _range(values) for name, values in subnet.columns.items()},
         "rate_mbps": subnet.link.rate_bps / 1e6 if np.isfinite(subnet.link.rate_bps) else None,
     } | ({} if subnet.parent is None else {"parent": subnet.parent})
 
@@ -155,7 +154,8 @@ def listing(topology: Topology) -> list[TreeLine]:
     for name, server in zip(names, shown, strict=True):
         text = f"{name if len(name) <= width else f'{name[: width - 2]}…':<{width}}  {server.trust:<{words}}"
         if isinstance(server, Subnet):
-            low, high = round(float(server.distance_m.min())), round(float(server.distance_m.max()))
+            distance_m = server.column("distance_m")
+            low, high = round(float(distance_m.min())), round(float(distance_m.max()))
             devices = f"{server.size:>{digits}} {'device ' if server.size == 1 else 'devices'}"
             text += f"  {devices}  {f'{low} m' if low == high else f'{low}–{high} m':<8}"
             if topology.depth == 1:

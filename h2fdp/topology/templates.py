@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from h2fdp.streams import Streams
-from h2fdp.topology.devices_section import DeviceSection, DevicesSection, UniformCount, UniformDistance
+from h2fdp.topology.devices import Floats, Rule
+from h2fdp.topology.devices_section import DeviceSection, DevicesSection, Uniform
 from h2fdp.topology.naming import instance
-from h2fdp.topology.network import Aggregator, Compute, DistanceRule, Floats, Link, Subnet
+from h2fdp.topology.network import COLUMNS, Aggregator, Compute, Link, Subnet
 from h2fdp.topology.radio import Radio
 from h2fdp.topology.schema import EdgeSection, LinkSection, TopologyFile, UpperEdgeSection
 from h2fdp.topology.trust import TrustProbabilities, TrustShares
 from h2fdp.topology.trust_section import TrustSection
 
-DRAWN_DECIMALS = 3  # drawn distances are whole millimetres, so files as drawn stay legible
+DRAWN_DECIMALS = 3  # drawn distances are whole millimetres: files as drawn stay legible
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
     )
 
 
-def draw_distances(name: str, rule: UniformDistance, size: int, streams: Streams) -> Floats:
-    """(size,) distances in metres; the first ones are the same for every size."""
+def draw(edge: str, name: str, rule: Uniform, size: int, streams: Streams) -> Floats:
+    """(size,) numbers of a column; the first ones are the same for every size."""
     stream = streams if rule.seed is None else Streams(rule.seed)
     lowest, highest = rule.uniform
-    drawn = lowest + (highest - lowest) * stream.open(name, "distance").random(size)
+    drawn = lowest + (highest - lowest) * stream.open(edge, COLUMNS[name].stream or name).random(size)
     return np.clip(np.round(drawn, DRAWN_DECIMALS), lowest, highest)
 
 
@@ -122,16 +123,17 @@ class _Expansion:
 
 def _devices_alike(edge: str, devices: DevicesSection, streams: Streams) -> dict[str, Any]:
     size = devices.count if isinstance(devices.count, int) else _draw_count(edge, devices.count, streams)
-    rule = None
-    if isinstance(devices.distance_m, UniformDistance):
-        distances = draw_distances(edge, devices.distance_m, size, streams)
-        lowest, highest = devices.distance_m.uniform
-        own_seed = devices.distance_m.seed
-        rule = DistanceRule(lowest, highest, streams.seed if own_seed is None else own_seed)
-    else:
-        distances = np.broadcast_to(np.asarray(devices.distance_m, dtype=np.float64), size)
-    power = np.broadcast_to(np.asarray(devices.power_dbm, dtype=np.float64), size)
-    return {"distance_m": distances, "power_dbm": power, "distance_rule": rule}
+    columns, rules = {}, {}
+    for name in COLUMNS:
+        stated = getattr(devices, name)
+        if isinstance(stated, Uniform):
+            columns[name] = draw(edge, name, stated, size, streams)
+            rules[name] = Rule(
+                stated.uniform[0], stated.uniform[1], streams.seed if stated.seed is None else stated.seed
+            )
+        else:
+            columns[name] = np.broadcast_to(np.asarray(stated, dtype=np.float64), size)
+    return {"columns": columns, "rules": rules}
 
 
 def _listed_devices(edge: str, devices: Sequence[DeviceSection], number: int, streams: Streams) -> dict[str, Any]:
@@ -140,20 +142,18 @@ def _listed_devices(edge: str, devices: Sequence[DeviceSection], number: int, st
         default if device.name is None else instance(device.name, number, edge)
         for device, default in zip(devices, defaults, strict=True)
     )
-    distances = np.array(
-        [
-            draw_distances(edge, device.distance_m, position + 1, streams)[position]
-            if isinstance(device.distance_m, UniformDistance)
-            else device.distance_m
-            for position, device in enumerate(devices)
+    columns = {
+        name: [
+            draw(edge, name, stated, position, streams)[-1] if isinstance(stated, Uniform) else stated
+            for position, stated in enumerate((getattr(device, name) for device in devices), start=1)
         ]
-    )
-    power = np.array([device.power_dbm for device in devices], dtype=np.float64)
-    return {"distance_m": distances, "power_dbm": power, "names": None if list(names) == defaults else names}
+        for name in COLUMNS
+    }
+    return {"columns": columns, "names": None if list(names) == defaults else names}
 
 
-def _draw_count(name: str, rule: UniformCount, streams: Streams) -> int:
-    lowest, highest = rule.uniform
+def _draw_count(name: str, rule: Uniform, streams: Streams) -> int:
+    lowest, highest = map(int, rule.uniform)
     return int(streams.open(name, "count").integers(lowest, highest, endpoint=True))
 
 

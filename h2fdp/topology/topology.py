@@ -11,8 +11,9 @@ import numpy as np
 
 from h2fdp.errors import Problem, UserError
 from h2fdp.topology import generators
+from h2fdp.topology.devices import DeviceTable, Integers
 from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, Integers, Subnet
+from h2fdp.topology.network import CLOUD, Aggregator, Compute, Subnet
 from h2fdp.topology.radio import Radio
 from h2fdp.topology.star import star_of
 from h2fdp.topology.templates import ExpandedNetwork
@@ -138,6 +139,26 @@ class Topology:
         sizes.flags.writeable = False
         return sizes
 
+    @cached_property
+    def table(self) -> DeviceTable:
+        """All devices as columns, with those that the network's models declare.
+
+        >>> table = Topology.regular(edges=2, devices=2).table
+        >>> table.home.tolist(), table.row.tolist(), sorted(table.columns)
+        ([0, 0, 1, 1], [0, 1, 0, 1], ['distance_m', 'power_dbm'])
+        """
+        home = np.repeat(np.arange(self.edges, dtype=np.int32), self.sizes)
+        firsts = (np.cumsum(self.sizes) - self.sizes).astype(np.int32)
+        points = self.access_points[1]
+        return DeviceTable(
+            home=home,
+            row=np.arange(len(home), dtype=np.int32) - firsts[home],
+            point=home if points is self.sizes else np.repeat(np.arange(len(points), dtype=np.int32), points),
+            columns={
+                name: np.concatenate([subnet.column(name) for subnet in self.subnets]) for name in self.radio.columns
+            },
+        )
+
     @property
     def access_points(self) -> tuple[tuple[str, ...], Integers]:
         """Names of the access points, and (A,) the number of devices that send to each, in the order of the devices.
@@ -158,7 +179,7 @@ class Topology:
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        return Topology(self.name, (star_of(self.subnets, wires),), self.radio, self.compute)
+        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio, self.compute)
 
     @classmethod
     def drawn(cls, parts: ExpandedNetwork) -> Topology:

@@ -11,7 +11,7 @@ from h2fdp.errors import UserError
 from h2fdp.topology.network import CLOUD, Aggregator
 from h2fdp.topology.reading import format_of
 from h2fdp.topology.topology import Topology
-from h2fdp.topology.yaml_text import head, link_values, trust_values, yaml_text
+from h2fdp.topology.yaml_text import head, link_values, named_devices, trust_values, yaml_text
 
 MOST_GRAPH_DEVICES = 20_000  # beyond these the file would be larger than what is read, 5 MB
 _SECOND_NAME = "the cloud"  # of the cloud's node, in a star whose edge server is the cloud's own and named so
@@ -79,10 +79,10 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
         links.append({"source": above, "target": server.name, **link_values(server.link)})
         if isinstance(server, Aggregator):
             continue
-        numbers = zip(server.device_names(), server.distance_m.tolist(), server.power_dbm.tolist(), strict=True)
-        for name, distance, power in numbers:
+        for device in named_devices(server):
+            name = device.pop("name")
             nodes.append({"id": name, "kind": "device"})
-            links.append({"source": server.name, "target": name, "distance_m": distance, "power_dbm": power})
+            links.append({"source": server.name, "target": name, **device})
     return nodes, links
 
 

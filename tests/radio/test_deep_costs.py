@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from h2fdp.errors import UserError
 from h2fdp.radio import Failing, NetworkCosts
 from h2fdp.streams import Streams
-from h2fdp.topology import Aggregator, Compute, Link, Subnet, Topology
+from h2fdp.topology import Aggregator, Compute, Link, Topology
+from tests.networks import placed
 from tests.radio.plans import PLAIN, THREE, cost, everybody
 
 
@@ -20,7 +21,7 @@ def wire(seconds, watts=1.0):
 
 
 def subnet(name, size, link, parent=None):
-    return Subnet(name, True, [1.0] * size, [THREE] * size, link, parent=parent)
+    return placed(name, True, [1.0] * size, [THREE] * size, link, parent=parent)
 
 
 # A device's message of 8 bits takes 4 s and 12 mJ. cloud - north (2 s, 2 J) - a (1 s, 1 J), b (4 s, 4 J); cloud - c.

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from h2fdp.radio import Failing, fading_power
 from h2fdp.streams import Streams
-from h2fdp.topology import Compute, Link, Subnet, Topology
+from h2fdp.topology import Compute, Link, Topology
+from tests.networks import placed
 from tests.radio.plans import PLAIN, THREE, cost, everybody, failures, plans, written_out
 
 
 def two_devices(access="tdma", compute=Compute(), powers=(THREE, THREE)):  # noqa: B008 - frozen
     link = Link(rate_bps=8.0, power_dbm=30.0)  # one watt
-    return Topology("net", (Subnet("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access), compute)
+    return Topology("net", (placed("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access), compute)
 
 
 def test_by_hand():
@@ -81,7 +82,7 @@ def test_access_changes_the_clock_alone():
 @given(devices=st.integers(1, 30), power=st.floats(-60, 60), aggregations=st.integers(1, 4))
 def test_equal_devices_are_never_slower_at_once_than_in_turn(devices, power, aggregations):
     def clock(access):
-        subnet = Subnet("a", True, [1.0] * devices, [power] * devices)
+        subnet = placed("a", True, [1.0] * devices, [power] * devices)
         return everybody(Topology("net", (subnet,), replace(PLAIN, access=access)), (1,) * aggregations).clock_s
 
     assert clock("ofdma") <= clock("tdma") * (1 + 1e-12)
@@ -94,8 +95,8 @@ def test_alone_on_the_air_access_makes_no_difference():
 
 def test_subnets_work_side_by_side():
     """The slowest subnet and the slowest link, which need not be the same subnet's."""
-    slow_air = Subnet("a", True, [1.0] * 2, [THREE] * 2, Link(float("inf")))
-    slow_wire = Subnet("b", True, [1.0], [THREE], Link(0.5))
+    slow_air = placed("a", True, [1.0] * 2, [THREE] * 2, Link(float("inf")))
+    slow_wire = placed("b", True, [1.0], [THREE], Link(0.5))
     found = everybody(Topology("net", (slow_air, slow_wire), PLAIN), (4,))
     assert found.clock_s == pytest.approx((8 + 4) + 2 * 16)
 

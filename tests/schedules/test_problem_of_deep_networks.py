@@ -7,14 +7,15 @@ from h2fdp.radio import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, in
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.problem import ControlProblem, prices
 from h2fdp.streams import Streams
-from h2fdp.topology import Aggregator, Subnet, Topology
+from h2fdp.topology import Aggregator, Topology
+from tests.networks import placed
 
 # Two regions: `north` above `e1` (two devices) and `e2` (one), `south` above `e3` (one).
 SIZES, PARENTS = (2, 1, 1), ("north", "north", "south")
 TREE = Topology(
     "deep",
     tuple(
-        Subnet(
+        placed(
             f"e{number}", trust=number != 2, distance_m=np.full(size, 50.0), power_dbm=np.full(size, 20.0), parent=up
         )
         for number, (size, up) in enumerate(zip(SIZES, PARENTS, strict=True), start=1)

@@ -59,8 +59,8 @@ def test_a_graph_is_a_network(stored):
     assert [subnet.device_names() for subnet in network.subnets] == [["a1", "a2"], ["b1"]]
     assert network.subnets[0].trusted
     assert network.subnets[0].link.rate_bps == 10e6
-    assert network.subnets[0].distance_m.tolist() == [5.0, 50.0]
-    assert network.subnets[0].power_dbm.tolist() == [24.0, 20.0]
+    assert network.subnets[0].column("distance_m").tolist() == [5.0, 50.0]
+    assert network.subnets[0].column("power_dbm").tolist() == [24.0, 20.0]
 
 
 def test_the_server_on_the_way_to_the_cloud_is_the_one_above(stored):
@@ -251,7 +251,7 @@ def test_entities_are_refused_with_their_line(tmp_path):
 
 def test_words_that_were_declared_as_texts_are_numbers_where_numbers_are_meant(tmp_path):
     nx.write_graphml(graph(links={("a", "a1"): {"distance_m": "7"}}), tmp_path / "n.xml")
-    assert read(tmp_path / "n.xml", 1).subnets[0].distance_m[0] == 7.0
+    assert read(tmp_path / "n.xml", 1).subnets[0].column("distance_m")[0] == 7.0
 
 
 def test_a_word_that_is_not_of_its_keys_type_is_told_by_node(tmp_path):
