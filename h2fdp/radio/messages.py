@@ -21,7 +21,7 @@ from h2fdp.radio.channel import fading_power, mean_snr, rate_bps, watts
 from h2fdp.radio.power import PowerRule
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
-from h2fdp.topology.devices import Floats, Integers
+from h2fdp.topology.devices import Floats, Integers, StepCosts
 from h2fdp.topology.radio import ratio
 
 _NO_LINK = "the rate and power of its link give no finite cost of a message"
@@ -44,6 +44,7 @@ class MessageCosts:
         path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
+        step: of local steps.
     """
 
     seconds: Floats
@@ -57,10 +58,13 @@ class MessageCosts:
     path_joules: Floats
     relay_seconds: Floats
     relay_joules: Floats
+    step: StepCosts
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            getattr(self, each.name).flags.writeable = False
+            values = getattr(self, each.name)
+            if isinstance(values, np.ndarray):
+                values.flags.writeable = False
 
     @property
     def sooner(self) -> Floats:
@@ -102,7 +106,14 @@ class NetworkCosts:
     ((6,), [0.0025088, 0.0025088, 0.0025088])
     """
 
-    def __init__(self, topology: Topology, parameters: int, streams: Streams, power: PowerRule | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        parameters: int,
+        streams: Streams,
+        power: PowerRule | None = None,
+        records: Floats | None = None,
+    ) -> None:
         """Work out what does not change from interval to interval.
 
         Args:
@@ -110,6 +121,7 @@ class NetworkCosts:
             parameters: M, the number of the model's parameters; a message has `radio.bits_per_parameter` bits for each.
             streams: the run's randomness; path loss and fading are drawn from it.
             power: how devices choose their power; None where each sends with its own. It is below all of these.
+            records: (I,) the mean number of records in a local step of each device; None for one record.
 
         Raises:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
@@ -118,6 +130,9 @@ class NetworkCosts:
         self._own_dbm = topology.table.columns["power_dbm"]
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
+        self.step = topology.compute.step(
+            topology.table.columns, np.ones(topology.devices) if records is None else records
+        )
         self._wired = _wired_costs(topology, self.message_bits)
         self._refuse_what_no_float_holds()
 
@@ -143,6 +158,7 @@ class NetworkCosts:
             snr=sent.snr,
             down_snr=own.snr,
             power_dbm=sent.power_dbm,
+            step=self.step,
         )
 
     def expected(self) -> MessageCosts:
@@ -159,7 +175,7 @@ class NetworkCosts:
         seconds, joules = own, self._own_w * own
         if self._power is not None:
             seconds, joules = self._expected_at_chosen_power(self._power)
-        return MessageCosts(seconds=seconds, down_seconds=own, joules=joules, **self._wired)
+        return MessageCosts(seconds=seconds, down_seconds=own, joules=joules, **self._wired, step=self.step)
 
     def _at_own_power(self, snr: Floats) -> _Sent:
         seconds = self.message_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)

@@ -185,7 +185,11 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         aggregation_times=times,
         local_steps=local_steps,
         costs=NetworkCosts(
-            network, vector.numel() + (training.adaptive is not None), streams, config.control.power_rule
+            network,
+            vector.numel() + (training.adaptive is not None),
+            streams,
+            config.control.power_rule,
+            rates * data.sizes,
         ),
         faults=faults,
         world=streams,

@@ -66,7 +66,7 @@ class IntervalMeter:
             [self._sum_messages(subnet) for subnet in parts.values()],
             self._upper_sums,
         )
-        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
+        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:

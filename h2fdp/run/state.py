@@ -23,7 +23,7 @@ from h2fdp.methods import name_of
 from h2fdp.models import ParameterLayout
 from h2fdp.privacy import Observer
 from h2fdp.protocol import Cloud, IntervalPlan
-from h2fdp.records import DEVICE_SCHEMA, SCHEMA_VERSION, Mark, MetricsRows, RunDirectory, about, versions, write_columns
+from h2fdp.records import SCHEMA_VERSION, Mark, MetricsRows, RunDirectory, about, device_schema, versions, write_columns
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.records.json_lines import write_sums
@@ -249,7 +249,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     found: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
     reached("results", len(state.rows))
     with run_arithmetic():
-        write_columns(directory.devices, device_scores(setup, returned), DEVICE_SCHEMA)
+        write_columns(directory.devices, device_scores(setup, returned), device_schema(setup.topology.compute.columns))
         if torch.equal(returned, state.cloud.model):
             return found
         scores = ModelScores(setup).scores_of(returned)

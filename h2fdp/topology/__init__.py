@@ -1,9 +1,10 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
 from h2fdp.topology.channel import Access, PathLoss
+from h2fdp.topology.devices import Column, Compute, PerStep
 from h2fdp.topology.drawing import draw
 from h2fdp.topology.fading import Fading
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, Link, Relays, Subnet
+from h2fdp.topology.network import CLOUD, Aggregator, Link, Relays, Subnet
 from h2fdp.topology.radio import Radio
 from h2fdp.topology.reading import from_document, read
 from h2fdp.topology.schema import TopologyFile
@@ -17,10 +18,12 @@ __all__ = [
     "TRUSTS",
     "Access",
     "Aggregator",
+    "Column",
     "Compute",
     "Fading",
     "Link",
     "PathLoss",
+    "PerStep",
     "Radio",
     "Relays",
     "Subnet",

@@ -1,4 +1,4 @@
-"""Devices as columns of numbers: what a model declares that it reads of each device, and the table that holds it.
+"""Devices as columns of numbers: what models read of each device, the table that holds it, the cost of local steps.
 
 A column is declared once, by the model that reads it, as `columns = {"distance_m": Column(...)}`. Topology files, graph
 formats, stars, summaries and pages follow from the declaration.
@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from h2fdp.config.fields import Expect
+from h2fdp.config.fields import Expect, Options
 from h2fdp.errors import UserError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 # Wide bounds: beyond them lie slips of sign, unit or zeros, which are refused with line and key.
+Cost = Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")]
 Decibels = Annotated[float, Field(ge=-300, le=100), Expect("a number from -300 to 100")]
 
 
@@ -106,3 +107,48 @@ class DeviceTable:
         arrays: list[np.ndarray] = [self.home, self.row, self.point, *self.columns.values()]
         for array in arrays:
             array.flags.writeable = False
+
+
+@dataclass(frozen=True, eq=False)
+class StepCosts:
+    """What one local step costs: (I,) for each device or, where it costs all devices the same, one number.
+
+    Attributes:
+        seconds: of the simulated clock.
+        joules: of the device.
+    """
+
+    seconds: Floats | float = 0.0
+    joules: Floats | float = 0.0
+
+
+class Compute(Options):
+    """The cost of local steps; a subclass defines `step`, and declares the columns of devices that it reads."""
+
+    columns: ClassVar[Mapping[str, Column]] = {}
+
+    def step(self, columns: Mapping[str, Floats], records: Floats) -> StepCosts:
+        """The cost of one local step.
+
+        Args:
+            columns: (I,) the numbers of the devices, with those that the class declares.
+            records: (I,) the mean number of records in a batch of each device.
+        """
+        raise NotImplementedError
+
+
+class PerStep(Compute):
+    """Each local step costs every device the same.
+
+    Attributes:
+        seconds_per_step: s of the simulated clock.
+        joules_per_step: J of the device.
+    """
+
+    name: Literal["per-step"] = "per-step"
+    seconds_per_step: Cost = 0.0
+    joules_per_step: Cost = 0.0
+
+    def step(self, columns: Mapping[str, Floats], records: Floats) -> StepCosts:
+        """These two numbers."""
+        return StepCosts(self.seconds_per_step, self.joules_per_step)

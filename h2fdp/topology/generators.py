@@ -20,15 +20,13 @@ from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 from h2fdp.topology.devices import Floats
-from h2fdp.topology.devices_section import DevicesSection, Name
 from h2fdp.topology.hierarchy import MOST_TIERS
 from h2fdp.topology.naming import MOST_DEVICES, MOST_EDGES
 from h2fdp.topology.network import Subnet
 from h2fdp.topology.radio import Radio
-from h2fdp.topology.schema import EdgeSection, TopologyFile, UpperEdgeSection
+from h2fdp.topology.schema import DevicesSection, EdgeSection, Name, TopologyFile, UpperEdgeSection
 from h2fdp.topology.templates import DRAWN_DECIMALS, ExpandedNetwork, expand
-from h2fdp.topology.trust import TrustProbabilities
-from h2fdp.topology.trust_section import TrustSection
+from h2fdp.topology.trust import TrustProbabilities, TrustSection
 
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 _LAYOUT = "layout"

@@ -10,13 +10,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from h2fdp.config.named_options import Choices
 from h2fdp.errors import UserError
-from h2fdp.topology.devices import Column, Floats, Integers, Rule
+from h2fdp.topology.devices import Column, Compute, Floats, Integers, PerStep, Rule
+from h2fdp.topology.processor import Processor
 from h2fdp.topology.radio import Radio
 from h2fdp.topology.trust import Trust, trust_of
 
 CLOUD = "cloud"
-COLUMNS: Mapping[str, Column] = Radio.columns  # of all models
+COMPUTES: Choices[Compute] = Choices(unnamed="per-step")
+for _model in (PerStep, Processor):
+    COMPUTES.register(_model)
+COLUMNS: Mapping[str, Column] = {  # of all models
+    **Radio.columns,
+    **{name: column for model in (PerStep, Processor) for name, column in model.columns.items()},
+}
 
 
 @dataclass(frozen=True)
@@ -30,14 +38,6 @@ class Link:
 
     rate_bps: float = 100e6
     power_dbm: float = 38.0
-
-
-@dataclass(frozen=True)
-class Compute:
-    """The cost of one local step of one device."""
-
-    seconds_per_step: float = 0.0
-    joules_per_step: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from h2fdp.topology.naming import name_problems
 from h2fdp.topology.schema import TopologyFile
 from h2fdp.topology.templates import expand
 from h2fdp.topology.topology import Topology
-from h2fdp.topology.trust_section import TrustSection
+from h2fdp.topology.trust import TrustSection
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
 

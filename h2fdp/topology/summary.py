@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.topology.network import Aggregator, Subnet
+from h2fdp.topology.network import Subnet
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust import TRUSTS, Trust
 from h2fdp.wording import counted
@@ -52,31 +52,6 @@ def summarise(topology: Topology) -> dict[str, Any]:
 def _levels(trust: Sequence[Trust]) -> dict[str, int]:
     """How many edge servers there are of each level of trust."""
     return {level.replace("-", "_"): trust.count(level) for level in reversed(TRUSTS)}
-
-
-def summarise_subnet(subnet: Subnet) -> dict[str, Any]:
-    """One edge server, ready for JSON; an unlimited rate is null."""
-    return {
-        "name": subnet.name,
-        "trust": subnet.trust,
-        "trusted": subnet.trusted,
-        "devices": subnet.size,
-        **{name: _range(values) for name, values in subnet.columns.items()},
-        "rate_mbps": subnet.link.rate_bps / 1e6 if np.isfinite(subnet.link.rate_bps) else None,
-    } | ({} if subnet.parent is None else {"parent": subnet.parent})
-
-
-def summarise_aggregator(topology: Topology, aggregator: Aggregator) -> dict[str, Any]:
-    """One edge server above others, ready for JSON; an unlimited rate is null."""
-    return {
-        "name": aggregator.name,
-        "trust": aggregator.trust,
-        "trusted": aggregator.trusted,
-        "height": topology.height(aggregator.name),
-        "children": list(topology.children(aggregator.name)),
-        "rate_mbps": aggregator.link.rate_bps / 1e6 if np.isfinite(aggregator.link.rate_bps) else None,
-        "parent": aggregator.parent,
-    }
 
 
 def _range(values: Any) -> dict[str, float]:
@@ -163,5 +138,5 @@ def listing(topology: Topology) -> list[TreeLine]:
                 text += f"  {dot * min(server.size, _MOST_DOTS)}{'…' if server.size > _MOST_DOTS else ''}"
         lines.append(TreeLine(text, server.trust))
     if len(shown) < len(servers):
-        lines.append(TreeLine(f"└── … {len(servers) - len(shown):,} more (--json lists all)"))
+        lines.append(TreeLine(f"└── … {len(servers) - len(shown):,} more"))
     return lines

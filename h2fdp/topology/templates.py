@@ -14,14 +14,20 @@ from typing import Any
 import numpy as np
 
 from h2fdp.streams import Streams
-from h2fdp.topology.devices import Floats, Rule
-from h2fdp.topology.devices_section import DeviceSection, DevicesSection, Uniform
+from h2fdp.topology.devices import Compute, Floats, PerStep, Rule
 from h2fdp.topology.naming import instance
-from h2fdp.topology.network import COLUMNS, Aggregator, Compute, Link, Subnet
+from h2fdp.topology.network import COLUMNS, Aggregator, Link, Subnet
 from h2fdp.topology.radio import Radio
-from h2fdp.topology.schema import EdgeSection, LinkSection, TopologyFile, UpperEdgeSection
-from h2fdp.topology.trust import TrustProbabilities, TrustShares
-from h2fdp.topology.trust_section import TrustSection
+from h2fdp.topology.schema import (
+    DeviceSection,
+    DevicesSection,
+    EdgeSection,
+    LinkSection,
+    TopologyFile,
+    Uniform,
+    UpperEdgeSection,
+)
+from h2fdp.topology.trust import TrustProbabilities, TrustSection, TrustShares
 
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres: files as drawn stay legible
 
@@ -33,7 +39,7 @@ class ExpandedNetwork:
     name: str
     subnets: tuple[Subnet, ...]
     radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=Compute)
+    compute: Compute = field(default_factory=PerStep)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
@@ -43,7 +49,7 @@ def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
     """The network that a file describes under a seed."""
     section = file.trust or TrustSection()
     probabilities, streams = section.drawn, Streams(seed)
-    expansion = _Expansion(file.cloud.link, probabilities, streams)
+    expansion = _Expansion(file.cloud.link, probabilities, streams, tuple(file.columns))
     expansion.write_out(file.edges, None)
     if section.shares is not None:
         expansion.share_out(section.shares)
@@ -54,7 +60,7 @@ def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
         subnets=tuple(expansion.subnets),
         aggregators=tuple(expansion.aggregators),
         radio=file.radio.radio(),
-        compute=Compute(file.compute.seconds_per_step, file.compute.joules_per_step),
+        compute=file.compute,
         trust_probability=None if never_drawn else probabilities.trusted,
         secure_sum_probability=0.0 if never_drawn else probabilities.secure_sum,
     )
@@ -76,12 +82,14 @@ class _Expansion:
         link: of an edge server that states none.
         probabilities: of the trust in an edge server that states none.
         streams: of every draw.
+        columns: of the devices, those that the models of the network read.
         unstated: the names of edge servers that state no trust; those that have devices, and those above them.
     """
 
     link: LinkSection
     probabilities: TrustProbabilities
     streams: Streams
+    columns: tuple[str, ...]
     subnets: list[Subnet] = field(default_factory=list)
     aggregators: list[Aggregator] = field(default_factory=list)
     unstated: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
@@ -117,14 +125,14 @@ class _Expansion:
     def _subnet(self, edge: EdgeSection, number: int, parent: str | None) -> Subnet:
         node = self._node(edge, number, parent)
         if isinstance(edge.devices, DevicesSection):
-            return Subnet(**node, **_devices_alike(node["name"], edge.devices, self.streams))
-        return Subnet(**node, **_listed_devices(node["name"], edge.devices, number, self.streams))
+            return Subnet(**node, **_devices_alike(node["name"], edge.devices, self.columns, self.streams))
+        return Subnet(**node, **_listed_devices(node["name"], edge.devices, number, self.columns, self.streams))
 
 
-def _devices_alike(edge: str, devices: DevicesSection, streams: Streams) -> dict[str, Any]:
+def _devices_alike(edge: str, devices: DevicesSection, read: Sequence[str], streams: Streams) -> dict[str, Any]:
     size = devices.count if isinstance(devices.count, int) else _draw_count(edge, devices.count, streams)
     columns, rules = {}, {}
-    for name in COLUMNS:
+    for name in read:
         stated = getattr(devices, name)
         if isinstance(stated, Uniform):
             columns[name] = draw(edge, name, stated, size, streams)
@@ -136,7 +144,9 @@ def _devices_alike(edge: str, devices: DevicesSection, streams: Streams) -> dict
     return {"columns": columns, "rules": rules}
 
 
-def _listed_devices(edge: str, devices: Sequence[DeviceSection], number: int, streams: Streams) -> dict[str, Any]:
+def _listed_devices(
+    edge: str, devices: Sequence[DeviceSection], number: int, read: Sequence[str], streams: Streams
+) -> dict[str, Any]:
     defaults = [f"{edge}/{position}" for position in range(1, len(devices) + 1)]
     names = tuple(
         default if device.name is None else instance(device.name, number, edge)
@@ -147,7 +157,7 @@ def _listed_devices(edge: str, devices: Sequence[DeviceSection], number: int, st
             draw(edge, name, stated, position, streams)[-1] if isinstance(stated, Uniform) else stated
             for position, stated in enumerate((getattr(device, name) for device in devices), start=1)
         ]
-        for name in COLUMNS
+        for name in read
     }
     return {"columns": columns, "names": None if list(names) == defaults else names}
 

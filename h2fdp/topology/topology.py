@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any
@@ -11,11 +11,10 @@ import numpy as np
 
 from h2fdp.errors import Problem, UserError
 from h2fdp.topology import generators
-from h2fdp.topology.devices import DeviceTable, Integers
+from h2fdp.topology.devices import Compute, DeviceTable, Floats, Integers, PerStep
 from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, Subnet
+from h2fdp.topology.network import CLOUD, Aggregator, Link, Relays, Subnet
 from h2fdp.topology.radio import Radio
-from h2fdp.topology.star import star_of
 from h2fdp.topology.templates import ExpandedNetwork
 from h2fdp.wording import counted, facts_html, table_html
 
@@ -42,7 +41,7 @@ class Topology:
     name: str
     subnets: tuple[Subnet, ...]
     radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=Compute)
+    compute: Compute = field(default_factory=PerStep)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
@@ -149,14 +148,12 @@ class Topology:
         """
         home = np.repeat(np.arange(self.edges, dtype=np.int32), self.sizes)
         firsts = (np.cumsum(self.sizes) - self.sizes).astype(np.int32)
-        points = self.access_points[1]
+        points, read = self.access_points[1], {**self.radio.columns, **self.compute.columns}
         return DeviceTable(
             home=home,
             row=np.arange(len(home), dtype=np.int32) - firsts[home],
             point=home if points is self.sizes else np.repeat(np.arange(len(points), dtype=np.int32), points),
-            columns={
-                name: np.concatenate([subnet.column(name) for subnet in self.subnets]) for name in self.radio.columns
-            },
+            columns={name: np.concatenate([subnet.column(name) for subnet in self.subnets]) for name in read},
         )
 
     @property
@@ -171,7 +168,7 @@ class Topology:
         return tuple(subnet.name for subnet in self.subnets), self.sizes
 
     def as_star(self) -> Topology:
-        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.star.star_of`.
+        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.topology.star_of`.
 
         >>> star = Topology.regular(edges=3, devices=2).as_star()
         >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
@@ -256,3 +253,50 @@ def _made_to_order(generator: Callable[..., ExpandedNetwork]) -> Callable[..., T
 GENERATORS: dict[str, Callable[..., Topology]] = {
     kind: _made_to_order(generator) for kind, generator in generators.GENERATORS.items()
 }
+
+
+def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats]) -> Subnet:
+    """The same devices under one untrusted edge server, the cloud's own, whose link costs nothing.
+
+    Every device keeps its name and its numbers; the edge servers stay as relays. The star of a star is
+    itself.
+
+    Args:
+        subnets: of the network.
+        wires: for each of them the links from its edge server up to the cloud.
+        columns: (I,) numbers of all their devices.
+    """
+    return Subnet(
+        name=CLOUD,
+        trust="untrusted",
+        columns=columns,
+        link=Link(rate_bps=float("inf"), power_dbm=0.0),
+        names=tuple(name for subnet in subnets for name in subnet.device_names()),
+        relays=subnets[0].relays or _relays(subnets, [_as_one(links) for links in wires]),
+    )
+
+
+def _relays(subnets: Sequence[Subnet], wires: Sequence[Link]) -> Relays:
+    """The lowest edge servers, each with the wires from there to the cloud as one.
+
+    Wires in a row take the sum of their times and of their energies for each message: as one they have
+    1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
+    """
+    return Relays(
+        names=tuple(subnet.name for subnet in subnets),
+        sizes=np.array([subnet.size for subnet in subnets]),
+        rate_bps=np.array([wire.rate_bps for wire in wires]),
+        power_dbm=np.array([wire.power_dbm for wire in wires]),
+    )
+
+
+def _as_one(links: Sequence[Link]) -> Link:
+    if len(links) == 1:
+        return links[0]
+    rates = np.array([link.rate_bps for link in links])
+    seconds_per_bit = float(np.sum(1 / rates))
+    if seconds_per_bit == 0:  # messages cost nothing on any of them
+        return links[0]
+    with np.errstate(all="ignore"):  # what is not finite, the relays refuse
+        joules_per_bit = np.sum(10 ** (np.array([link.power_dbm for link in links]) / 10) / rates)
+        return Link(1 / seconds_per_bit, float(10 * np.log10(joules_per_bit / seconds_per_bit)))

@@ -14,10 +14,10 @@ from h2fdp.config.parsing import plain_scalar
 from h2fdp.topology.channel import ACCESSES, PATH_LOSSES
 from h2fdp.topology.devices import Floats
 from h2fdp.topology.fading import FADINGS
-from h2fdp.topology.network import Aggregator, Link, Subnet
+from h2fdp.topology.network import COMPUTES, Aggregator, Link, Subnet
 from h2fdp.topology.schema import UNLIMITED
 from h2fdp.topology.topology import Topology
-from h2fdp.topology.trust_section import DEFAULT_TRUST_PROBABILITY
+from h2fdp.topology.trust import DEFAULT_TRUST_PROBABILITY
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
 _SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
@@ -74,7 +74,7 @@ class _Writer:
 
 def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     """Everything about the network but its nodes, in the file's keys and units."""
-    radio, compute = topology.radio, topology.compute
+    radio = topology.radio
     values: dict[str, Any] = {
         "name": topology.name,
         "radio": {
@@ -86,7 +86,7 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
             "bits_per_parameter": radio.bits_per_parameter,
             "pathloss": PATH_LOSSES.stated(radio.pathloss),
         },
-        "compute": {"seconds_per_step": compute.seconds_per_step, "joules_per_step": compute.joules_per_step},
+        "compute": COMPUTES.stated(topology.compute),
     }
     probability = topology.trust_probability
     if probability is not None or not state_trust:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from h2fdp.radio import Failing, NetworkCosts, interval_cost
 from h2fdp.streams import Streams
-from h2fdp.topology import Compute, Link, Radio, Topology
+from h2fdp.topology import Link, PerStep, Radio, Topology
 from tests.networks import placed
 
 # One hertz, noise of a milliwatt, no path loss: a device of 10 log10(x) dBm has a signal-to-noise ratio of x.
@@ -43,7 +43,7 @@ def trees(draw):
         fading=draw(st.sampled_from(["rayleigh", "none"])),
         bits_per_parameter=1,
     )
-    compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
+    compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
     return Topology("net", tuple(subnets), radio, compute)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.radio import ExchangeSizes, Failing, SumMessages
-from h2fdp.topology import Aggregator, Compute, Link, Topology
+from h2fdp.topology import Aggregator, Link, PerStep, Topology
 from tests.networks import placed
 from tests.radio.plans import PLAIN, THREE, cost
 
@@ -21,7 +21,12 @@ SIZES = ExchangeSizes.of_bits(key=2, share=1, vector=8, message=8)
 def network(access="tdma", size=2):
     link = Link(rate_bps=8.0, power_dbm=30.0)  # one second, one watt
     radio = replace(PLAIN, access=access)
-    return Topology("net", (placed("a", "secure-sum", [1.0] * size, [THREE] * size, link),), radio, Compute(0.5, 0.25))
+    return Topology(
+        "net",
+        (placed("a", "secure-sum", [1.0] * size, [THREE] * size, link),),
+        radio,
+        PerStep(seconds_per_step=0.5, joules_per_step=0.25),
+    )
 
 
 def of_two(segments=(3, 2), sizes=SIZES, access="tdma", sums=None, failing=None):

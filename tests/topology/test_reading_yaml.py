@@ -7,7 +7,7 @@ import pytest
 
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
-from h2fdp.topology import Compute, Link, Radio, Topology, from_document, read
+from h2fdp.topology import Link, PerStep, Radio, Topology, from_document, read
 
 FILES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
 
@@ -50,7 +50,7 @@ def test_the_papers_file_states_no_trust():
 def test_defaults_are_the_papers():
     small = topology("edges: [{name: a, trusted: true, devices: [{}]}]")
     assert small.radio == Radio()
-    assert small.compute == Compute()
+    assert small.compute == PerStep()
     assert small.subnets[0].link == Link(100e6, 38.0)
     assert small.subnets[0].column("distance_m").tolist() == [50.0]
     assert small.subnets[0].column("power_dbm").tolist() == [24.0]
@@ -67,7 +67,7 @@ edges: [{name: a, devices: [{}], link: {rate_mbps: 10, power_dbm: 30}}]
     assert small.radio == Radio(
         2.5e6, -170, "ofdma", "none", -30, 16, {"beta0_db": -20, "exponent": 2, "reference_m": 10}
     )
-    assert small.compute == Compute(0.5, 2)
+    assert small.compute == PerStep(seconds_per_step=0.5, joules_per_step=2)
     assert small.subnets[0].link == Link(10e6, 30)
 
 

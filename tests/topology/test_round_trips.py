@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.topology import GENERATORS, Compute, Link, Radio, Topology, read, write
+from h2fdp.topology import GENERATORS, Link, PerStep, Radio, Topology, read, write
 from h2fdp.topology.channel import LogDistance
 from h2fdp.topology.trust import TRUSTS
 from tests.networks import placed
@@ -41,7 +41,7 @@ def topologies(draw):
         own = tuple(taken.pop() for _ in range(size)) if draw(st.booleans()) else None
         lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, decibels)]
         subnets.append(placed(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), own))
-    compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
+    compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
     odds = draw(st.just((None, 0.0)) | st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))
     given = (draw(names), tuple(subnets), draw(radios), compute)
     return Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1])
