@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from h2fdp.config import Document, check, read_document
@@ -34,33 +33,28 @@ def read(path: str | Path, seed: int) -> Topology:
         UserError: with every problem of the file.
     """
     path = Path(path)
-    document, problems = _document(path)
+    kind = format_of(path) if path.is_file() else "yaml"  # any reader says why there is no file
+    if kind == "yaml":
+        document = read_document(path)
+    else:
+        document = tree_document(read_graphml(path) if kind == "graphml" else read_node_link(path))
     assert isinstance(document.root.content, dict)
     if "name" not in document.root.content:
         document.set("name", path.stem, str(path))
-    return from_document(document, seed, problems)
+    return from_document(document, seed)
 
 
-def _document(path: Path) -> tuple[Document, list[Problem]]:
-    """A file of any format in the form of the YAML one, with the problems of its own format."""
-    kind = format_of(path) if path.is_file() else "yaml"  # any reader says why there is no file
-    if kind == "yaml":
-        return read_document(path), []
-    return tree_document(read_graphml(path) if kind == "graphml" else read_node_link(path))
-
-
-def from_document(document: Document, seed: int, told: Sequence[Problem] = ()) -> Topology:
+def from_document(document: Document, seed: int) -> Topology:
     """The topology of a document: a file's, or the inline one of an experiment.
 
     Args:
         document: values in the form of a topology file.
         seed: under which everything that the document leaves open is drawn.
-        told: problems that are known already.
 
     Raises:
         UserError: with every problem, in the order of their lines.
     """
-    problems = [*told, *name_problems(document)]
+    problems = name_problems(document)
     try:
         file = check(TopologyFile, document)
     except UserError as error:
