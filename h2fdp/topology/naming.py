@@ -1,25 +1,25 @@
 """Names of edge servers and devices: templates written out, and every name given once.
 
-Names key the streams of randomness, so two nodes of one name would share their noise. The checks work on a document's
-plain values, whatever else is wrong with it, so that one reading reports all problems.
+Names key the streams of randomness, so two nodes of one name would share their noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem
-from h2fdp.topology.hierarchy import MOST_TIERS
+from h2fdp.topology.hierarchy import MOST_TIERS, default_of
 from h2fdp.topology.network import CLOUD
+from h2fdp.topology.schema import EdgeSection, TopologyFile, Uniform, UpperEdgeSection
 
 COUNTER = "{i}"
 PARENT = "{parent}"
 MOST_EDGES = 100_000
 MOST_DEVICES = 10_000_000
 Path = tuple[str | int, ...]
+Sections = Sequence[EdgeSection | UpperEdgeSection]
+Marks = Sequence[tuple[int, str | None]]  # what {i} and {parent} stand for, for each node of a template
 
 
 def instance(template: str, number: int, parent: str | None = None) -> str:
@@ -34,171 +34,100 @@ def instance(template: str, number: int, parent: str | None = None) -> str:
     return counted if parent is None else counted.replace(PARENT, parent)
 
 
-def name_problems(document: Document) -> list[Problem]:
-    """Duplicate and reserved names, templates without a counter, and networks beyond our bounds."""
-    entries = _entries(document.values(), (), 1)
-    problems = _bounds(document, entries)
-    return problems or _Register(document).check(entries)
+def name_problems(file: TopologyFile, document: Document) -> list[Problem]:
+    """Networks beyond our bounds, duplicate and reserved names, templates that stand for several nodes of one name."""
+    at_edges = document.where(("edges",)), document.key(("edges",))
+    counts = list(_counts(file.edges, 1, 1))
+    bounds = (
+        (MOST_EDGES, "edge servers", sum(edges for edges, _, _ in counts)),
+        (MOST_TIERS, "tiers of edge servers", max(tier for _, _, tier in counts)),
+        (MOST_DEVICES, "devices", sum(devices for _, devices, _ in counts)),
+    )
+    for most, what, found in bounds:
+        if found > most:
+            return [Problem(f"expected at most {most:,} {what}, found {found:,}", *at_edges)]
+    names = _Names(document)
+    only = file.edges[0] if len(file.edges) == 1 else None
+    names.cloud_is_free = isinstance(only, EdgeSection) and only.repeat == 1  # a star's edge server may be the cloud's
+    names.walk(file.edges, (), [None])
+    return names.problems or names.clashes_with_defaults()
 
 
-class _Entry:
-    """What one item of `edges:` says about names, as far as it can be understood.
-
-    Attributes:
-        name: the template of the edge servers' names.
-        repeat: how many there are below each node above them; `total` in all.
-        devices: the templates of the names of listed devices; None for a default name.
-        counted: the number of devices that are not listed, the largest where it is drawn.
-        below: the entries below this one.
-    """
-
-    def __init__(self, path: Path, edge: dict[str, Any], above: int) -> None:
-        self.path = path
-        self.name = edge["name"] if isinstance(edge.get("name"), str) else None
-        repeat = edge.get("repeat", 1)
-        self.repeat = repeat if isinstance(repeat, int) and repeat > 1 else 1
-        self.above = above
-        self.total = above * self.repeat
-        self.below = _entries(edge, path, self.total)
-        devices = edge.get("devices")
-        self.devices: list[str | None] = []
-        self.counted = 0
-        if isinstance(devices, list):
-            given = [device.get("name") if isinstance(device, dict) else None for device in devices]
-            self.devices = [name if isinstance(name, str) else None for name in given]
-        elif isinstance(devices, dict):
-            count = devices.get("count")
-            ends = count.get("uniform") if isinstance(count, dict) else [count]
-            whole = [end for end in ends if isinstance(end, int)] if isinstance(ends, list) else []
-            self.counted = max(whole, default=0)
-
-    @property
-    def size(self) -> int:
-        return max(self.counted, len(self.devices))
-
-    def names_by_default(self, number: int) -> bool:
-        """Whether the device of this number, from 1, has its default name."""
-        return number <= self.counted or (number <= len(self.devices) and self.devices[number - 1] is None)
-
-    def subtree(self) -> Iterator[_Entry]:
-        """This entry and all below it, each before those below it."""
-        yield self
-        for entry in self.below:
-            yield from entry.subtree()
+def _counts(sections: Sections, above: int, tier: int) -> Iterator[tuple[int, int, int]]:
+    """Of each section: how many edge servers and, at most, devices there are, and in which tier."""
+    for section in sections:
+        total = above * section.repeat
+        if isinstance(section, UpperEdgeSection):
+            yield total, 0, tier
+            yield from _counts(section.edges, total, tier + 1)
+        else:
+            yield total, total * _most_devices(section), tier
 
 
-def _entries(values: Any, path: Path, above: int) -> list[_Entry]:
-    """The entries of the `edges:` of a mapping, under `above` nodes."""
-    edges = values.get("edges") if isinstance(values, dict) else None
-    if not isinstance(edges, list):
-        return []
-    return [_Entry((*path, "edges", at), edge, above) for at, edge in enumerate(edges) if isinstance(edge, dict)]
+def _most_devices(section: EdgeSection) -> int:
+    if isinstance(section.devices, list):
+        return len(section.devices)
+    count = section.devices.count
+    return int(count.uniform[1]) if isinstance(count, Uniform) else count
 
 
-def _bounds(document: Document, entries: list[_Entry]) -> list[Problem]:
-    every = [below for entry in entries for below in entry.subtree()]
-    edges = sum(entry.total for entry in every)
-    devices = sum(entry.total * entry.size for entry in every)
-    where = document.where(("edges",))
-    key = document.key(("edges",))
-    if edges > MOST_EDGES:
-        return [Problem(f"expected at most {MOST_EDGES:,} edge servers, found {edges:,}", where, key)]
-    deepest = max((entry.path for entry in every), key=len, default=())
-    if len(deepest) > 2 * MOST_TIERS:
-        found = f"expected at most {MOST_TIERS} tiers of edge servers, found {len(deepest) // 2}"
-        return [Problem(found, document.where(deepest), key)]  # the key of the deepest would fill three lines
-    if devices > MOST_DEVICES:
-        return [Problem(f"expected at most {MOST_DEVICES:,} devices, found {devices:,}", where, key)]
-    return []
+class _Names:
+    """All names so far, with the place of each, and the edge servers that have devices."""
 
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._first: dict[str, Path] = {}
+        self._defaults: dict[str, EdgeSection] = {}
+        self.problems: list[Problem] = []
+        self.cloud_is_free = False
 
-@dataclass
-class _Register:
-    """All names seen so far, with the place of each."""
+    def walk(self, sections: Sections, path: Path, parents: Sequence[str | None]) -> None:
+        """Take the names of sections below these nodes, and of all below them."""
+        for at, section in enumerate(sections):
+            here = (*path, "edges", at)
+            if not path and PARENT in section.name:
+                self._tell(here, f"{PARENT} stands for the edge server above, and above this one is the cloud alone")
+                continue
+            marks = [(number, parent) for parent in parents for number in range(1, section.repeat + 1)]
+            names = self._take(here, section.name, marks)
+            if isinstance(section, UpperEdgeSection):
+                self.walk(section.edges, here, names)
+                continue
+            self._defaults |= dict.fromkeys(names, section)
+            of_edges = [(number, name) for (number, _), name in zip(marks, names, strict=False)]
+            for index, device in enumerate(section.devices if isinstance(section.devices, list) else []):
+                if device.name is not None:
+                    self._take((*here, "devices", index), device.name, of_edges)
 
-    document: Document
-    first: dict[str, Path] = field(default_factory=dict)
-    defaults: dict[str, _Entry] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-
-    def check(self, entries: list[_Entry]) -> list[Problem]:
-        only = entries[0] if len(entries) == 1 and entries[0].repeat == 1 and not entries[0].below else None
-        for entry in entries:
-            self._check_entry(entry, [None], own_edge=entry is only)  # a star's edge server may be the cloud's own
-        self._check_default_names()
-        return list({(problem.where, problem.key): problem for problem in reversed(self.problems)}.values())[::-1]
-
-    def _check_entry(self, entry: _Entry, parents: Sequence[str | None], own_edge: bool = False) -> None:
-        """Take the names of an entry, and of all below it, under each of the nodes above it."""
-        names = self._written_out(entry.path, entry.name, entry.repeat, entry.above, parents)
-        for name in names:
-            self._take(entry.path, name, may_be_cloud=own_edge)
-            self.defaults.setdefault(name, entry)
-        for index, template in enumerate(entry.devices):
-            if template is not None:
-                self._check_device((*entry.path, "devices", index), template, entry, names)
-        for below in entry.below:
-            self._check_entry(below, names)
-
-    def _check_device(self, path: Path, template: str, entry: _Entry, names: Sequence[str]) -> None:
-        counted = COUNTER in template and entry.above == 1
-        if entry.total > 1 and not counted and PARENT not in template:
-            mark = COUNTER if entry.above == 1 else PARENT
-            self._needs(path, template, mark, entry.repeat if entry.above == 1 else entry.total)
+    def _take(self, path: Path, template: str, marks: Marks) -> list[str]:
+        names = [instance(template, *each) for each in marks]
+        if len(set(names)) < len(names):
+            mark = COUNTER if COUNTER not in template and len({number for number, _ in marks}) > 1 else PARENT
+            self._tell(path, f'expected {mark} in a name of {len(names):,} nodes, as in "{template}-{mark}"')
             names = names[:1]
-        numbers = (at % entry.repeat + 1 for at in range(len(names)))
-        for number, name in zip(numbers, names, strict=True):
-            self._take(path, instance(template, number, name))
+        for name in names:
+            if name == CLOUD and not (self.cloud_is_free and len(path) == 2):
+                self._tell(path, f'the name "{CLOUD}" is reserved for the cloud')
+            elif name in self._first:
+                place = self._document.where((*self._first[name], "name"))
+                line = place.removeprefix(f"{self._document.name}:")
+                first = f"first on line {line}" if line != place else f"first at {place}"
+                self._tell(path, f'duplicate name "{name}" ({first})')
+            self._first.setdefault(name, path)
+        return names
 
-    def _written_out(
-        self, path: Path, template: str | None, repeat: int, above: int, parents: Sequence[str | None]
-    ) -> list[str]:
-        """The names that a template of edge servers stands for; one that lacks a mark stands for one."""
-        if template is None:
-            return []
-        missing = [
-            (mark, times) for mark, times in ((COUNTER, repeat), (PARENT, above)) if times > 1 and mark not in template
-        ]
-        for mark, times in missing:
-            self._needs(path, template, mark, times)
-        if len(path) == 2 and PARENT in template:
-            self._tell(path, f"{PARENT} stands for the edge server above, and the cloud alone is above this one")
-        if missing:
-            return [instance(template, 1, parent) for parent in parents[:1]]
-        return [instance(template, number, parent) for parent in parents for number in range(1, repeat + 1)]
-
-    def _needs(self, path: Path, template: str, mark: str, times: int) -> None:
-        under = f"under `repeat: {times}`" if mark == COUNTER else f"below {times:,} edge servers"
-        example = f"{template}-{mark}" if mark == COUNTER else f"{mark}-{template}"
-        self._tell(path, f'expected {mark} in a name {under}, as in "{example}"')
-
-    def _take(self, path: Path, name: str, may_be_cloud: bool = False) -> None:
-        if name == CLOUD and not may_be_cloud:
-            self._tell(path, f'the name "{CLOUD}" is reserved for the cloud')
-        elif name in self.first:
-            self._tell(path, f'duplicate name "{name}" ({self._place(self.first[name])})')
-        self.first.setdefault(name, path)
-
-    def _check_default_names(self) -> None:
+    def clashes_with_defaults(self) -> list[Problem]:
         """A stated name must not be one that another edge server's device has by default."""
-        for name, path in self.first.items():
-            edge, slash, number = name.rpartition("/")
-            if (
-                slash
-                and edge in self.defaults
-                and number.isascii()
-                and number.isdigit()
-                and number[0] != "0"
-                and len(number) < 10
-                and self.defaults[edge].names_by_default(int(number))
-            ):
+        for name, path in self._first.items():
+            edge, number = default_of(name)
+            section = self._defaults.get(edge)
+            if section is None or not 1 <= number <= _most_devices(section):
+                continue
+            if not isinstance(section.devices, list) or section.devices[number - 1].name is None:
                 self._tell(path, f'the name "{name}" is that of a device of edge server "{edge}" already')
+        return self.problems
 
     def _tell(self, path: Path, text: str) -> None:
-        named = (*path, "name")
-        self.problems.append(Problem(text, self.document.where(named), self.document.key(named)))
-
-    def _place(self, path: Path) -> str:
-        place = self.document.where((*path, "name"))
-        line = place.removeprefix(f"{self.document.name}:")
-        return f"first on line {line}" if line != place else f"first at {place}"
+        where, key = self._document.where((*path, "name")), self._document.key((*path, "name"))
+        if not self.problems or (self.problems[-1].where, self.problems[-1].key) != (where, key):
+            self.problems.append(Problem(text, where, key))

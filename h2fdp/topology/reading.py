@@ -54,14 +54,11 @@ def from_document(document: Document, seed: int) -> Topology:
     Raises:
         UserError: with every problem, in the order of their lines.
     """
-    problems = name_problems(document)
     try:
         file = check(TopologyFile, document)
     except UserError as error:
-        problems += error.problems
-    else:
-        problems += _idle_probability(document, file)
-    if problems:
+        raise UserError(sorted(error.problems, key=_line)) from None
+    if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
     return Topology.drawn(expand(file, seed))
 

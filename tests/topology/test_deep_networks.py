@@ -185,7 +185,7 @@ def test_no_network_has_more_than_twenty_tiers(tmp_path):
     text = (tmp_path / "net.yaml").read_text()
     head, below = text.split("edges:\n", 1)
     indented = "".join(f"    {line}\n" for line in below.splitlines())
-    with pytest.raises(UserError, match=r":66: edges: expected at most 20 tiers of edge servers, found 21"):
+    with pytest.raises(UserError, match=r"edges: expected at most 20 tiers of edge servers, found 21"):
         topology(f"{head}edges:\n  - name: top\n    edges:\n{indented}")
 
 
@@ -246,13 +246,13 @@ LEAF = "devices: [{}]"
     (f"edges:\n  - name: a/1\n    edges:\n      - {{name: a, {LEAF}}}",
      '2: edges[0].name: the name "a/1" is that of a device of edge server "a" already'),
     (f"edges:\n  - name: n\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', {LEAF}}}",
-     '2: edges[0].name: expected {i} in a name under `repeat: 2`, as in "n-{i}"'),
+     '2: edges[0].name: expected {i} in a name of 2 nodes, as in "n-{i}"'),
     (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: 'a-{{i}}', repeat: 3, {LEAF}}}",
-     '5: edges[0].edges[0].name: expected {parent} in a name below 2 edge servers, as in "{parent}-a-{i}"'),
+     '5: edges[0].edges[0].name: expected {parent} in a name of 6 nodes, as in "a-{i}-{parent}"'),
     (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', repeat: 3, {LEAF}}}",
-     '5: edges[0].edges[0].name: expected {i} in a name under `repeat: 3`, as in "{parent}-a-{i}"'),
+     '5: edges[0].edges[0].name: expected {i} in a name of 6 nodes, as in "{parent}-a-{i}"'),
     ("edges:\n  - name: n-{i}\n    repeat: 2\n    edges:\n      - {name: '{parent}-a', devices: [{name: 'x-{i}'}]}",
-     '5: edges[0].edges[0].devices[0].name: expected {parent} in a name below 2 edge servers, as in "{parent}-x-{i}"'),
+     '5: edges[0].edges[0].devices[0].name: expected {parent} in a name of 2 nodes, as in "x-{i}-{parent}"'),
     (f"edges:\n  - {{name: 'n-{{i}}', repeat: 2, edges: [{{name: '{{parent}}-a', {LEAF}}}]}}\n"
      f"  - {{name: n-2-a, {LEAF}}}",
      '3: edges[1].name: duplicate name "n-2-a" (first on line 2)'),
