@@ -21,11 +21,10 @@ from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 from h2fdp.topology.devices import Floats
 from h2fdp.topology.hierarchy import MOST_TIERS
-from h2fdp.topology.naming import MOST_DEVICES, MOST_EDGES
 from h2fdp.topology.network import Subnet
 from h2fdp.topology.radio import Radio
 from h2fdp.topology.schema import DevicesSection, EdgeSection, Name, TopologyFile, UpperEdgeSection
-from h2fdp.topology.templates import DRAWN_DECIMALS, ExpandedNetwork, expand
+from h2fdp.topology.templates import DRAWN_DECIMALS, MOST_DEVICES, MOST_EDGES, ExpandedNetwork, expand
 from h2fdp.topology.trust import TrustProbabilities, TrustSection
 
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m

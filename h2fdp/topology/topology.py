@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any
+from typing import ParamSpec
 
 import numpy as np
 
@@ -17,6 +17,18 @@ from h2fdp.topology.network import CLOUD, Aggregator, Link, Relays, Subnet
 from h2fdp.topology.radio import Radio
 from h2fdp.topology.templates import ExpandedNetwork
 from h2fdp.wording import counted, facts_html, table_html
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def _made(generator: Callable[_Arguments, ExpandedNetwork]) -> Callable[_Arguments, Topology]:
+    """The generator, with what it makes as a `Topology`."""
+
+    @wraps(generator)
+    def made(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> Topology:
+        return Topology.drawn(generator(*arguments, **named))
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -183,75 +195,15 @@ class Topology:
         """The network of what was drawn from a file, or made to order."""
         return cls(**vars(parts))
 
-    @classmethod
-    def regular(
-        cls,
-        edges: int = 10,
-        devices: int = 5,
-        trust: float = 0.5,
-        seed: int = 1,
-        name: str | None = None,
-        secure_sum: float = 0.0,
-    ) -> Topology:
-        """Every edge server has equally many devices; see :func:`h2fdp.topology.generators.regular`."""
-        return cls.drawn(
-            generators.regular(edges=edges, devices=devices, trust=trust, secure_sum=secure_sum, seed=seed, name=name)
-        )
-
-    @classmethod
-    def deep(
-        cls,
-        tiers: Sequence[int] = (2, 5, 5),
-        trust: float = 0.5,
-        seed: int = 1,
-        name: str | None = None,
-        secure_sum: float = 0.0,
-    ) -> Topology:
-        """Equally many children everywhere, tier by tier; see :func:`h2fdp.topology.generators.deep`."""
-        return cls.drawn(generators.deep(tiers=tiers, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
-
-    @classmethod
-    def config1(
-        cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
-    ) -> Topology:
-        """The paper's Config. 1; see :func:`h2fdp.topology.generators.config1`."""
-        return cls.drawn(generators.config1(edges=edges, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
-
-    @classmethod
-    def config2(
-        cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
-    ) -> Topology:
-        """The paper's Config. 2; see :func:`h2fdp.topology.generators.config2`."""
-        return cls.drawn(generators.config2(devices=devices, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
-
-    @classmethod
-    def geometric(
-        cls,
-        edges: int = 10,
-        devices: int = 5,
-        trust: float = 0.5,
-        side_m: float = 500.0,
-        seed: int = 1,
-        name: str | None = None,
-        secure_sum: float = 0.0,
-    ) -> Topology:
-        """Real positions in a square; see :func:`h2fdp.topology.generators.geometric`."""
-        made = generators.geometric(
-            edges=edges, devices=devices, trust=trust, secure_sum=secure_sum, side_m=side_m, seed=seed, name=name
-        )
-        return cls.drawn(made)
-
-
-def _made_to_order(generator: Callable[..., ExpandedNetwork]) -> Callable[..., Topology]:
-    @wraps(generator)
-    def made(*arguments: Any, **named: Any) -> Topology:
-        return Topology.drawn(generator(*arguments, **named))
-
-    return made
+    regular = staticmethod(_made(generators.regular))
+    deep = staticmethod(_made(generators.deep))
+    config1 = staticmethod(_made(generators.config1))
+    config2 = staticmethod(_made(generators.config2))
+    geometric = staticmethod(_made(generators.geometric))
 
 
 GENERATORS: dict[str, Callable[..., Topology]] = {
-    kind: _made_to_order(generator) for kind, generator in generators.GENERATORS.items()
+    kind: _made(generator) for kind, generator in generators.GENERATORS.items()
 }
 
 
