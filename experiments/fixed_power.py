@@ -28,7 +28,7 @@ def costs_at(
         powers_dbm: none above that of any device.
     """
     setup = Experiment.from_file(run / "config.yaml").prepare(data_root)
-    own = min(float(subnet.power_dbm.min()) for subnet in setup.topology.subnets)
+    own = float(setup.topology.table.columns["power_dbm"].min())
     meters = {}
     for power in powers_dbm:
         rule = None if power == own else PowerRule(power, 1.0, 0.0)  # joules alone take the least power

@@ -145,5 +145,5 @@ def radio_prices(context: ScheduleContext, interval: int) -> dict[str, tuple[flo
     ]
     segments = [(1,)] * len(numbers)
     cost = interval_cost(context.costs.drawn(interval), network, numbers, rows, segments, sums=sums)
-    joules, seconds = float(cost.compute_energy_j.sum()), network.compute.seconds_per_step
+    joules, seconds = float(cost.compute_energy_j.sum()), network.compute.step({}, network.sizes).seconds
     return {"energy_j": (joules, cost.energy_j - joules), "clock_s": (seconds, cost.clock_s - seconds)}

@@ -20,60 +20,67 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .
 Seed = Annotated[int, typer.Option(min=0, help="Seed for everything that the file leaves random.")]
 
 
+_OPTIONS = {"tiers": "edges", "secure_sum": "trust"}  # of arguments of generators that are called otherwise
+
+
 @app.command("new")
 def new_command(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="regular, deep, config1, config2, star or geometric.")],
     out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
-    edges: Annotated[int | None, typer.Option(help="Edge servers.")] = None,
+    edges: Annotated[
+        str | None, typer.Option(help="Edge servers; of several tiers, below each node of the tier above: 2,5 (deep).")
+    ] = None,
     devices: Annotated[int | None, typer.Option(help="Devices of each edge server.")] = None,
-    tiers: Annotated[
+    trust: Annotated[
         str | None,
-        typer.Option(help="Children of the cloud, of each node below, ..., devices of each: 2,5,5 (deep)."),
+        typer.Option(help="Probability that an edge server is trusted, or trusted=0.3,secure-sum=0.2 of both levels."),
     ] = None,
-    trust: Annotated[float | None, typer.Option(help="Probability that an edge server is trusted.")] = None,
-    side_m: Annotated[float | None, typer.Option(help="Side of the square, in metres (geometric).")] = None,
-    secure_sum: Annotated[
-        float | None, typer.Option(help="Probability that it is not trusted, but sees the sum of its devices only.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The network's name.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the distances and, with --state-trust, of the trust.")] = 1,
-    state_trust: Annotated[
-        bool,
-        typer.Option(
-            "--state-trust", help="Write the trust drawn for each edge server; otherwise each run draws its own."
-        ),
-    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the distances.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a network made to order, distances drawn; trust is left to each run's seed unless --state-trust."""
+    """Write a network made to order, distances drawn; trust is left to each run's seed."""
     from h2fdp.errors import UserError
     from h2fdp.topology import write
-    from h2fdp.topology.summary import trust_counts
 
     if out.exists() and not overwrite:
         raise UserError("the file exists already; --overwrite replaces it", str(out))
-    numbers = None if tiers is None else _whole_numbers(tiers)
-    given: dict[str, Any] = {"edges": edges, "devices": devices, "tiers": numbers, "trust": trust, "side_m": side_m}
-    given |= {"secure_sum": secure_sum, "name": name}
-    topology = _generate(kind, {key: value for key, value in given.items() if value is not None}, seed)
+    given: dict[str, Any] = {} if trust is None else _levels(trust)
+    if edges is not None:
+        tiers = [_number(int, "edges", word) for word in edges.split(",")]
+        given |= {"edges": tiers[0]} if kind != "deep" else {"tiers": [*tiers, devices or 5]}
+        if len(tiers) > 1 and kind != "deep":
+            raise UserError(f'expected one number but for deep, found "{edges}"', "topology new", "--edges")
+    if devices is not None and "tiers" not in given:
+        given["devices"] = devices
+    topology = _generate(kind, given, seed)
     # A star has one edge server, untrusted by definition: leaving it to a probability of 0 would say less.
-    write(topology, out, state_trust=state_trust or kind == "star")
-    servers = list(topology.servers())
-    drawn = trust_counts(topology) if state_trust or kind == "star" else "trust drawn by each run"
-    typer.echo(f"{out}: {counted(len(servers), 'edge server')} ({drawn}), {counted(topology.devices, 'device')}")
+    write(topology, out, state_trust=kind == "star")
+    servers = counted(len(list(topology.servers())), "edge server")
+    drawn = "untrusted" if kind == "star" else "trust drawn by each run"
+    typer.echo(f"{out}: {servers} ({drawn}), {counted(topology.devices, 'device')}")
 
 
-def _whole_numbers(text: str) -> list[int]:
+def _levels(text: str) -> dict[str, float]:
+    """`0.3`, or `trusted=0.3,secure-sum=0.2`, as arguments of generators."""
+    from h2fdp.errors import UserError
+
+    if "=" not in text:
+        return {"trust": _number(float, "trust", text)}
+    found = dict(part.partition("=")[::2] for part in text.split(","))
+    if unknown := found.keys() - {"trusted", "secure-sum"}:
+        raise UserError(f"expected trusted and secure-sum, found {min(unknown)}", "topology new", "--trust")
+    keys = {"trusted": "trust", "secure-sum": "secure_sum"}
+    return {"trust": 0.0} | {keys[level]: _number(float, "trust", share) for level, share in found.items()}
+
+
+def _number(kind: Any, option: str, text: str) -> Any:
     from h2fdp.errors import UserError
 
     try:
-        numbers = [int(word) for word in text.split(",")]
+        return kind(text)
     except ValueError:
-        raise UserError(f'expected whole numbers, as 2,5,5, found "{text}"', "topology new", "--tiers") from None
-    if len(numbers) < 2:
-        expected = "a number for each tier of edge servers and one of devices, as 2,5,5"
-        raise UserError(f"expected {expected}, found {text} alone", "topology new", "--tiers")
-    return numbers
+        words = "whole numbers, as 2,5" if kind is int else "a number from 0 to 1"
+        raise UserError(f'expected {words}, found "{text}"', "topology new", f"--{option}") from None
 
 
 @app.command("check")
@@ -122,21 +129,14 @@ def show_command(
     file: File,
     seed: Seed = 1,
     out: Annotated[Path | None, typer.Option(help="Draw a picture instead: .png, .svg or .pdf.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Draw a network in the terminal, or into a picture."""
     from h2fdp.topology import draw, read
-    from h2fdp.topology.summary import summarise, summarise_aggregator, summarise_subnet
 
     topology = read(file, seed)
     if out is not None:
         draw(topology, out)
         typer.echo(str(out))
-    elif as_json:
-        above = [summarise_aggregator(topology, aggregator) for aggregator in topology.aggregators]
-        aggregators = {"aggregators": above} if above else {}
-        subnets = [summarise_subnet(subnet) for subnet in topology.subnets]
-        print_json(summarise(topology) | aggregators | {"subnets": subnets})
     else:
         _print_tree(topology)
 
@@ -151,7 +151,7 @@ def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
         raise UserError(f'expected one of {", ".join(GENERATORS)}, found "{kind}"', "topology new")
     takes = inspect.signature(GENERATORS[kind]).parameters
     unknown = [
-        Problem(f"{kind} takes no such option", "topology new", f"--{key.replace('_', '-')}")
+        Problem(f"{kind} takes no such option", "topology new", f"--{_OPTIONS.get(key, key)}")
         for key in arguments
         if key not in takes
     ]

@@ -84,9 +84,10 @@ def _of_power(experiment: ExperimentFile, topology: Topology) -> Found:
     if least is None:
         return
     for subnet in topology.subnets:
-        row = int(np.argmin(subnet.power_dbm))
-        if subnet.power_dbm[row] <= least:
-            text = f"expected a number below {subnet.power_dbm[row]:g}, the power_dbm of {subnet.device_name(row)}"
+        power_dbm = subnet.column("power_dbm")
+        row = int(np.argmin(power_dbm))
+        if power_dbm[row] <= least:
+            text = f"expected a number below {power_dbm[row]:g}, the power_dbm of {subnet.device_name(row)}"
             yield "control.least_dbm", f"{text}; found {least:g}"
             return
 

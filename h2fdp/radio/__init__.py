@@ -1,9 +1,17 @@
 """Energy and delay of messages: wireless channels, wired links, what an interval costs and how long it takes."""
 
 from h2fdp.radio.active import Failing
-from h2fdp.radio.channel import fading_power, mean_snr, path_gain_db, rate_bps, watts
 from h2fdp.radio.interval_cost import IntervalCost, interval_cost
-from h2fdp.radio.messages import DrawnCosts, MessageCosts, NetworkCosts
+from h2fdp.radio.messages import (
+    DrawnCosts,
+    MessageCosts,
+    NetworkCosts,
+    fading_power,
+    mean_snr,
+    path_gain_db,
+    rate_bps,
+    watts,
+)
 from h2fdp.radio.power import PowerRule
 from h2fdp.radio.secure_messages import ExchangeSizes, SumMessages
 

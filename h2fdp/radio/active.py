@@ -10,7 +10,7 @@ import numpy as np
 
 from h2fdp.radio.secure_messages import SumMessages
 from h2fdp.topology import Topology
-from h2fdp.topology.network import Floats, Integers
+from h2fdp.topology.devices import Floats, Integers
 
 SumQuantity = Literal[
     "set_up", "others_keys", "others_shares", "unopened", "unmasking", "sent_more", "received_more"

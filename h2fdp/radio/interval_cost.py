@@ -16,7 +16,7 @@ aggregation above the edge servers costs what the global one costs, up to where 
 
 Energy and delay add up everybody's. The clock runs while subnets work side by side, and so do their access points:
 
-    clock = max_a [ steps * seconds_per_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
+    clock = max_a [ steps * max_S t_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
 where S are now the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
 broadcast at the rate of the slowest of them. In a deeper tree every aggregation waits for the slowest below it; see
@@ -46,8 +46,8 @@ from h2fdp.radio.messages import DrawnCosts
 from h2fdp.radio.secure_messages import ExchangeSizes, SumMessages
 from h2fdp.radio.wires import NO_SUMS, Wires, beyond_edge, path_seconds
 from h2fdp.topology import Topology
-from h2fdp.topology.access import gathered
-from h2fdp.topology.network import Floats, Integers
+from h2fdp.topology.channel import gathered
+from h2fdp.topology.devices import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,6 @@ def interval_cost(
     """
     nothing = [None] * len(rows)
     active = active_devices(topology, subnets, rows, segments, failing or nothing, sums or nothing)
-    compute = topology.compute
     joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
     there_and_back = seconds + costs.down_seconds[active.rows]
     top = topology.height(None)
@@ -127,9 +126,11 @@ def interval_cost(
     local_energy = active.totals(local * joules) + local_wired
     local_delay = active.totals(at_edge * seconds) + active.totals(round_trips_below)
     sent, round_trips = active.totals(last * joules), active.totals(last * (there_and_back + 2 * wire_seconds))
-    compute_energy = compute.joules_per_step * active.totals(active.steps)
+    of_steps = _of(costs.step.joules, active) * active.steps
+    alike = not np.ndim(costs.step.joules)  # multiplied once for all devices, as one number always was
+    compute_energy = costs.step.joules * active.totals(active.steps) if alike else active.totals(of_steps)
     aggregator_energy = costs.upper_joules * wires.upper_sent
-    device_energy = joules * (local + last) + compute.joules_per_step * active.steps
+    device_energy = joules * (local + last) + of_steps
     device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
     if active.has_secure_sums:
         up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
@@ -195,8 +196,11 @@ def _climbed(
     on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
     uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
 
+    step_seconds = np.zeros(len(sizes))
+    np.maximum.at(step_seconds, points, _of(costs.step.seconds, active))
+
     def busy() -> Floats:
-        return topology.compute.seconds_per_step * slots + on_air
+        return step_seconds * slots + on_air
 
     for number, there in enumerate(active.occasions()):
         if not np.array_equal(there, uploads):  # mostly the same devices as at the aggregation before
@@ -247,6 +251,12 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
         found += topology.radio.uplink_seconds(times, snr[there], points[there], count)
     keys = active.of_sums("others_keys", number)
     return found + gathered(np.maximum, down[0] * keys, points, count)
+
+
+def _of(values: Floats | float, active: Active) -> Floats:
+    """(K,) those of the active devices."""
+    each = np.asarray(values)
+    return each[active.rows] if each.ndim else np.full(len(active.rows), each)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

@@ -1,7 +1,9 @@
 """What one message costs: the model's Q M bits over every device's channel and over every wired link.
 
-H2FDP, Appendix D: a message takes t = Q M / R seconds and p t joules; a compressed upload has fewer bits than Q M.
-Everything is a flat array over the whole network, devices in the order of the tree.
+H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
+(SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn for each
+interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; a compressed
+upload has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
 
 Where devices choose their power (:mod:`h2fdp.radio.power`), that is what they send with. What comes down to them takes
 as long as it would at their own power: an edge server does not send with less because a device does. (The paper has
@@ -18,12 +20,79 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.radio.channel import fading_power, mean_snr, rate_bps, watts
 from h2fdp.radio.power import PowerRule
 from h2fdp.streams import Streams
 from h2fdp.topology import Link, Topology
-from h2fdp.topology.network import Floats, Integers
+from h2fdp.topology.devices import Floats, Integers, StepCosts
 from h2fdp.topology.radio import ratio
+
+DBM_OF_A_WATT = 30.0
+_LN2 = float(np.log(2.0))
+
+
+def watts(power_dbm: Floats | float) -> Floats:
+    """Power in watts from decibels above a milliwatt.
+
+    >>> watts(np.array([30.0, 0.0])).tolist()
+    [1.0, 0.001]
+    """
+    return ratio(np.asarray(power_dbm, dtype=np.float64) - DBM_OF_A_WATT)
+
+
+def path_gain_db(topology: Topology, streams: Streams) -> Floats:
+    """(I,) 10 log10 beta, the gain of every device's channel where |u|^2 = 1, in the order of the tree.
+
+    What a path loss draws, it draws from a stream of each access point, the same in every interval.
+
+    >>> from h2fdp.topology import Subnet
+    >>> near = Topology("net", (Subnet("a", True, {"distance_m": [1.0, 10.0, 100.0]}),))
+    >>> path_gain_db(near, Streams(1)).tolist()
+    [-30.0, -67.5, -105.0]
+    """
+    distance_m = topology.table.columns["distance_m"]
+    names, sizes = topology.access_points
+    return np.concatenate(
+        [
+            topology.radio.gain_db(of_point, streams.open(name, "path loss"))
+            for name, of_point in zip(names, np.split(distance_m, np.cumsum(sizes)[:-1]), strict=True)
+        ]
+    )
+
+
+def mean_snr(topology: Topology, streams: Streams) -> Floats:
+    """(I,) p beta / (N0 W), each device's signal-to-noise ratio over the whole bandwidth where |u|^2 = 1.
+
+    It is added up in decibels: power and gain alone may be too small for a float where their ratio to the noise is not.
+    """
+    radio = topology.radio
+    power_dbm = topology.table.columns["power_dbm"]
+    noise_dbm = radio.noise_dbm_per_hz + 10 * np.log10(radio.bandwidth_hz)
+    return ratio(power_dbm + path_gain_db(topology, streams) - noise_dbm)
+
+
+def rate_bps(snr: Floats, bandwidth_hz: float) -> Floats:
+    """R = W log2(1 + SNR), in bits a second; accurate for the smallest ratios too.
+
+    >>> rate_bps(np.array([1.0, 3.0]), bandwidth_hz=1e6).tolist()
+    [1000000.0, 2000000.0]
+    """
+    return bandwidth_hz * np.log1p(snr) / _LN2
+
+
+def fading_power(topology: Topology, streams: Streams, interval: int) -> Floats:
+    """(I,) |u|^2 of every device in one interval, in the order of the tree.
+
+    Each access point has a stream of its own for each interval, so a draw depends on no other part of the network, and
+    is the same in a tree and in its star.
+    """
+    names, sizes = topology.access_points
+    return np.concatenate(
+        [
+            topology.radio.fading_power(streams.open(name, "fading", interval), size)
+            for name, size in zip(names, sizes.tolist(), strict=True)
+        ]
+    )
+
 
 _NO_LINK = "the rate and power of its link give no finite cost of a message"
 _SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows
@@ -45,6 +114,7 @@ class MessageCosts:
         path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
+        step: of local steps.
     """
 
     seconds: Floats
@@ -58,10 +128,13 @@ class MessageCosts:
     path_joules: Floats
     relay_seconds: Floats
     relay_joules: Floats
+    step: StepCosts
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            getattr(self, each.name).flags.writeable = False
+            values = getattr(self, each.name)
+            if isinstance(values, np.ndarray):
+                values.flags.writeable = False
 
     @property
     def sooner(self) -> Floats:
@@ -109,6 +182,7 @@ class NetworkCosts:
         parameters: int,
         streams: Streams,
         power: PowerRule | None = None,
+        records: Floats | None = None,
         compressed: Callable[[float, int], float] | None = None,
     ) -> None:
         """Work out what does not change from interval to interval.
@@ -118,6 +192,7 @@ class NetworkCosts:
             parameters: M, the number of the model's parameters; a message has `radio.bits_per_parameter` bits for each.
             streams: the run's randomness; path loss and fading are drawn from it.
             power: how devices choose their power; None where each sends with its own. It is below all of these.
+            records: (I,) the mean number of records in a local step of each device; None for one record.
             compressed: from the bits of a message and the numbers in it to the bits of a device's upload; None: the
                 same.
 
@@ -125,9 +200,12 @@ class NetworkCosts:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
         """
         self._topology, self._parameters, self._streams, self._power = topology, parameters, streams, power
-        self._own_dbm = np.concatenate([subnet.power_dbm for subnet in topology.subnets])
+        self._own_dbm = topology.table.columns["power_dbm"]
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
+        self.step = topology.compute.step(
+            topology.table.columns, np.ones(topology.devices) if records is None else records
+        )
         message = self.message_bits
         self.upload_bits = message if compressed is None else math.ceil(compressed(message, parameters))
         self._down = message / self.upload_bits  # a message down over one up
@@ -156,6 +234,7 @@ class NetworkCosts:
             snr=sent.snr,
             down_snr=own.snr,
             power_dbm=sent.power_dbm,
+            step=self.step,
         )
 
     def expected(self) -> MessageCosts:
@@ -172,7 +251,8 @@ class NetworkCosts:
         seconds, joules = own, self._own_w * own
         if self._power is not None:
             seconds, joules = self._expected_at_chosen_power(self._power)
-        return MessageCosts(seconds=seconds, down_seconds=own * self._down, joules=joules, **self._wired)
+        down = own * self._down
+        return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
 
     def _at_own_power(self, snr: Floats) -> _Sent:
         seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)

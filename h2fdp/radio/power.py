@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.topology.network import Floats
+from h2fdp.topology.devices import Floats
 
 _DECIBEL = float(np.log(10.0)) / 10  # of natural logarithms
 _STEPS = 8  # after which the last one changes no digit

@@ -20,7 +20,7 @@ import numpy as np
 from h2fdp.radio.messages import MessageCosts
 from h2fdp.radio.secure_messages import ExchangeSizes
 from h2fdp.topology import Topology
-from h2fdp.topology.network import Floats
+from h2fdp.topology.devices import Floats
 
 
 def beyond_edge(topology: Topology, height: int) -> np.ndarray:

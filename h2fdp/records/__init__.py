@@ -9,6 +9,7 @@ from h2fdp.records.tables import (
     METRICS_SCHEMA,
     MetricsRows,
     accountant_of_metrics,
+    device_schema,
     metrics_schema,
     write_columns,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "check_lines",
     "check_start",
     "cut",
+    "device_schema",
     "in_use",
     "line_number",
     "logged_to",

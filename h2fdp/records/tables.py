@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,11 @@ DEVICE_SCHEMA = pa.schema(
         ("subnet_loss", pa.float64()),
     ]
 )
+
+
+def device_schema(numbers: Iterable[str]) -> pa.Schema:
+    """The columns of the devices' table, with more columns of numbers."""
+    return pa.schema([*DEVICE_SCHEMA, *(pa.field(name, pa.float64()) for name in numbers)])
 
 
 def metrics_schema(

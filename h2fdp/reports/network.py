@@ -14,6 +14,7 @@ from h2fdp.reports.figures import Drawing, ReportSection, Table, number
 from h2fdp.reports.run_view import RunView
 from h2fdp.topology import Aggregator, Subnet, Topology, draw
 from h2fdp.topology.drawing import FAINT, INK, MOST_NAMED, STYLES, nodes_of
+from h2fdp.topology.network import COLUMNS
 from h2fdp.topology.summary import headline, summarise
 from h2fdp.wording import counted
 
@@ -108,7 +109,8 @@ def _titled(svg: str, group: str, titles: Sequence[str]) -> str:
 
 def _device_words(subnet: Subnet, row: int, accuracy: Mapping[str, float]) -> str:
     name = subnet.device_name(row)
-    words = f"{name}: {number(subnet.distance_m[row])} m, {number(subnet.power_dbm[row])} dBm"
+    numbers = ", ".join(f"{number(values[row])} {COLUMNS[key].unit}" for key, values in subnet.columns.items())
+    words = f"{name}: {numbers}"
     value = accuracy.get(name)
     return words if value is None else f"{words}, final accuracy {number(value)}"
 

@@ -72,7 +72,8 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
 
     Empty in networks of more than `MOST_DEVICES_SCORED`: to evaluate all their records takes longer than to train.
     """
-    columns: dict[str, list[Any]] = {name: [] for name in DEVICE_SCHEMA.names}
+    read = run.topology.compute.columns
+    columns: dict[str, list[Any]] = {name: [] for name in (*DEVICE_SCHEMA.names, *read)}
     if run.topology.devices > MOST_DEVICES_SCORED:
         return columns
     firsts = run.blueprint.first_devices
@@ -88,6 +89,8 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
             subnet = run.topology.subnets[number]
             own = slice(int(firsts[number]) - first, int(firsts[number + 1]) - first)
             columns["device"] += subnet.device_names()
+            for name in read:
+                columns[name] += subnet.column(name).tolist()
             columns["edge"] += [subnet.name] * subnet.size
             columns["trust"] += [subnet.trust] * subnet.size
             columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * subnet.size

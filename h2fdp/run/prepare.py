@@ -188,6 +188,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             vector.numel() + (training.adaptive is not None),
             streams,
             config.control.power_rule,
+            rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
         ),
         faults=faults,

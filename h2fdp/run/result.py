@@ -25,12 +25,12 @@ from h2fdp.methods import name_of
 from h2fdp.models import CHOICES, ParameterLayout, build
 from h2fdp.models.construct import own_model
 from h2fdp.records import (
-    DEVICE_SCHEMA,
     SCHEMA_VERSION,
     MetricsRows,
     RunDirectory,
     accountant_of_metrics,
     check_lines,
+    device_schema,
     noise_key,
     read_summary,
     versions,
@@ -236,7 +236,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     found: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
     reached("results", len(state.rows))
     with run_arithmetic():
-        write_columns(directory.devices, device_scores(setup, returned), DEVICE_SCHEMA)
+        write_columns(directory.devices, device_scores(setup, returned), device_schema(setup.topology.compute.columns))
         if torch.equal(returned, state.cloud.model):
             return found
         scores = ModelScores(setup).scores_of(returned)

@@ -28,7 +28,7 @@ from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.topology import CLOUD, Topology
-from h2fdp.topology.network import Floats
+from h2fdp.topology.devices import Floats
 from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
 
@@ -67,7 +67,7 @@ class IntervalMeter:
             [self._sum_messages(subnet) for subnet in parts.values()],
             self._upper_sums,
         )
-        slots = plan.decision.local_steps * self.topology.compute.seconds_per_step
+        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:

@@ -69,7 +69,7 @@ class H2fdpController(Schedule):
             context.topology,
             context.exchanges,
         )
-        joules = context.topology.compute.joules_per_step
+        joules = float(np.mean(context.costs.step.joules))  # P has one number for all devices
         return cls(
             context.control,
             context.horizon,

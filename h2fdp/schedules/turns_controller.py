@@ -59,7 +59,9 @@ class DeviceCosts:
     pair_seconds: Floats
 
 
-def device_costs(network: ControlledNetwork, costs: MessageCosts, step_joules: float, rhythm: Rhythm) -> DeviceCosts:
+def device_costs(
+    network: ControlledNetwork, costs: MessageCosts, step_joules: Floats | float, rhythm: Rhythm
+) -> DeviceCosts:
     """Energy and delay of an interval (H2FDP, Sec. 11), as `radio.interval_cost` adds them up."""
     sizes, joules, seconds = network.sizes, costs.joules, costs.seconds
     sent = np.repeat(network.of_exchanges(lambda each: 2 * each.key - 2 * each.share + each.vector - 1), sizes)
@@ -240,7 +242,7 @@ class TurnsController(Schedule):
         depth = len(network.upper_tiers) + 1
         upper = np.bincount(times.heights(tau, depth), minlength=depth + 2)[2 : depth + 1]
         local = np.array([len(times.of(name).offsets(tau)) for name in network.names])
-        each = device_costs(network, costs, self._context.topology.compute.joules_per_step, Rhythm(tau, local, upper))
+        each = device_costs(network, costs, self._context.costs.step.joules, Rhythm(tau, local, upper))
         pairs = np.repeat(sizes, sizes)
         joules = np.add.reduceat(each.joules + pairs * each.pair_joules, np.cumsum(sizes) - sizes) + each.wires
         return joules, np.add.reduceat(each.seconds + pairs * each.pair_seconds, np.cumsum(sizes) - sizes)

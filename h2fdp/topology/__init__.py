@@ -1,16 +1,15 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
-from h2fdp.topology.access import Access
+from h2fdp.topology.channel import Access, PathLoss
+from h2fdp.topology.devices import Column, Compute, PerStep
 from h2fdp.topology.drawing import draw
 from h2fdp.topology.fading import Fading
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, DistanceRule, Link, Relays, Subnet
-from h2fdp.topology.path_loss import PathLoss
+from h2fdp.topology.files import from_document, read, write
+from h2fdp.topology.network import CLOUD, Aggregator, Link, Relays, Subnet
 from h2fdp.topology.radio import Radio
-from h2fdp.topology.reading import from_document, read
 from h2fdp.topology.schema import TopologyFile
 from h2fdp.topology.topology import GENERATORS, Topology
 from h2fdp.topology.trust import TRUSTS, Trust
-from h2fdp.topology.writing import write
 
 __all__ = [
     "CLOUD",
@@ -18,11 +17,12 @@ __all__ = [
     "TRUSTS",
     "Access",
     "Aggregator",
+    "Column",
     "Compute",
-    "DistanceRule",
     "Fading",
     "Link",
     "PathLoss",
+    "PerStep",
     "Radio",
     "Relays",
     "Subnet",

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.topology.network import CLOUD, Aggregator, Floats, Subnet
+from h2fdp.topology.devices import Floats
+from h2fdp.topology.network import CLOUD, Aggregator, Subnet
 from h2fdp.topology.summary import headline, trust_words
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust import Trust
@@ -124,12 +125,12 @@ def arrange(topology: Topology) -> Layout:
     elif count <= 3:
         span = np.pi * 1.1
     reach = 1.0 if count <= 12 else 12 / count + 0.25
-    farthest = max(float(subnet.distance_m.max()) for subnet in subnets)
+    farthest = max(float(subnet.column("distance_m").max()) for subnet in subnets)
     servers: dict[str | None, Floats] = {None: cloud}
     devices = {}
     for edge, angle, subnet in zip(edges, angles, subnets, strict=True):
         servers[subnet.name] = edge
-        radii = 0.22 + reach * subnet.distance_m / farthest * 0.78
+        radii = 0.22 + reach * subnet.column("distance_m") / farthest * 0.78
         devices[subnet.name] = edge + _fan(angle, span, subnet.size) * radii[:, None]
     for aggregator in topology.aggregators:
         share = 0.85 * (topology.depth + 1 - topology.height(aggregator.name)) / topology.depth  # their links are short

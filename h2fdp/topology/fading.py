@@ -9,13 +9,11 @@ from abc import ABC, abstractmethod
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind
-
-Floats = NDArray[np.float64]
+from h2fdp.topology.devices import Floats
 
 _AT_ONCE = 1 << 15  # devices whose arrays stay in the processor's cache
 _FARTHEST = 45.0  # an exponential is above it with probability 3e-20, and costs less there than anywhere below

@@ -19,14 +19,13 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
-from h2fdp.topology.devices_section import DEFAULT_POWER_DBM, DevicesSection, Name, UniformDistance
+from h2fdp.topology.devices import Floats
 from h2fdp.topology.hierarchy import MOST_TIERS
-from h2fdp.topology.naming import MOST_DEVICES, MOST_EDGES
-from h2fdp.topology.network import Floats, Subnet
-from h2fdp.topology.schema import EdgeSection, TopologyFile, UpperEdgeSection
-from h2fdp.topology.templates import DRAWN_DECIMALS, ExpandedNetwork, expand
-from h2fdp.topology.trust import TrustProbabilities
-from h2fdp.topology.trust_section import TrustSection
+from h2fdp.topology.network import Subnet
+from h2fdp.topology.radio import Radio
+from h2fdp.topology.schema import DevicesSection, EdgeSection, Name, TopologyFile, UpperEdgeSection
+from h2fdp.topology.templates import DRAWN_DECIMALS, MOST_DEVICES, MOST_EDGES, ExpandedNetwork, expand
+from h2fdp.topology.trust import TrustProbabilities, TrustSection
 
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 _LAYOUT = "layout"
@@ -139,7 +138,7 @@ def _alike(tiers: Sequence[int], given: _Arguments) -> ExpandedNetwork:
     """Every node of a tier has equally many children; `tiers` as `deep` takes them."""
     *above, lowest, devices = tiers
     name = "{parent}-{i}" if above else "edge-{i}"
-    devices_of_each = DevicesSection(count=devices, distance_m=UniformDistance(uniform=DISTANCE_RANGE_M))
+    devices_of_each = DevicesSection.model_validate({"count": devices, "distance_m": {"uniform": DISTANCE_RANGE_M}})
     section: EdgeSection | UpperEdgeSection = EdgeSection(name=name, repeat=lowest, devices=devices_of_each)
     for position in reversed(range(len(above))):
         name = "{parent}-{i}" if position > 0 else "edge-{i}"
@@ -269,9 +268,14 @@ def _placed(edges: int, devices: int, odds: TrustProbabilities, side_m: float, s
     bounds = np.cumsum(np.bincount(owners, minlength=edges))[:-1]
     names = [f"edge-{number}" for number in range(1, edges + 1)]
     return tuple(
-        Subnet(name, odds.draw(name, streams), of_edge, np.full(len(of_edge), DEFAULT_POWER_DBM))
+        Subnet(name, odds.draw(name, streams), _columns(of_edge))
         for name, of_edge in zip(names, np.split(distances[order], bounds), strict=True)
     )
+
+
+def _columns(distance_m: Floats) -> dict[str, Floats]:
+    default = {name: np.full(len(distance_m), column.default) for name, column in Radio.columns.items()}
+    return default | {"distance_m": distance_m}
 
 
 def _near(servers: Floats, apart: Floats, streams: Streams) -> Floats:

@@ -145,7 +145,17 @@ def repeated_names(subnets: Sequence[Named], others: Sequence[str] = ()) -> list
     return sorted(name for name, count in counts.items() if count > 1 or _is_default(name, defaults))
 
 
+def default_of(name: str) -> tuple[str, int]:
+    """The edge server of whose devices this would be a default name, and the device's number; else 0.
+
+    >>> default_of("north/hall/12"), default_of("hall/012")
+    (('north/hall', 12), ('hall', 0))
+    """
+    edge, _, number = name.rpartition("/")
+    plain = number.isascii() and number.isdigit() and number[0] != "0" and len(number) < 10
+    return edge, int(number) if plain else 0
+
+
 def _is_default(name: str, defaults: dict[str, int]) -> bool:
-    edge, slash, number = name.rpartition("/")
-    plain = number.isascii() and number.isdigit() and not number.startswith("0")
-    return bool(slash) and plain and 1 <= int(number) <= defaults.get(edge, 0)
+    edge, number = default_of(name)
+    return 1 <= number <= defaults.get(edge, 0)

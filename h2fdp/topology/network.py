@@ -5,16 +5,26 @@ A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from h2fdp.config.named_options import Choices
 from h2fdp.errors import UserError
+from h2fdp.topology.devices import Column, Compute, Floats, Integers, PerStep, Rule
+from h2fdp.topology.processor import Processor
+from h2fdp.topology.radio import Radio
 from h2fdp.topology.trust import Trust, trust_of
 
 CLOUD = "cloud"
+COMPUTES: Choices[Compute] = Choices(unnamed="per-step")
+for _model in (PerStep, Processor):
+    COMPUTES.register(_model)
+COLUMNS: Mapping[str, Column] = {  # of all models
+    **Radio.columns,
+    **{name: column for model in (PerStep, Processor) for name, column in model.columns.items()},
+}
 
 
 @dataclass(frozen=True)
@@ -28,26 +38,6 @@ class Link:
 
     rate_bps: float = 100e6
     power_dbm: float = 38.0
-
-
-@dataclass(frozen=True)
-class Compute:
-    """The cost of one local step of one device."""
-
-    seconds_per_step: float = 0.0
-    joules_per_step: float = 0.0
-
-
-@dataclass(frozen=True)
-class DistanceRule:
-    """How a subnet's distances were drawn: uniformly in [lowest_m, highest_m] from the edge's stream under this seed.
-
-    It lets a large network be written in a few bytes for each subnet; the distances themselves stay the truth.
-    """
-
-    lowest_m: float
-    highest_m: float
-    seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +70,13 @@ class Relays:
             raise UserError("expected the number of devices, at least 1, of each access point", key="relays.sizes")
         sizes.flags.writeable = False
         object.__setattr__(self, "sizes", sizes)
-        object.__setattr__(self, "rate_bps", read_only(self.rate_bps, ABOVE_ZERO, count, "relays.rate_bps"))
-        object.__setattr__(self, "power_dbm", read_only(self.power_dbm, FINITE, count, "relays.power_dbm"))
+        for name, words in (("rate_bps", "numbers above 0"), ("power_dbm", "finite numbers")):
+            values: Floats = np.array(getattr(self, name), dtype=np.float64)
+            right = values > 0 if name == "rate_bps" else np.isfinite(values)
+            if values.shape != (count,) or not right.all():
+                raise UserError(f"expected {count} {words}", key=f"relays.{name}")
+            values.flags.writeable = False
+            object.__setattr__(self, name, values)
 
     @property
     def devices(self) -> int:
@@ -110,11 +105,11 @@ class Subnet:
         name: the edge server's name, unique among all nodes.
         trust: in the edge server: trusted ones add the noise, untrusted ones receive noisy updates, and one that holds
             secure sums sees nothing but the sum of its devices' uploads. `True` and `False` stand for the first two.
-        distance_m: (s,) each device's distance to the edge server; read-only.
-        power_dbm: (s,) each device's transmit power; read-only.
+        columns: (s,) numbers of the devices by the names of columns; read-only. A column that is not there has its
+            default.
         link: the edge server's link to the node above it.
         names: the devices' names; None when they are ``<edge>/1`` to ``<edge>/s``.
-        distance_rule: how the distances were drawn, where that is known; no part of equality.
+        rules: how the numbers of a column were drawn, where that is known; no part of equality.
         relays: in a star, the access points that pass the devices' messages on to the cloud; None where the edge server
             is the access point itself. Only the cloud's own edge server has them, in a network without others; they
             are not written to topology files.
@@ -123,21 +118,25 @@ class Subnet:
 
     name: str
     trust: Trust
-    distance_m: Floats
-    power_dbm: Floats
+    columns: Mapping[str, Floats]
     link: Link = Link()
     names: tuple[str, ...] | None = None
-    distance_rule: DistanceRule | None = None
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     relays: Relays | None = None
     parent: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", trust_of(self.trust, self.name))
-        size = len(self.distance_m)
+        columns = {
+            name: COLUMNS[name].read_only(values, f"{self.name}.{name}") for name, values in self.columns.items()
+        }
+        object.__setattr__(self, "columns", columns)
+        size = self.size
         if size == 0:
             raise UserError("an edge server without devices", key=self.name)
-        for name, numbers in (("distance_m", FINITE_ABOVE_ZERO), ("power_dbm", FINITE)):
-            object.__setattr__(self, name, read_only(getattr(self, name), numbers, size, f"{self.name}.{name}"))
+        for name, values in columns.items():
+            if len(values) != size:
+                raise UserError(f"expected {size} values, found {len(values)}", key=f"{self.name}.{name}")
         if self.names is not None and len(self.names) != size:
             raise UserError(f"expected {size} values, found {len(self.names)}", key=f"{self.name}.names")
         if self.relays is not None and self.relays.devices != size:
@@ -153,7 +152,12 @@ class Subnet:
     @property
     def size(self) -> int:
         """The number of devices s."""
-        return len(self.distance_m)
+        return len(next(iter(self.columns.values()), ()))
+
+    def column(self, name: str) -> Floats:
+        """(s,) the numbers of a column, its default where there are none."""
+        values = self.columns.get(name)
+        return np.full(self.size, COLUMNS[name].default) if values is None else values
 
     def device_name(self, index: int) -> str:
         """The name of the device at an index from 0."""
@@ -167,9 +171,8 @@ class Subnet:
         if not isinstance(other, Subnet):
             return NotImplemented
         plain = ("name", "trust", "link", "names", "relays", "parent")
-        arrays = ("distance_m", "power_dbm")
         return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
+            np.array_equal(self.column(name), other.column(name)) for name in {*self.columns, *other.columns}
         )
 
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
@@ -198,35 +201,3 @@ class Aggregator:
     def trusted(self) -> bool:
         """Whether it may see raw updates."""
         return self.trust == "trusted"
-
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class AllowedNumbers:
-    """Which numbers an array may hold: what a user calls them, and where they are."""
-
-    words: str
-    among: Callable[[Floats], NDArray[np.bool_]]
-
-
-FINITE = AllowedNumbers("finite numbers", np.isfinite)
-ABOVE_ZERO = AllowedNumbers("numbers above 0", lambda values: values > 0)
-FINITE_ABOVE_ZERO = AllowedNumbers("finite numbers above 0", lambda values: np.isfinite(values) & (values > 0))
-
-
-def read_only(values: ArrayLike, numbers: AllowedNumbers, size: int, key: str) -> Floats:
-    """A copy of (size,) values that nobody can change.
-
-    Raises:
-        UserError: under `key`, another number of values, or others than `numbers`.
-    """
-    copy: Floats = np.array(values, dtype=np.float64)
-    if copy.shape != (size,):
-        raise UserError(f"expected {size} values, found {copy.size}", key=key)
-    if not numbers.among(copy).all():
-        raise UserError(f"expected {numbers.words}", key=key)
-    copy.flags.writeable = False
-    return copy

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.topology.access import ACCESSES, Access, Tdma
+from h2fdp.topology.channel import ACCESSES, PATH_LOSSES, Access, LogDistance, PathLoss, Tdma
+from h2fdp.topology.devices import Column, Decibels, Floats, Integers
 from h2fdp.topology.fading import FADINGS, Fading, Rayleigh
-from h2fdp.topology.path_loss import PATH_LOSSES, Decibels, LogDistance, PathLoss
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Model = Options | OwnPart
 
 # Wide bounds: beyond them lie slips of sign, unit or zeros, told here with line and key.
@@ -95,6 +93,11 @@ class Radio:
     >>> Radio(fading="none").fading.name, Radio(pathloss={"exponent": 2.0}).pathloss.options()["exponent"]
     ('none', 2.0)
     """
+
+    columns: ClassVar[Mapping[str, Column]] = {
+        **PathLoss.columns,
+        "power_dbm": Column(24.0, "dBm", Decibels, "with which the device sends."),  # H2FDP, Appendix D
+    }
 
     bandwidth_hz: float = 1e6
     noise_dbm_per_hz: float = -173.0

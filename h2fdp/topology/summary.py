@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.topology.network import Aggregator, Subnet
+from h2fdp.topology.network import Subnet
 from h2fdp.topology.topology import Topology
 from h2fdp.topology.trust import TRUSTS, Trust
 from h2fdp.wording import counted
@@ -31,7 +31,6 @@ def summarise(topology: Topology) -> dict[str, Any]:
     (4, 20, 4, {'lowest': 5, 'median': 5.0, 'highest': 5})
     """
     sizes = topology.sizes
-    distances = np.concatenate([subnet.distance_m for subnet in topology.subnets])
     tiers = [
         [each.trust for each in topology.servers() if topology.height(each.name) == height]
         for height in range(1, topology.depth + 1)
@@ -46,38 +45,13 @@ def summarise(topology: Topology) -> dict[str, Any]:
         "trust_probability": topology.trust_probability,
         "secure_sum_probability": topology.secure_sum_probability,
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
-        "distance_m": _range(distances),
+        **{name: _range(values) for name, values in topology.table.columns.items()},
     }
 
 
 def _levels(trust: Sequence[Trust]) -> dict[str, int]:
     """How many edge servers there are of each level of trust."""
     return {level.replace("-", "_"): trust.count(level) for level in reversed(TRUSTS)}
-
-
-def summarise_subnet(subnet: Subnet) -> dict[str, Any]:
-    """One edge server, ready for JSON; an unlimited rate is null."""
-    return {
-        "name": subnet.name,
-        "trust": subnet.trust,
-        "trusted": subnet.trusted,
-        "devices": subnet.size,
-        "distance_m": _range(subnet.distance_m),
-        "rate_mbps": subnet.link.rate_bps / 1e6 if np.isfinite(subnet.link.rate_bps) else None,
-    } | ({} if subnet.parent is None else {"parent": subnet.parent})
-
-
-def summarise_aggregator(topology: Topology, aggregator: Aggregator) -> dict[str, Any]:
-    """One edge server above others, ready for JSON; an unlimited rate is null."""
-    return {
-        "name": aggregator.name,
-        "trust": aggregator.trust,
-        "trusted": aggregator.trusted,
-        "height": topology.height(aggregator.name),
-        "children": list(topology.children(aggregator.name)),
-        "rate_mbps": aggregator.link.rate_bps / 1e6 if np.isfinite(aggregator.link.rate_bps) else None,
-        "parent": aggregator.parent,
-    }
 
 
 def _range(values: Any) -> dict[str, float]:
@@ -155,7 +129,8 @@ def listing(topology: Topology) -> list[TreeLine]:
     for name, server in zip(names, shown, strict=True):
         text = f"{name if len(name) <= width else f'{name[: width - 2]}…':<{width}}  {server.trust:<{words}}"
         if isinstance(server, Subnet):
-            low, high = round(float(server.distance_m.min())), round(float(server.distance_m.max()))
+            distance_m = server.column("distance_m")
+            low, high = round(float(distance_m.min())), round(float(distance_m.max()))
             devices = f"{server.size:>{digits}} {'device ' if server.size == 1 else 'devices'}"
             text += f"  {devices}  {f'{low} m' if low == high else f'{low}–{high} m':<8}"
             if topology.depth == 1:
@@ -163,5 +138,5 @@ def listing(topology: Topology) -> list[TreeLine]:
                 text += f"  {dot * min(server.size, _MOST_DOTS)}{'…' if server.size > _MOST_DOTS else ''}"
         lines.append(TreeLine(text, server.trust))
     if len(shown) < len(servers):
-        lines.append(TreeLine(f"└── … {len(servers) - len(shown):,} more (--json lists all)"))
+        lines.append(TreeLine(f"└── … {len(servers) - len(shown):,} more"))
     return lines

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any
+from typing import ParamSpec
 
 import numpy as np
 
 from h2fdp.errors import Problem, UserError
 from h2fdp.topology import generators
+from h2fdp.topology.devices import Compute, DeviceTable, Floats, Integers, PerStep
 from h2fdp.topology.hierarchy import Hierarchy, hierarchy_of, repeated_names
-from h2fdp.topology.network import CLOUD, Aggregator, Compute, Integers, Subnet
+from h2fdp.topology.network import CLOUD, Aggregator, Link, Relays, Subnet
 from h2fdp.topology.radio import Radio
-from h2fdp.topology.star import star_of
 from h2fdp.topology.templates import ExpandedNetwork
 from h2fdp.wording import counted, facts_html, table_html
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def _made(generator: Callable[_Arguments, ExpandedNetwork]) -> Callable[_Arguments, Topology]:
+    """The generator, with what it makes as a `Topology`."""
+
+    @wraps(generator)
+    def made(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> Topology:
+        return Topology.drawn(generator(*arguments, **named))
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Topology:
     name: str
     subnets: tuple[Subnet, ...]
     radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=Compute)
+    compute: Compute = field(default_factory=PerStep)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
@@ -138,6 +150,24 @@ class Topology:
         sizes.flags.writeable = False
         return sizes
 
+    @cached_property
+    def table(self) -> DeviceTable:
+        """All devices as columns, with those that the network's models declare.
+
+        >>> table = Topology.regular(edges=2, devices=2).table
+        >>> table.home.tolist(), table.row.tolist(), sorted(table.columns)
+        ([0, 0, 1, 1], [0, 1, 0, 1], ['distance_m', 'power_dbm'])
+        """
+        home = np.repeat(np.arange(self.edges, dtype=np.int32), self.sizes)
+        firsts = (np.cumsum(self.sizes) - self.sizes).astype(np.int32)
+        points, read = self.access_points[1], {**self.radio.columns, **self.compute.columns}
+        return DeviceTable(
+            home=home,
+            row=np.arange(len(home), dtype=np.int32) - firsts[home],
+            point=home if points is self.sizes else np.repeat(np.arange(len(points), dtype=np.int32), points),
+            columns={name: np.concatenate([subnet.column(name) for subnet in self.subnets]) for name in read},
+        )
+
     @property
     def access_points(self) -> tuple[tuple[str, ...], Integers]:
         """Names of the access points, and (A,) the number of devices that send to each, in the order of the devices.
@@ -150,7 +180,7 @@ class Topology:
         return tuple(subnet.name for subnet in self.subnets), self.sizes
 
     def as_star(self) -> Topology:
-        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.star.star_of`.
+        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.topology.topology.star_of`.
 
         >>> star = Topology.regular(edges=3, devices=2).as_star()
         >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
@@ -158,80 +188,67 @@ class Topology:
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        return Topology(self.name, (star_of(self.subnets, wires),), self.radio, self.compute)
+        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio, self.compute)
 
     @classmethod
     def drawn(cls, parts: ExpandedNetwork) -> Topology:
         """The network of what was drawn from a file, or made to order."""
         return cls(**vars(parts))
 
-    @classmethod
-    def regular(
-        cls,
-        edges: int = 10,
-        devices: int = 5,
-        trust: float = 0.5,
-        seed: int = 1,
-        name: str | None = None,
-        secure_sum: float = 0.0,
-    ) -> Topology:
-        """Every edge server has equally many devices; see :func:`h2fdp.topology.generators.regular`."""
-        return cls.drawn(
-            generators.regular(edges=edges, devices=devices, trust=trust, secure_sum=secure_sum, seed=seed, name=name)
-        )
-
-    @classmethod
-    def deep(
-        cls,
-        tiers: Sequence[int] = (2, 5, 5),
-        trust: float = 0.5,
-        seed: int = 1,
-        name: str | None = None,
-        secure_sum: float = 0.0,
-    ) -> Topology:
-        """Equally many children everywhere, tier by tier; see :func:`h2fdp.topology.generators.deep`."""
-        return cls.drawn(generators.deep(tiers=tiers, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
-
-    @classmethod
-    def config1(
-        cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
-    ) -> Topology:
-        """The paper's Config. 1; see :func:`h2fdp.topology.generators.config1`."""
-        return cls.drawn(generators.config1(edges=edges, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
-
-    @classmethod
-    def config2(
-        cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
-    ) -> Topology:
-        """The paper's Config. 2; see :func:`h2fdp.topology.generators.config2`."""
-        return cls.drawn(generators.config2(devices=devices, trust=trust, secure_sum=secure_sum, seed=seed, name=name))
-
-    @classmethod
-    def geometric(
-        cls,
-        edges: int = 10,
-        devices: int = 5,
-        trust: float = 0.5,
-        side_m: float = 500.0,
-        seed: int = 1,
-        name: str | None = None,
-        secure_sum: float = 0.0,
-    ) -> Topology:
-        """Real positions in a square; see :func:`h2fdp.topology.generators.geometric`."""
-        made = generators.geometric(
-            edges=edges, devices=devices, trust=trust, secure_sum=secure_sum, side_m=side_m, seed=seed, name=name
-        )
-        return cls.drawn(made)
-
-
-def _made_to_order(generator: Callable[..., ExpandedNetwork]) -> Callable[..., Topology]:
-    @wraps(generator)
-    def made(*arguments: Any, **named: Any) -> Topology:
-        return Topology.drawn(generator(*arguments, **named))
-
-    return made
+    regular = staticmethod(_made(generators.regular))
+    deep = staticmethod(_made(generators.deep))
+    config1 = staticmethod(_made(generators.config1))
+    config2 = staticmethod(_made(generators.config2))
+    geometric = staticmethod(_made(generators.geometric))
 
 
 GENERATORS: dict[str, Callable[..., Topology]] = {
-    kind: _made_to_order(generator) for kind, generator in generators.GENERATORS.items()
+    kind: _made(generator) for kind, generator in generators.GENERATORS.items()
 }
+
+
+def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats]) -> Subnet:
+    """The same devices under one untrusted edge server, the cloud's own, whose link costs nothing.
+
+    Every device keeps its name and its numbers; the edge servers stay as relays. The star of a star is
+    itself.
+
+    Args:
+        subnets: of the network.
+        wires: for each of them the links from its edge server up to the cloud.
+        columns: (I,) numbers of all their devices.
+    """
+    return Subnet(
+        name=CLOUD,
+        trust="untrusted",
+        columns=columns,
+        link=Link(rate_bps=float("inf"), power_dbm=0.0),
+        names=tuple(name for subnet in subnets for name in subnet.device_names()),
+        relays=subnets[0].relays or _relays(subnets, [_as_one(links) for links in wires]),
+    )
+
+
+def _relays(subnets: Sequence[Subnet], wires: Sequence[Link]) -> Relays:
+    """The lowest edge servers, each with the wires from there to the cloud as one.
+
+    Wires in a row take the sum of their times and of their energies for each message: as one they have
+    1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
+    """
+    return Relays(
+        names=tuple(subnet.name for subnet in subnets),
+        sizes=np.array([subnet.size for subnet in subnets]),
+        rate_bps=np.array([wire.rate_bps for wire in wires]),
+        power_dbm=np.array([wire.power_dbm for wire in wires]),
+    )
+
+
+def _as_one(links: Sequence[Link]) -> Link:
+    if len(links) == 1:
+        return links[0]
+    rates = np.array([link.rate_bps for link in links])
+    seconds_per_bit = float(np.sum(1 / rates))
+    if seconds_per_bit == 0:  # messages cost nothing on any of them
+        return links[0]
+    with np.errstate(all="ignore"):  # what is not finite, the relays refuse
+        joules_per_bit = np.sum(10 ** (np.array([link.power_dbm for link in links]) / 10) / rates)
+        return Link(1 / seconds_per_bit, float(10 * np.log10(joules_per_bit / seconds_per_bit)))

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from h2fdp.config.parsing import plain_scalar
-from h2fdp.topology.access import ACCESSES
+from h2fdp.topology.channel import ACCESSES, PATH_LOSSES
+from h2fdp.topology.devices import Floats
 from h2fdp.topology.fading import FADINGS
-from h2fdp.topology.network import Aggregator, Floats, Link, Subnet
-from h2fdp.topology.path_loss import PATH_LOSSES
+from h2fdp.topology.network import COMPUTES, Aggregator, Link, Subnet
 from h2fdp.topology.schema import UNLIMITED
 from h2fdp.topology.topology import Topology
-from h2fdp.topology.trust_section import DEFAULT_TRUST_PROBABILITY
+from h2fdp.topology.trust import DEFAULT_TRUST_PROBABILITY
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
 _SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
@@ -56,7 +56,7 @@ class _Writer:
         subnet = self._topology.subnets[self._topology.below(name)[0]]
         if subnet.names is None:
             return [f"- {flow(self._values(subnet) | {'devices': _devices(subnet, self._explicit)})}"]
-        return [*self._block(subnet), "  devices:", *(f"    - {flow(device)}" for device in _named_devices(subnet))]
+        return [*self._block(subnet), "  devices:", *(f"    - {flow(device)}" for device in named_devices(subnet))]
 
     def _block(self, node: Subnet | Aggregator) -> list[str]:
         first, *others = [f"{key}: {flow(value)}" for key, value in self._values(node).items()]
@@ -74,7 +74,7 @@ class _Writer:
 
 def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     """Everything about the network but its nodes, in the file's keys and units."""
-    radio, compute = topology.radio, topology.compute
+    radio = topology.radio
     values: dict[str, Any] = {
         "name": topology.name,
         "radio": {
@@ -86,7 +86,7 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
             "bits_per_parameter": radio.bits_per_parameter,
             "pathloss": PATH_LOSSES.stated(radio.pathloss),
         },
-        "compute": {"seconds_per_step": compute.seconds_per_step, "joules_per_step": compute.joules_per_step},
+        "compute": COMPUTES.stated(topology.compute),
     }
     probability = topology.trust_probability
     if probability is not None or not state_trust:
@@ -143,12 +143,13 @@ def flow(value: Any) -> str:
 
 
 def _devices(subnet: Subnet, explicit: bool) -> dict[str, Any]:
-    rule = subnet.distance_rule
-    if explicit or rule is None:
-        distances: Any = _one_or_all(subnet.distance_m)
-    else:
-        distances = {"uniform": [rule.lowest_m, rule.highest_m], "seed": rule.seed}
-    return {"count": subnet.size, "distance_m": distances, "power_dbm": _one_or_all(subnet.power_dbm)}
+    rules = {} if explicit else subnet.rules
+    return {"count": subnet.size} | {
+        name: {"uniform": [rules[name].lowest, rules[name].highest], "seed": rules[name].seed}
+        if name in rules
+        else _one_or_all(values)
+        for name, values in subnet.columns.items()
+    }
 
 
 def _one_or_all(values: Floats) -> Any:
@@ -156,6 +157,10 @@ def _one_or_all(values: Floats) -> Any:
     return float(values[0]) if np.all(values == values[0]) else values.tolist()
 
 
-def _named_devices(subnet: Subnet) -> list[dict[str, Any]]:
-    numbers = zip(subnet.device_names(), subnet.distance_m.tolist(), subnet.power_dbm.tolist(), strict=True)
-    return [{"name": name, "distance_m": distance, "power_dbm": power} for name, distance, power in numbers]
+def named_devices(subnet: Subnet) -> list[dict[str, Any]]:
+    """The name and the numbers of each device."""
+    rows = zip(*(values.tolist() for values in subnet.columns.values()), strict=True)
+    return [
+        {"name": name, **dict(zip(subnet.columns, numbers, strict=True))}
+        for name, numbers in zip(subnet.device_names(), rows, strict=True)
+    ]

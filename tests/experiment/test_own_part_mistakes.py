@@ -22,9 +22,8 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.schedules import Decision, OwnSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.topology import Radio
-from h2fdp.topology.access import Access
+from h2fdp.topology.channel import Access, PathLoss
 from h2fdp.topology.fading import Fading
-from h2fdp.topology.path_loss import PathLoss
 
 NETWORK = Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
 

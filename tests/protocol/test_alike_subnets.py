@@ -8,7 +8,8 @@ from h2fdp import Experiment, Topology
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.topology import Aggregator, Subnet
+from h2fdp.topology import Aggregator
+from tests.networks import placed
 from tests.protocol.test_any_tree import drawn_settings
 from tests.protocol.test_any_tree import records as uneven
 
@@ -29,7 +30,7 @@ def network(rng):
     for number in range(6):
         trust, size = kinds[int(rng.integers(len(kinds)))]
         parent = above[number // 3] if above else None
-        subnets.append(Subnet(f"n{number}", trust, [9.0] * size, [9.0] * size, parent=parent))
+        subnets.append(placed(f"n{number}", trust, [9.0] * size, [9.0] * size, parent=parent))
     return Topology("net", tuple(subnets), aggregators=tuple(Aggregator(name, trusted) for name in above))
 
 

@@ -14,7 +14,8 @@ from scipy import optimize, stats
 from h2fdp import Experiment, Topology
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.topology import Aggregator, Subnet
+from h2fdp.topology import Aggregator
+from tests.networks import placed
 from tests.protocol.overhearing import devices_of, first_with, overheard, squared_distance
 from tests.protocol.test_noise_boundaries import accepts
 
@@ -42,7 +43,7 @@ def random_tree(rng):
                 size = int(rng.integers(1, 5))
                 secure = not trusted and rng.random() < 0.5
                 level = "secure-sum" if secure else trusted
-                subnets.append(Subnet(name, level, [9.0] * size, [9.0] * size, parent=parent))
+                subnets.append(placed(name, level, [9.0] * size, [9.0] * size, parent=parent))
 
     while not subnets or sum(each.size for each in subnets) > 8:
         subnets.clear(), aggregators.clear()
@@ -57,7 +58,7 @@ def random_chain(rng):
     aggregators = [Aggregator(name, True, parent=parent) for name, parent in zip(uppers, [None, *uppers], strict=False)]
     sizes = rng.integers(1, 3, 2)
     lowest = [
-        Subnet(name, name == "t", [9.0] * n, [9.0] * n, parent=uppers[-1]) for name, n in zip("ut", sizes, strict=True)
+        placed(name, name == "t", [9.0] * n, [9.0] * n, parent=uppers[-1]) for name, n in zip("ut", sizes, strict=True)
     ]
     return Topology("chain", tuple(lowest), aggregators=tuple(aggregators))
 
@@ -285,7 +286,7 @@ def test_every_row_is_a_vector_that_left_and_nothing_left_without_a_row(run):
 CHAIN = Topology(
     "chain of three",
     tuple(
-        Subnet(name, name != "b", [9.0] * size, [9.0] * size, parent=parent)
+        placed(name, name != "b", [9.0] * size, [9.0] * size, parent=parent)
         for name, size, parent in (("a", 2, "middle"), ("b", 1, "middle"), ("c", 1, "north"), ("d", 2, "south"))
     ),
     aggregators=(

@@ -8,7 +8,8 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import WeightedAverage
 from h2fdp.algorithms.robust import TrimmedMean
 from h2fdp.protocol import InProcessNodes
-from h2fdp.topology import Aggregator, Subnet
+from h2fdp.topology import Aggregator
+from tests.networks import placed
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
 from tests.protocol.test_noise_boundaries import accepts
@@ -17,7 +18,7 @@ RULES = {"median": TrimmedMean(0.5), "trimmed-mean": TrimmedMean(0.2)}
 
 
 def subnet(name, trust, size, parent=None):
-    return Subnet(name, trust, [9.0] * size, [9.0] * size, parent=parent)
+    return placed(name, trust, [9.0] * size, [9.0] * size, parent=parent)
 
 
 NETWORK = Topology(

@@ -13,7 +13,8 @@ import torch
 from h2fdp import Topology
 from h2fdp.privacy.views import hidden_variance
 from h2fdp.protocol import InProcessNodes
-from h2fdp.topology import Aggregator, Subnet
+from h2fdp.topology import Aggregator
+from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard
 from tests.protocol.test_any_tree import prepared
 from tests.protocol.test_any_tree import (
@@ -26,7 +27,7 @@ NETWORKS = 30
 
 
 def subnet(name, trust, size, parent=None):
-    return Subnet(name, trust, [9.0] * size, [9.0] * size, parent=parent)
+    return placed(name, trust, [9.0] * size, [9.0] * size, parent=parent)
 
 
 def network(trust="secure-sum", size=5, deep=False):

@@ -7,7 +7,8 @@ import pytest
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.topology import Aggregator, Subnet
+from h2fdp.topology import Aggregator
+from tests.networks import placed
 from tests.protocol.test_any_tree import prepared
 from tests.protocol.test_secure_sums import method, multipliers
 
@@ -16,7 +17,7 @@ OBSERVERS = ("edge", "peer", "cloud", "public")
 
 def subnets(*levels, parent=None):
     return tuple(
-        Subnet(name, level, [9.0] * 3, [9.0] * 3, parent=parent) for name, level in zip("abcd", levels, strict=False)
+        placed(name, level, [9.0] * 3, [9.0] * 3, parent=parent) for name, level in zip("abcd", levels, strict=False)
     )
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from h2fdp.radio import Failing, NetworkCosts, interval_cost
 from h2fdp.streams import Streams
-from h2fdp.topology import Compute, Link, Radio, Subnet, Topology
+from h2fdp.topology import Link, PerStep, Radio, Topology
+from tests.networks import placed
 
 # One hertz, noise of a milliwatt, no path loss: a device of 10 log10(x) dBm has a signal-to-noise ratio of x.
 PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss={"beta0_db": 0.0, "exponent": 0.0}, fading="none")
@@ -35,14 +36,14 @@ def trees(draw):
     for number in range(draw(st.integers(1, 4))):
         size = draw(st.integers(1, 4))
         lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (st.floats(1, 2e3), st.floats(0, 40))]
-        subnets.append(Subnet(f"edge-{number}", True, *lists, Link(draw(rates), draw(st.floats(0, 50)))))
+        subnets.append(placed(f"edge-{number}", True, *lists, Link(draw(rates), draw(st.floats(0, 50)))))
     radio = Radio(
         bandwidth_hz=draw(st.floats(1e3, 1e8)),
         access=draw(st.sampled_from(["tdma", "ofdma"])),
         fading=draw(st.sampled_from(["rayleigh", "none"])),
         bits_per_parameter=1,
     )
-    compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
+    compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
     return Topology("net", tuple(subnets), radio, compute)
 
 
@@ -86,9 +87,9 @@ def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
         times = {points[j]: [[] for _ in lengths] for j in active}
         for place, j in enumerate(active):
             local, last = int(some.uploads[:-1, place].sum()), int(some.uploads[-1, place])
-            power = 10 ** (subnet.power_dbm[j] / 10 - 3)
+            power = 10 ** (subnet.column("power_dbm")[j] / 10 - 3)
             loss = radio.pathloss
-            gain = 10 ** (loss.beta0_db / 10) * (subnet.distance_m[j] / loss.reference_m) ** -loss.exponent
+            gain = 10 ** (loss.beta0_db / 10) * (subnet.column("distance_m")[j] / loss.reference_m) ** -loss.exponent
             noise = 10 ** (radio.noise_dbm_per_hz / 10 - 3)
 
             def rate(width, signal=power * gain * fading[first + j], density=noise):

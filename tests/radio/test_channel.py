@@ -9,14 +9,15 @@ from scipy.stats import binomtest, kstest
 
 from h2fdp.radio import fading_power, mean_snr, path_gain_db, rate_bps, watts
 from h2fdp.streams import Streams
-from h2fdp.topology import Radio, Subnet, Topology
+from h2fdp.topology import Radio, Topology
+from tests.networks import placed
 
 PAPER = Radio()
 FALSE_ALARMS = 1e-6  # how often each statistical test below would fail a right program, over seeds
 
 
 def alike(*sizes, radio=PAPER, names=("a", "b", "c")):
-    subnets = [Subnet(name, False, [50.0] * size, [24.0] * size) for name, size in zip(names, sizes, strict=False)]
+    subnets = [placed(name, False, [50.0] * size, [24.0] * size) for name, size in zip(names, sizes, strict=False)]
     return Topology("net", tuple(subnets), radio)
 
 
@@ -32,14 +33,14 @@ def test_watts(dbm, w):
     (1000, -142.5, -5.5),
 ])  # fmt: skip
 def test_the_papers_channel_by_hand(distance, gain, snr_db):
-    network = Topology("net", (Subnet("a", False, [float(distance)], [24.0]),))
+    network = Topology("net", (placed("a", False, [float(distance)], [24.0]),))
     assert path_gain_db(network, Streams(1)) == pytest.approx([gain], rel=1e-14)
     assert mean_snr(network, Streams(1)) == pytest.approx([10 ** (snr_db / 10)], rel=1e-12)
 
 
 def test_path_loss_starts_at_its_reference_distance():
     radio = replace(PAPER, pathloss={"reference_m": 20.0, "exponent": 2.0, "beta0_db": -40.0})
-    network = Topology("net", (Subnet("a", False, [20.0, 200.0], [24.0, 24.0]),), radio)
+    network = Topology("net", (placed("a", False, [20.0, 200.0], [24.0, 24.0]),), radio)
     assert path_gain_db(network, Streams(1)) == pytest.approx([-40, -60])
 
 

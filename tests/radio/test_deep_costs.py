@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from h2fdp.errors import UserError
 from h2fdp.radio import Failing, NetworkCosts
 from h2fdp.streams import Streams
-from h2fdp.topology import Aggregator, Compute, Link, Subnet, Topology
+from h2fdp.topology import Aggregator, Link, PerStep, Topology
+from tests.networks import placed
 from tests.radio.plans import PLAIN, THREE, cost, everybody
 
 
@@ -20,7 +21,7 @@ def wire(seconds, watts=1.0):
 
 
 def subnet(name, size, link, parent=None):
-    return Subnet(name, True, [1.0] * size, [THREE] * size, link, parent=parent)
+    return placed(name, True, [1.0] * size, [THREE] * size, link, parent=parent)
 
 
 # A device's message of 8 bits takes 4 s and 12 mJ. cloud - north (2 s, 2 J) - a (1 s, 1 J), b (4 s, 4 J); cloud - c.
@@ -51,7 +52,7 @@ def test_aggregations_at_three_heights_by_hand():
 
 
 def test_subtrees_compute_side_by_side():
-    slow = replace(NETWORK, compute=Compute(seconds_per_step=10.0))
+    slow = replace(NETWORK, compute=PerStep(seconds_per_step=10.0))
     assert everybody(slow, EACH_SLOT, heights=(1, 2, 1, 3)).clock_s == pytest.approx(80 + 4 * 10)
 
 
@@ -101,7 +102,9 @@ def deep_plans(draw):
                 subnets.append(subnet(name, draw(st.integers(1, 2)), wire(draw(seconds), draw(seconds)), parent))
 
     grow(None, 1)
-    network = Topology("net", tuple(subnets), PLAIN, Compute(draw(st.floats(0, 3))), aggregators=tuple(aggregators))
+    network = Topology(
+        "net", tuple(subnets), PLAIN, PerStep(seconds_per_step=draw(st.floats(0, 3))), aggregators=tuple(aggregators)
+    )
     heights = draw(st.lists(st.integers(1, network.depth), max_size=4))
     lengths = tuple(draw(st.integers(1, 5)) for _ in range(len(heights) + 1))
     return network, lengths, (*heights, network.depth + 1)

@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 
 from h2fdp.radio import Failing, fading_power
 from h2fdp.streams import Streams
-from h2fdp.topology import Compute, Link, Subnet, Topology
+from h2fdp.topology import Link, PerStep, Topology
+from tests.networks import placed
 from tests.radio.plans import PLAIN, THREE, cost, everybody, failures, plans, written_out
 
 
-def two_devices(access="tdma", compute=Compute(), powers=(THREE, THREE)):  # noqa: B008 - frozen
+def two_devices(access="tdma", compute=PerStep(), powers=(THREE, THREE)):  # noqa: B008 - frozen
     link = Link(rate_bps=8.0, power_dbm=30.0)  # one watt
-    return Topology("net", (Subnet("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access), compute)
+    return Topology("net", (placed("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access), compute)
 
 
 def test_by_hand():
     """8 bits: t = 4 s and e = 0.003 W * 4 s; tbar = 1 s and ebar = 1 J. One local and one global aggregation."""
-    found = everybody(two_devices(compute=Compute(seconds_per_step=0.5, joules_per_step=0.25)), (3, 2))
+    found = everybody(two_devices(compute=PerStep(seconds_per_step=0.5, joules_per_step=0.25)), (3, 2))
     e = 0.012
     assert found.local_energy_j == pytest.approx([2 * e])
     assert found.global_energy_j == pytest.approx([2 * e + 1])
@@ -50,7 +51,7 @@ def test_shared_bandwidth_waits_for_the_slowest():
 
 def test_devices_that_fail_by_hand():
     """Device 1 does 4 of 5 steps and is gone before the global aggregation; device 2 is slow and does 2."""
-    compute = Compute(seconds_per_step=0.5, joules_per_step=0.25)
+    compute = PerStep(seconds_per_step=0.5, joules_per_step=0.25)
     failing = [Failing(np.array([[True, True], [False, True]]), np.array([4, 2]))]
     found = cost(two_devices(compute=compute), [0], [[0, 1]], [(3, 2)], failing=failing)
     e = 0.012
@@ -66,7 +67,9 @@ def test_devices_that_fail_by_hand():
 
 def test_work_in_vain_costs_energy_and_no_message():
     failing = [Failing(np.zeros((1, 2), bool), np.array([3, 0]))]
-    found = cost(two_devices(compute=Compute(0.5, 0.25)), [0], [[0, 1]], [(5,)], failing=failing)
+    found = cost(
+        two_devices(compute=PerStep(seconds_per_step=0.5, joules_per_step=0.25)), [0], [[0, 1]], [(5,)], failing=failing
+    )
     assert found.energy_j == pytest.approx(0.75)
     assert found.device_energy_j == pytest.approx([0.75, 0])
     assert (found.delay_s, found.clock_s) == (0.0, pytest.approx(2.5))
@@ -81,7 +84,7 @@ def test_access_changes_the_clock_alone():
 @given(devices=st.integers(1, 30), power=st.floats(-60, 60), aggregations=st.integers(1, 4))
 def test_equal_devices_are_never_slower_at_once_than_in_turn(devices, power, aggregations):
     def clock(access):
-        subnet = Subnet("a", True, [1.0] * devices, [power] * devices)
+        subnet = placed("a", True, [1.0] * devices, [power] * devices)
         return everybody(Topology("net", (subnet,), replace(PLAIN, access=access)), (1,) * aggregations).clock_s
 
     assert clock("ofdma") <= clock("tdma") * (1 + 1e-12)
@@ -94,14 +97,14 @@ def test_alone_on_the_air_access_makes_no_difference():
 
 def test_subnets_work_side_by_side():
     """The slowest subnet and the slowest link, which need not be the same subnet's."""
-    slow_air = Subnet("a", True, [1.0] * 2, [THREE] * 2, Link(float("inf")))
-    slow_wire = Subnet("b", True, [1.0], [THREE], Link(0.5))
+    slow_air = placed("a", True, [1.0] * 2, [THREE] * 2, Link(float("inf")))
+    slow_wire = placed("b", True, [1.0], [THREE], Link(0.5))
     found = everybody(Topology("net", (slow_air, slow_wire), PLAIN), (4,))
     assert found.clock_s == pytest.approx((8 + 4) + 2 * 16)
 
 
 def test_a_subnet_without_active_devices_costs_nothing():
-    topology = replace(Topology.regular(edges=3, devices=2), compute=Compute(1.0, 1.0))
+    topology = replace(Topology.regular(edges=3, devices=2), compute=PerStep(seconds_per_step=1.0, joules_per_step=1.0))
     found = cost(topology, [2, 0, 1], [[0, 1], [], [1]], [(2, 2), (5,), (3,)])
     for name in ("local_energy_j", "global_energy_j", "compute_energy_j", "wired_energy_j", "global_delay_s"):
         assert getattr(found, name)[0] == 0.0

@@ -9,14 +9,15 @@ import pytest
 from h2fdp.errors import UserError
 from h2fdp.radio import NetworkCosts
 from h2fdp.streams import Streams
-from h2fdp.topology import Link, Radio, Subnet, Topology
+from h2fdp.topology import Link, Radio, Topology
+from tests.networks import placed
 
 STILL = Radio(fading="none")
 M, Q = 7840, 32
 
 
 def network_of(*subnets, radio=STILL):
-    return Topology("net", subnets or (Subnet("a", True, [100.0], [24.0]),), radio)
+    return Topology("net", subnets or (placed("a", True, [100.0], [24.0]),), radio)
 
 
 def costs_of(topology, parameters=M, seed=1):
@@ -40,8 +41,8 @@ def test_the_papers_constants_by_hand():
 def test_each_device_and_link_has_its_own_power_distance_and_rate():
     costs = costs_of(
         network_of(
-            Subnet("a", True, [10.0, 1000.0], [24.0, 30.0], Link(1e6, 0.0)),
-            Subnet("b", False, [100.0], [4.0], Link(float("inf"), 38.0)),
+            placed("a", True, [10.0, 1000.0], [24.0, 30.0], Link(1e6, 0.0)),
+            placed("b", False, [100.0], [4.0], Link(float("inf"), 38.0)),
         )
     ).drawn(0)
     snr_db = [69.5, 0.5, 12]
@@ -67,7 +68,7 @@ def test_costs_grow_with_bits_and_parameters_alike(factor):
 
 
 def test_fading_multiplies_the_signal():
-    network = network_of(Subnet("a", True, [100.0] * 3, [24.0] * 3), radio=Radio())
+    network = network_of(placed("a", True, [100.0] * 3, [24.0] * 3), radio=Radio())
     fading = np.maximum(Streams(4).open("a", "fading", 6).standard_exponential(3), 0.01)
     costs = costs_of(network, seed=4).drawn(6)
     assert costs.snr == pytest.approx(10**3.2 * fading, rel=1e-12)
@@ -77,7 +78,7 @@ def test_fading_multiplies_the_signal():
 def test_mean_costs_are_those_of_many_draws():
     """A right program fails this over 5 standard errors: once in a million seeds."""
     devices = 100_000
-    costs = costs_of(network_of(Subnet("a", True, [400.0] * devices, [24.0] * devices), radio=Radio()))
+    costs = costs_of(network_of(placed("a", True, [400.0] * devices, [24.0] * devices), radio=Radio()))
     seconds = costs.drawn(0).seconds
     error = seconds.std() / np.sqrt(devices)
     assert costs.expected().seconds[0] == pytest.approx(seconds.mean(), abs=5 * error)
@@ -100,8 +101,8 @@ def test_the_mean_is_computed_once_and_no_array_can_be_changed():
 
 def test_a_relay_costs_what_the_link_did():
     tree = network_of(
-        Subnet("a", True, [5.0, 6.0], [24.0, 20.0], Link(1e8, 38.0)),
-        Subnet("b", False, [7.0], [10.0], Link(float("inf"), 30.0)),
+        placed("a", True, [5.0, 6.0], [24.0, 20.0], Link(1e8, 38.0)),
+        placed("b", False, [7.0], [10.0], Link(float("inf"), 30.0)),
     )
     of_tree, of_star = costs_of(tree).drawn(0), costs_of(tree.as_star()).drawn(0)
     assert of_star.relay_seconds.tolist() == of_tree.link_seconds[[0, 0, 1]].tolist()
@@ -111,12 +112,12 @@ def test_a_relay_costs_what_the_link_did():
 
 
 @pytest.mark.parametrize("radio", [STILL, Radio()])
-@pytest.mark.parametrize(("distance", "power"), [(1e9, -5000.0), (1.0, 5000.0), (1e40, 24.0), (1.0, -1e6), (1.0, 1e6)])
+@pytest.mark.parametrize(("distance", "power"), [(1e40, 24.0), (1e30, -300.0)])
 def test_a_device_whose_costs_no_float_holds_is_named(radio, distance, power):
     radio = replace(radio, pathloss={"exponent": 10.0})
-    fine = Subnet("a", True, [1.0, 1.0], [24.0, 24.0])
+    fine = placed("a", True, [1.0, 1.0], [24.0, 24.0])
     with pytest.raises(UserError, match=r"b/2: .*no finite cost"):
-        costs_of(network_of(fine, Subnet("b", True, [1.0, distance], [24.0, power]), radio=radio))
+        costs_of(network_of(fine, placed("b", True, [1.0, distance], [24.0, power]), radio=radio))
 
 
 @pytest.mark.parametrize("floor_db", [-1e5, 1e5])
@@ -127,8 +128,8 @@ def test_a_floor_that_no_float_holds_is_refused(floor_db):
 
 @pytest.mark.parametrize("link", [Link(1e-320, 38.0), Link(1e8, 1e5)])
 def test_a_link_whose_costs_no_float_holds_is_named(link):
-    broken = Subnet("b", True, [1.0], [24.0], link)
+    broken = placed("b", True, [1.0], [24.0], link)
     with pytest.raises(UserError, match=r"b: .*link"):
-        costs_of(network_of(Subnet("a", True, [1.0], [24.0]), broken))
+        costs_of(network_of(placed("a", True, [1.0], [24.0]), broken))
     with pytest.raises(UserError, match=r"b: .*link"):
-        costs_of(network_of(Subnet("a", True, [1.0], [24.0]), broken).as_star())
+        costs_of(network_of(placed("a", True, [1.0], [24.0]), broken).as_star())

@@ -10,14 +10,15 @@ from h2fdp.errors import UserError
 from h2fdp.radio import NetworkCosts, PowerRule, SumMessages, interval_cost
 from h2fdp.radio.secure_messages import ExchangeSizes
 from h2fdp.streams import Streams
-from h2fdp.topology import Radio, Subnet, Topology
+from h2fdp.topology import Radio, Topology
 from h2fdp.topology.fading import Fading
 from h2fdp.topology.radio import ratio
+from tests.networks import placed
 
 weights = st.floats(-12, 12).map(lambda power: 10.0**power)
 NETWORK = Topology(
     "net",
-    (Subnet("a", True, [5.0, 40.0, 300.0], [24.0, 24.0, 30.0]), Subnet("b", False, [20.0, 90.0], [24.0, 10.0])),
+    (placed("a", True, [5.0, 40.0, 300.0], [24.0, 24.0, 30.0]), placed("b", False, [20.0, 90.0], [24.0, 10.0])),
     Radio(),
 )
 
@@ -161,7 +162,7 @@ def test_means_over_ones_own_fading():
 
 
 def test_a_least_power_at_which_no_float_holds_a_message_is_refused():
-    far = Topology("net", (Subnet("a", True, [1e77], [24.0]),), Radio())
+    far = Topology("net", (placed("a", True, [1e77], [24.0]),), Radio())
     NetworkCosts(far, 7840, Streams(1))
     with pytest.raises(UserError, match="no finite cost"):
         NetworkCosts(far, 7840, Streams(1), PowerRule(-300.0, 1.0, 0.5))

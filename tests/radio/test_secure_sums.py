@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.radio import ExchangeSizes, Failing, SumMessages
-from h2fdp.topology import Aggregator, Compute, Link, Subnet, Topology
+from h2fdp.topology import Aggregator, Link, PerStep, Topology
+from tests.networks import placed
 from tests.radio.plans import PLAIN, THREE, cost
 
 # A message of 8 bits takes 4 s and 12 mJ. A key of 2 bits takes 1 s, a share of 1 bit half a second.
@@ -20,7 +21,12 @@ SIZES = ExchangeSizes.of_bits(key=2, share=1, vector=8, message=8)
 def network(access="tdma", size=2):
     link = Link(rate_bps=8.0, power_dbm=30.0)  # one second, one watt
     radio = replace(PLAIN, access=access)
-    return Topology("net", (Subnet("a", "secure-sum", [1.0] * size, [THREE] * size, link),), radio, Compute(0.5, 0.25))
+    return Topology(
+        "net",
+        (placed("a", "secure-sum", [1.0] * size, [THREE] * size, link),),
+        radio,
+        PerStep(seconds_per_step=0.5, joules_per_step=0.25),
+    )
 
 
 def of_two(segments=(3, 2), sizes=SIZES, access="tdma", sums=None, failing=None):
@@ -91,7 +97,7 @@ def test_a_device_exchanges_what_the_paper_counts(devices, key, share, vector):
 
 
 def test_other_subnets_cost_what_they_did():
-    subnets = tuple(Subnet(name, "secure-sum", [1.0] * 2, [THREE] * 2, parent="r") for name in "ab")
+    subnets = tuple(placed(name, "secure-sum", [1.0] * 2, [THREE] * 2, parent="r") for name in "ab")
     topology = Topology("net", subnets, PLAIN, aggregators=(Aggregator("r", "trusted"),))
     segments, rows = [(1, 2, 1)] * 2, [[0, 1]] * 2
     plain = cost(topology, [0, 1], rows, segments, heights=(1, 2, 3))
@@ -112,7 +118,7 @@ def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire(
         return Link(8 / seconds, 30.0 + 0.0)
 
     subnets = tuple(
-        Subnet(name, "untrusted", [1.0], [THREE], wire(seconds), parent=parent)
+        placed(name, "untrusted", [1.0], [THREE], wire(seconds), parent=parent)
         for name, seconds, parent in (("a", 1, "r"), ("b", 1, "r"), ("c", 4, None))
     )
     topology = Topology("net", subnets, PLAIN, aggregators=(Aggregator("r", "secure-sum", wire(2)),))

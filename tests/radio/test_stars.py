@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.topology import Link, Subnet, Topology
+from h2fdp.topology import Link, Topology
+from tests.networks import placed
 from tests.radio.plans import PLAIN, THREE, cost, everybody, plans, trees
 
 
@@ -26,7 +27,7 @@ def test_a_star_pays_the_wire_for_each_device_where_a_tree_pays_once_for_a_subne
 
 def test_in_a_star_the_clock_waits_for_the_slowest_active_access_point_and_relay():
     """Three devices of four seconds: two of them take turns at one access point, beside the third at the other."""
-    slow, fast = Subnet("a", True, [1.0], [THREE], Link(0.5)), Subnet("b", True, [1.0] * 2, [THREE] * 2, Link(4.0))
+    slow, fast = placed("a", True, [1.0], [THREE], Link(0.5)), placed("b", True, [1.0] * 2, [THREE] * 2, Link(4.0))
     star = Topology("net", (slow, fast), PLAIN).as_star()
     assert everybody(star, (1,)).clock_s == pytest.approx((8 + 4) + 2 * 16)
     assert cost(star, [0], [[0, 1]], [(1,)]).clock_s == pytest.approx((4 + 4) + 2 * 16)

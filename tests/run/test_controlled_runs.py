@@ -10,7 +10,8 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.runs import runs_command
 from h2fdp.run.preview import first_decision
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.topology import Radio, Subnet
+from h2fdp.topology import Radio
+from tests.networks import placed
 
 DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0, 40.0]}
 TRUSTED = {"A"}
@@ -20,7 +21,7 @@ INTERVALS, STEPS, PER_INTERVAL = 6, 8, 2
 
 def network(fading="rayleigh"):
     subnets = (
-        Subnet(name, name in TRUSTED, np.array(each), np.full(len(each), 24.0)) for name, each in DISTANCES.items()
+        placed(name, name in TRUSTED, np.array(each), np.full(len(each), 24.0)) for name, each in DISTANCES.items()
     )
     return Topology("t", tuple(subnets), Radio(fading=fading))
 

@@ -11,14 +11,15 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.session import show_result
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.topology import Aggregator, Subnet
+from h2fdp.topology import Aggregator
+from tests.networks import placed
 from tests.run.test_noise_as_wired import numbers
 
 # cloud - north (T) - n1 (T) - a (T, 2 devices), b (1); north - c (T, 1); cloud - south - d (T, 2); cloud - alone (1)
 TREE = Topology(
     "uneven",
     tuple(
-        Subnet(name, name in "acd", [9.0] * size, [9.0] * size, parent=parent)
+        placed(name, name in "acd", [9.0] * size, [9.0] * size, parent=parent)
         for name, size, parent in (
             ("a", 2, "n1"),
             ("b", 1, "n1"),
@@ -195,7 +196,7 @@ def one_below_another(tiers):
         for tier in range(tiers - 1):
             aggregators.append(Aggregator(f"{name}-{tier}", False, parent=parent))
             parent = f"{name}-{tier}"
-        subnets.append(Subnet(name, False, [9.0] * size, [9.0] * size, parent=parent))
+        subnets.append(placed(name, False, [9.0] * size, [9.0] * size, parent=parent))
     return Topology("t", tuple(subnets), aggregators=tuple(aggregators))
 
 

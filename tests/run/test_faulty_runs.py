@@ -12,13 +12,14 @@ from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.preview import estimate
 from h2fdp.run.privacy_report import noises
 from h2fdp.streams import Streams
-from h2fdp.topology import Compute, Radio, Subnet
+from h2fdp.topology import PerStep, Radio
+from tests.networks import placed
 
 NETWORK = Topology(
     "t",
-    tuple(Subnet(name, name == "A", np.full(4, 10.0), np.full(4, 24.0)) for name in "ABC"),
+    tuple(placed(name, name == "A", np.full(4, 10.0), np.full(4, 24.0)) for name in "ABC"),
     Radio(fading="none"),
-    Compute(seconds_per_step=0.5, joules_per_step=0.25),
+    PerStep(seconds_per_step=0.5, joules_per_step=0.25),
 )
 FAULTS = {
     "device_dropout": 0.4,

@@ -20,11 +20,11 @@ import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
 from h2fdp.protocol import Order
 from h2fdp.streams import Streams
-from h2fdp.topology import Subnet
+from tests.networks import placed
 
 SIZES = {"A": 4, "B": 3}  # A is trusted, B is not
 NETWORK = Topology(
-    "t", tuple(Subnet(name, name == "A", np.full(size, 10.0), np.full(size, 24.0)) for name, size in SIZES.items())
+    "t", tuple(placed(name, name == "A", np.full(size, 10.0), np.full(size, 24.0)) for name, size in SIZES.items())
 )
 EPSILON, DELTA, CLIP, STEP, INTERVALS = 3.0, 1e-4, 0.7, 0.3, 2
 FAULTS = {

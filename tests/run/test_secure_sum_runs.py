@@ -13,7 +13,7 @@ from h2fdp.privacy import Release
 from h2fdp.run.forecast import forecast
 from h2fdp.run.preview import estimate
 from h2fdp.run.privacy_report import noises, privacy_report
-from h2fdp.topology import Subnet
+from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard
 
 DROPOUTS = {"device_dropout": 0.2}
@@ -128,7 +128,7 @@ def test_noise_inside_with_all_three_levels_meets_one_target(tmp_path):
     """A trusted edge server and a secure sum release sums of single steps, untrusted devices noisy steps: each with the
     same ratio of noise to sensitivity, less a peer's own share of it."""
     trust = {"a": "trusted", "b": "secure-sum", "c": "untrusted"}
-    network = Topology("three", tuple(Subnet(name, level, [9.0] * 4, [9.0] * 4) for name, level in trust.items()))
+    network = Topology("three", tuple(placed(name, level, [9.0] * 4, [9.0] * 4) for name, level in trust.items()))
     every = {"trusted": 1, "secure-sum": 1, "untrusted": 3}
     data = {"name": "digits", "partition": {"labels_per_device": 10}}
     inside = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}

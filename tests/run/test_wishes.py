@@ -9,7 +9,8 @@ import pytest
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.protocol import InProcessNodes
-from h2fdp.topology import Radio, Subnet
+from h2fdp.topology import Radio
+from tests.networks import placed
 from tests.noise_keys import keys_are, known
 
 INSIDE = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}
@@ -18,7 +19,7 @@ DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0,
 
 def network(**trust):
     subnets = (
-        Subnet(name, trust.get(name, "untrusted") == "trusted", np.array(each), np.full(len(each), 24.0))
+        placed(name, trust.get(name, "untrusted") == "trusted", np.array(each), np.full(len(each), 24.0))
         for name, each in DISTANCES.items()
     )
     return Topology("t", tuple(subnets), Radio())

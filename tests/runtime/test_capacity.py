@@ -19,7 +19,7 @@ from h2fdp.runtime.placement import (
     smallest_number_of_hosts,
 )
 from h2fdp.runtime.section import RuntimeSection, chosen_backend
-from h2fdp.topology import Subnet
+from tests.networks import placed
 
 TWO = [Machine(cpus=2, memory_gib=10)]
 
@@ -58,7 +58,7 @@ def test_gpus_are_shared_by_fractions():
 @pytest.mark.parametrize("placement", ["subnet", "entity"])
 def test_hosts_of_a_placement_are_counted_before_they_are_made(placement):
     sizes = {"a": 1, "b": 2, "c": 3, "d": 1}
-    subnets = [Subnet(name, True, [1.0] * size, [1.0] * size) for name, size in sizes.items()]
+    subnets = [placed(name, True, [1.0] * size, [1.0] * size) for name, size in sizes.items()]
     topology = Topology("net", tuple(subnets))
     places = [place for top in PLACEMENTS[placement](topology, 1) for place in top.all()]
     assert len(places) == smallest_number_of_hosts(placement, topology)

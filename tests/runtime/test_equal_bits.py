@@ -17,7 +17,8 @@ from h2fdp.run.recorders import RunCallbacks
 from h2fdp.runtime.placement import HostResources, HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.topology import Aggregator, Subnet
+from h2fdp.topology import Aggregator
+from tests.networks import placed
 from tests.noise_keys import keys_are, known
 from tests.runtime.runs import assert_equal, hosts, kill, recorded, small
 
@@ -94,7 +95,7 @@ def test_what_devices_remember_measure_and_vote_is_the_same_on_ray(session, tmp_
     assert_equal(recorded(one), recorded(other))
 
 
-PAIR = Subnet("a", True, [9], [9]), Subnet("b", False, [9], [9])
+PAIR = placed("a", True, [9], [9]), placed("b", False, [9], [9])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
 def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(session, tmp_path, capsys):
     """With an edge server above another, which runs where the cloud does, under a controller that learns. The device,
     its edge server and the cloud are killed, each between two intervals."""
-    topology = Topology("net", (Subnet("a", False, [9], [9], parent="b"),), aggregators=(Aggregator("b", True),))
+    topology = Topology("net", (placed("a", False, [9], [9], parent="b"),), aggregators=(Aggregator("b", True),))
     control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 3, "estimates": "private"}
     settings = {"topology": topology, "control": control, "intervals": 4, "aggregate_every": [1, 2]}
     nodes = ["device:a/1", "edge:a", "cloud"]

@@ -7,14 +7,16 @@ from h2fdp.radio import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, in
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.problem import ControlProblem, prices
 from h2fdp.streams import Streams
-from h2fdp.topology import Aggregator, Subnet, Topology
+from h2fdp.topology import Aggregator, Topology
+from h2fdp.topology.devices import StepCosts
+from tests.networks import placed
 
 # Two regions: `north` above `e1` (two devices) and `e2` (one), `south` above `e3` (one).
 SIZES, PARENTS = (2, 1, 1), ("north", "north", "south")
 TREE = Topology(
     "deep",
     tuple(
-        Subnet(
+        placed(
             f"e{number}", trust=number != 2, distance_m=np.full(size, 50.0), power_dbm=np.full(size, 20.0), parent=up
         )
         for number, (size, up) in enumerate(zip(SIZES, PARENTS, strict=True), start=1)
@@ -33,6 +35,7 @@ COSTS = DrawnCosts(
     path_joules=np.array([5.0 + 4, 6.0 + 4, 7.0 + 9]),
     relay_seconds=np.zeros(4),
     relay_joules=np.zeros(4),
+    step=StepCosts(),
     snr=np.ones(4),
     down_snr=np.ones(4),
     power_dbm=np.full(4, 20.0),

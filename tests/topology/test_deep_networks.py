@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
-from h2fdp.topology import Aggregator, Link, Subnet, Topology, from_document, read, write
+from h2fdp.topology import Aggregator, Link, Topology, from_document, read, write
 from h2fdp.topology.trust import TRUSTS
+from tests.networks import placed
 
 
 def topology(text, seed=1):
@@ -18,7 +19,7 @@ def topology(text, seed=1):
 
 
 def subnet(name, parent=None):
-    return Subnet(name, False, [5.0], [24.0], parent=parent)
+    return placed(name, False, [5.0], [24.0], parent=parent)
 
 
 def tree(subnets, aggregators=()):
@@ -161,7 +162,7 @@ def test_an_edge_server_is_drawn_the_same_wherever_it_stands():
     lowest = "{name: a, devices: {count: {uniform: [1, 9]}, distance_m: {uniform: [10, 100]}}}"
     flat, deep = topology(f"edges: [{lowest}]"), topology(f"edges: [{{name: n, edges: [{lowest}]}}]")
     assert (flat.subnets[0].size, flat.subnets[0].trusted) == (deep.subnets[0].size, deep.subnets[0].trusted)
-    assert flat.subnets[0].distance_m.tolist() == deep.subnets[0].distance_m.tolist()
+    assert flat.subnets[0].column("distance_m").tolist() == deep.subnets[0].column("distance_m").tolist()
 
 
 def test_trust_of_an_aggregator_is_drawn_from_its_own_name():
@@ -184,7 +185,7 @@ def test_no_network_has_more_than_twenty_tiers(tmp_path):
     text = (tmp_path / "net.yaml").read_text()
     head, below = text.split("edges:\n", 1)
     indented = "".join(f"    {line}\n" for line in below.splitlines())
-    with pytest.raises(UserError, match=r":66: edges: expected at most 20 tiers of edge servers, found 21"):
+    with pytest.raises(UserError, match=r"edges: expected at most 20 tiers of edge servers, found 21"):
         topology(f"{head}edges:\n  - name: top\n    edges:\n{indented}")
 
 
@@ -206,9 +207,9 @@ def test_a_tree_that_cannot_be_generated_says_so(tiers):
 def test_the_star_of_a_deep_tree_keeps_every_device_and_its_way_to_the_cloud():
     north = Aggregator("north", True, Link(2e6, 30.0))  # 0.5 us and 0.5 uJ a bit
     lowest = (
-        Subnet("a", False, [5.0, 6.0], [24.0, 24.0], Link(1e6, 20.0), parent="north"),  # 1 us and 0.1 uJ a bit
-        Subnet("b", True, [7.0], [24.0], Link(float("inf"), 10.0), parent="north"),  # free
-        Subnet("c", True, [8.0], [24.0], Link(4e6, 33.0)),
+        placed("a", False, [5.0, 6.0], [24.0, 24.0], Link(1e6, 20.0), parent="north"),  # 1 us and 0.1 uJ a bit
+        placed("b", True, [7.0], [24.0], Link(float("inf"), 10.0), parent="north"),  # free
+        placed("c", True, [8.0], [24.0], Link(4e6, 33.0)),
     )
     (only,) = Topology("net", lowest, aggregators=(north,)).as_star().subnets
     assert only.device_names() == ["a/1", "a/2", "b/1", "c/1"]
@@ -245,13 +246,13 @@ LEAF = "devices: [{}]"
     (f"edges:\n  - name: a/1\n    edges:\n      - {{name: a, {LEAF}}}",
      '2: edges[0].name: the name "a/1" is that of a device of edge server "a" already'),
     (f"edges:\n  - name: n\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', {LEAF}}}",
-     '2: edges[0].name: expected {i} in a name under `repeat: 2`, as in "n-{i}"'),
+     '2: edges[0].name: expected {i} in a name of 2 nodes, as in "n-{i}"'),
     (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: 'a-{{i}}', repeat: 3, {LEAF}}}",
-     '5: edges[0].edges[0].name: expected {parent} in a name below 2 edge servers, as in "{parent}-a-{i}"'),
+     '5: edges[0].edges[0].name: expected {parent} in a name of 6 nodes, as in "a-{i}-{parent}"'),
     (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', repeat: 3, {LEAF}}}",
-     '5: edges[0].edges[0].name: expected {i} in a name under `repeat: 3`, as in "{parent}-a-{i}"'),
+     '5: edges[0].edges[0].name: expected {i} in a name of 6 nodes, as in "{parent}-a-{i}"'),
     ("edges:\n  - name: n-{i}\n    repeat: 2\n    edges:\n      - {name: '{parent}-a', devices: [{name: 'x-{i}'}]}",
-     '5: edges[0].edges[0].devices[0].name: expected {parent} in a name below 2 edge servers, as in "{parent}-x-{i}"'),
+     '5: edges[0].edges[0].devices[0].name: expected {parent} in a name of 2 nodes, as in "x-{i}-{parent}"'),
     (f"edges:\n  - {{name: 'n-{{i}}', repeat: 2, edges: [{{name: '{{parent}}-a', {LEAF}}}]}}\n"
      f"  - {{name: n-2-a, {LEAF}}}",
      '3: edges[1].name: duplicate name "n-2-a" (first on line 2)'),
@@ -285,7 +286,7 @@ def trees(draw, tiers=4):
                 sizes = draw(st.lists(st.floats(1, 100), min_size=1, max_size=3))
                 named = draw(st.booleans())
                 names = tuple(f"{name}-cam-{at}" for at in range(len(sizes))) if named else None
-                subnets.append(Subnet(*node, sizes, [24.0] * len(sizes), link, names, parent=parent))
+                subnets.append(placed(*node, sizes, [24.0] * len(sizes), link, names, parent=parent))
 
     grow(None, 1)
     return Topology("net", tuple(subnets), aggregators=tuple(aggregators))

@@ -23,7 +23,7 @@ def test_no_edge_server_of_a_geometric_network_is_without_devices(edges, devices
 
 def test_distances_of_a_geometric_network_are_those_of_a_plane():
     network = Topology.geometric(edges=25, devices=400, side_m=1000.0)
-    distances = np.concatenate([subnet.distance_m for subnet in network.subnets])
+    distances = np.concatenate([subnet.column("distance_m") for subnet in network.subnets])
     assert distances.min() >= 1.0
     # for a Poisson field of density 25 per km2 the mean distance to the nearest is 1/(2 sqrt(density)) = 100 m; the
     # square's border and one draw of 25 servers leave some 15 % around it
@@ -34,7 +34,7 @@ def test_distances_of_a_geometric_network_are_those_of_a_plane():
 def test_raising_trust_moves_no_device():
     low, high = Topology.geometric(trust=0.2), Topology.geometric(trust=0.9)
     pairs = list(zip(low.subnets, high.subnets, strict=True))
-    assert all(np.array_equal(one.distance_m, other.distance_m) for one, other in pairs)
+    assert all(np.array_equal(one.column("distance_m"), other.column("distance_m")) for one, other in pairs)
     assert all(one.trusted <= other.trusted for one, other in pairs)
 
 

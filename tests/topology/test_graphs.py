@@ -59,8 +59,8 @@ def test_a_graph_is_a_network(stored):
     assert [subnet.device_names() for subnet in network.subnets] == [["a1", "a2"], ["b1"]]
     assert network.subnets[0].trusted
     assert network.subnets[0].link.rate_bps == 10e6
-    assert network.subnets[0].distance_m.tolist() == [5.0, 50.0]
-    assert network.subnets[0].power_dbm.tolist() == [24.0, 20.0]
+    assert network.subnets[0].column("distance_m").tolist() == [5.0, 50.0]
+    assert network.subnets[0].column("power_dbm").tolist() == [24.0, 20.0]
 
 
 def test_the_server_on_the_way_to_the_cloud_is_the_one_above(stored):
@@ -110,10 +110,10 @@ def test_other_programs_attributes_are_theirs(stored):
 
 @pytest.mark.parametrize(("nodes", "links", "expected"), [
     ({}, {("a", "b1"): {}}, 'node "b1": two parents'),
-    ({}, {("c", "a1"): {}}, 'node "a1": a device linked to the cloud; expected an edge server between'),
+    ({}, {("c", "a1"): {}}, 'node "a1": a device linked to the cloud "c"; expected an edge server'),
     ({}, {("a", "b"): {}}, "the links form a cycle"),
     ({"d": {"kind": "edge"}, "d1": {"kind": "device"}}, {("a", "d"): {}, ("d", "d1"): {}},
-     'node "a": devices ("a1") and edge servers ("d") below it; expected one of both'),
+     'node "a": devices and edge servers below it; expected one of both'),
     ({"d": {"kind": "edge"}, "e": {"kind": "edge"}}, {("d", "e"): {}}, 'node "d": no link to the cloud or to an edge'),
     ({}, {("a1", "a2"): {}}, "linked to the device"),
     ({"d": {"kind": "cloud"}}, {}, 'node "d": a second cloud (the first is "c")'),
@@ -145,12 +145,11 @@ BELOW_D = {("d", "e"): {}, ("e", "e1"): {}}
     ({"c": {"kind": "edge"}}, {}, "expected one node of kind cloud, found none"),
     ({"c": {"kind": "Cloud"}}, {}, 'node "c".kind: expected one of cloud, edge, device, found "Cloud"'),
     (CHAIN, BELOW_D,
-     'node "d": no link to the cloud or to an edge server on the way there (other edge servers linked to it: 1)'),
+     'node "d": no link to the cloud or to an edge server on the way there'),
     (CHAIN | {"c2": {"kind": "cloud"}}, BELOW_D | {("c2", "d"): {}}, 'node "c2": a second cloud (the first is "c")'),
     (CHAIN | {"r": {"kind": "router"}}, BELOW_D | {("c", "r"): {}, ("r", "d"): {}},
      'node "r".kind: expected one of cloud, edge, device, found "router"'),
     ({"d": {"kind": "edge"}}, {("d", "c"): {}, ("d", "b1"): {}}, 'node "b1": two parents ("b" and "d"); expected one'),
-    ({}, {("a1", "a2"): {}}, 'node "a1": a device linked to the device "a2"; expected an edge server'),
 ])  # fmt: skip
 def test_what_only_follows_from_a_mistake_is_not_told(stored, nodes, links, expected):
     assert mistakes(stored, nodes, links) == [expected]
@@ -171,9 +170,9 @@ def test_a_probability_beyond_one(stored):
     ]
 
 
-def test_all_problems_of_a_graph_come_at_once(stored):
-    nodes = {"d": {"kind": "router"}, "e": {"kind": "cloud"}}
-    assert len(mistakes(stored, nodes, {("a", "a1"): {"distance_m": -4.0}}, **{"trust.probability": 1.2})) == 4
+def test_all_problems_of_a_sort_come_at_once(stored):
+    assert len(mistakes(stored, {"d": {"kind": "router"}, "e": {"kind": "cloud"}})) == 2
+    assert len(mistakes(stored, links={("a", "a1"): {"distance_m": -4.0}}, **{"trust.probability": 1.2})) == 2
 
 
 def refusal(tmp_path, name, text):
@@ -251,7 +250,7 @@ def test_entities_are_refused_with_their_line(tmp_path):
 
 def test_words_that_were_declared_as_texts_are_numbers_where_numbers_are_meant(tmp_path):
     nx.write_graphml(graph(links={("a", "a1"): {"distance_m": "7"}}), tmp_path / "n.xml")
-    assert read(tmp_path / "n.xml", 1).subnets[0].distance_m[0] == 7.0
+    assert read(tmp_path / "n.xml", 1).subnets[0].column("distance_m")[0] == 7.0
 
 
 def test_a_word_that_is_not_of_its_keys_type_is_told_by_node(tmp_path):

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.topology import Link, Relays, Subnet, Topology
+from h2fdp.topology import Link, Relays, Topology
+from tests.networks import placed
 
 
 def test_arrays_of_a_subnet_cannot_be_changed():
     given = np.ones(3)
-    subnet = Subnet("a", True, given, np.zeros(3))
+    subnet = placed("a", True, given, np.zeros(3))
     with pytest.raises(ValueError, match="read-only"):
-        subnet.distance_m[0] = 5
+        subnet.column("distance_m")[0] = 5
     given[0] = 7
-    assert subnet.distance_m[0] == 1
+    assert subnet.column("distance_m")[0] == 1
 
 
 @pytest.mark.parametrize(("distance", "power", "names"), [
@@ -26,11 +27,11 @@ def test_arrays_of_a_subnet_cannot_be_changed():
 ])  # fmt: skip
 def test_a_subnet_refuses_what_a_file_could_not_say(distance, power, names):
     with pytest.raises(UserError):
-        Subnet("a", True, distance, power, names=names)
+        placed("a", True, distance, power, names=names)
 
 
 def test_a_network_refuses_two_edge_servers_of_one_name():
-    subnet = Subnet("a", True, [1.0], [1.0])
+    subnet = placed("a", True, [1.0], [1.0])
     with pytest.raises(UserError, match='two nodes have the name "a"'):
         Topology("net", (subnet, subnet))
 
@@ -45,7 +46,7 @@ def test_the_star_holds_every_device_in_order_under_its_name():
     star = network.as_star()
     (only,) = star.subnets
     assert only.device_names() == [name for subnet in network.subnets for name in subnet.device_names()]
-    assert only.distance_m.tolist() == [d for subnet in network.subnets for d in subnet.distance_m]
+    assert only.column("distance_m").tolist() == [d for subnet in network.subnets for d in subnet.column("distance_m")]
     assert (only.name, only.trusted, only.link.rate_bps) == ("cloud", False, np.inf)
     assert (star.radio, star.compute, star.name) == (network.radio, network.compute, network.name)
 
@@ -59,8 +60,8 @@ def test_in_the_star_each_device_keeps_its_way_to_the_cloud():
     network = Topology(
         "net",
         (
-            Subnet("a", True, [5.0, 6.0], [24.0, 20.0], Link(1e8, 38.0)),
-            Subnet("b", False, [7.0], [10.0], Link(5e6, 30.0)),
+            placed("a", True, [5.0, 6.0], [24.0, 20.0], Link(1e8, 38.0)),
+            placed("b", False, [7.0], [10.0], Link(5e6, 30.0)),
         ),
     )
     relays = network.as_star().subnets[0].relays
@@ -87,7 +88,7 @@ def test_the_relays_of_a_million_devices_stay_few():
 def test_stars_with_other_relays_are_other_stars():
     def star(rate=1e8, power=38.0, second="b", names=(("x",), ("y", "z"))):
         subnets = [
-            Subnet(edge, False, [5.0] * len(own), [24.0] * len(own), Link(rate, power), names=own)
+            placed(edge, False, [5.0] * len(own), [24.0] * len(own), Link(rate, power), names=own)
             for edge, own in zip(("a", second), names, strict=True)
         ]
         return Topology("net", tuple(subnets)).as_star()
@@ -112,13 +113,13 @@ def test_relays_that_make_no_sense(names, sizes, rates, powers):
 @pytest.mark.parametrize(("size", "rate"), [(2, np.inf), (1, 1e8)])
 def test_a_subnet_refuses_relays_of_other_devices_or_before_a_link_of_its_own(size, rate):
     with pytest.raises(UserError, match="cloud"):
-        Subnet("cloud", False, [1.0] * size, [1.0] * size, Link(rate), relays=Relays(("a",), [1], [1e8], [38.0]))
+        placed("cloud", False, [1.0] * size, [1.0] * size, Link(rate), relays=Relays(("a",), [1], [1e8], [38.0]))
 
 
 def test_relays_are_in_stars_alone():
-    relayed = Subnet("s", False, [1.0], [1.0], Link(np.inf), relays=Relays(("a",), [1], [1e8], [38.0]))
+    relayed = placed("s", False, [1.0], [1.0], Link(np.inf), relays=Relays(("a",), [1], [1e8], [38.0]))
     with pytest.raises(UserError, match="star"):
-        Topology("net", (relayed, Subnet("b", False, [1.0], [1.0])))
+        Topology("net", (relayed, placed("b", False, [1.0], [1.0])))
 
 
 @pytest.mark.process
@@ -142,9 +143,9 @@ def test_importing_the_room_loads_no_slow_library():
 def test_no_two_nodes_share_a_name_since_they_would_share_their_noise(subnets, name):
     with pytest.raises(UserError, match=f'two nodes have the name "{name}"'):
         Topology(
-            "own", tuple(Subnet(edge, False, [5.0] * size, [24.0] * size, names=names) for edge, names, size in subnets)
+            "own", tuple(placed(edge, False, [5.0] * size, [24.0] * size, names=names) for edge, names, size in subnets)
         )
 
 
 def test_names_beyond_the_default_ones_are_free():
-    Topology("own", (Subnet("a", False, [5.0] * 2, [24.0] * 2), Subnet("b", False, [5.0], [24.0], names=("a/3",))))
+    Topology("own", (placed("a", False, [5.0] * 2, [24.0] * 2), placed("b", False, [5.0], [24.0], names=("a/3",))))

@@ -110,7 +110,7 @@ def test_edge_servers_stand_on_a_ring_by_trust_and_size_where_there_are_many():
 def test_distances_are_to_scale():
     network = Topology.regular(edges=5, devices=7)
     layout = arrange(network)
-    farthest = max(subnet.distance_m.max() for subnet in network.subnets)
+    farthest = max(subnet.column("distance_m").max() for subnet in network.subnets)
     for subnet in network.subnets:
         away = np.hypot(*(layout.devices[subnet.name] - layout.servers[subnet.name]).T)
-        assert (away - 0.22) / 0.78 == pytest.approx(subnet.distance_m / farthest)
+        assert (away - 0.22) / 0.78 == pytest.approx(subnet.column("distance_m") / farthest)

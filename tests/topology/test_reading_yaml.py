@@ -7,7 +7,7 @@ import pytest
 
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
-from h2fdp.topology import Compute, Link, Radio, Topology, from_document, read
+from h2fdp.topology import Link, PerStep, Radio, Topology, from_document, read
 
 FILES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
 
@@ -50,10 +50,10 @@ def test_the_papers_file_states_no_trust():
 def test_defaults_are_the_papers():
     small = topology("edges: [{name: a, trusted: true, devices: [{}]}]")
     assert small.radio == Radio()
-    assert small.compute == Compute()
+    assert small.compute == PerStep()
     assert small.subnets[0].link == Link(100e6, 38.0)
-    assert small.subnets[0].distance_m.tolist() == [50.0]
-    assert small.subnets[0].power_dbm.tolist() == [24.0]
+    assert small.subnets[0].column("distance_m").tolist() == [50.0]
+    assert small.subnets[0].column("power_dbm").tolist() == [24.0]
     assert small.trust_probability is None
 
 
@@ -67,7 +67,7 @@ edges: [{name: a, devices: [{}], link: {rate_mbps: 10, power_dbm: 30}}]
     assert small.radio == Radio(
         2.5e6, -170, "ofdma", "none", -30, 16, {"beta0_db": -20, "exponent": 2, "reference_m": 10}
     )
-    assert small.compute == Compute(0.5, 2)
+    assert small.compute == PerStep(seconds_per_step=0.5, joules_per_step=2)
     assert small.subnets[0].link == Link(10e6, 30)
 
 
@@ -97,21 +97,21 @@ def test_stated_default_names_are_no_names():
 
 def test_distances_and_powers_may_be_lists():
     subnet = topology("edges: [{name: a, devices: {count: 2, distance_m: [3, 4.5], power_dbm: [-1, 0]}}]").subnets[0]
-    assert subnet.distance_m.tolist() == [3, 4.5]
-    assert subnet.power_dbm.tolist() == [-1, 0]
+    assert subnet.column("distance_m").tolist() == [3, 4.5]
+    assert subnet.column("power_dbm").tolist() == [-1, 0]
 
 
 def test_drawn_distances_are_uniform_in_their_range():
     # mean of 100,000 uniforms on [10, 100]: standard error 0.082, so 0.4 fails once in a million
     drawn = topology("edges: [{name: a, devices: {count: 100000, distance_m: {uniform: [10, 100]}}}]").subnets[0]
-    assert drawn.distance_m.min() >= 10
-    assert drawn.distance_m.max() <= 100
-    assert abs(drawn.distance_m.mean() - 55) < 0.4
+    assert drawn.column("distance_m").min() >= 10
+    assert drawn.column("distance_m").max() <= 100
+    assert abs(drawn.column("distance_m").mean() - 55) < 0.4
 
 
 def test_a_drawn_device_does_not_move_when_others_are_added():
     text = "edges: [{{name: a, devices: {{count: {}, distance_m: {{uniform: [10, 100]}}}}}}]"
-    few, many = (topology(text.format(count)).subnets[0].distance_m for count in (5, 9))
+    few, many = (topology(text.format(count)).subnets[0].column("distance_m") for count in (5, 9))
     assert np.array_equal(few, many[:5])
 
 
@@ -162,7 +162,7 @@ def test_a_probability_that_decides_nothing_is_a_mistake_when_set_from_outside()
 def test_a_million_devices_stay_arrays():
     large = topology("edges: [{name: 'e-{i}', repeat: 10000, devices: {count: 100, distance_m: {uniform: [1, 9]}}}]")
     assert large.devices == 1_000_000
-    assert sum(subnet.distance_m.nbytes + subnet.power_dbm.nbytes for subnet in large.subnets) == 16_000_000
+    assert sum(values.nbytes for subnet in large.subnets for values in subnet.columns.values()) == 16_000_000
     assert all(subnet.names is None for subnet in large.subnets)
 
 

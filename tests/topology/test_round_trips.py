@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.errors import UserError
-from h2fdp.topology import GENERATORS, Compute, Link, Radio, Subnet, Topology, read, write
-from h2fdp.topology.path_loss import LogDistance
+from h2fdp.topology import GENERATORS, Link, PerStep, Radio, Topology, read, write
+from h2fdp.topology.channel import LogDistance
 from h2fdp.topology.trust import TRUSTS
+from tests.networks import placed
 
 positive = st.floats(1e-6, 1e9)
 decibels = st.floats(-300, 100)  # what a file may say
@@ -39,8 +40,8 @@ def topologies(draw):
     for name, size in zip(taken, sizes, strict=False):
         own = tuple(taken.pop() for _ in range(size)) if draw(st.booleans()) else None
         lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, decibels)]
-        subnets.append(Subnet(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), own))
-    compute = Compute(draw(st.floats(0, 10)), draw(st.floats(0, 10)))
+        subnets.append(placed(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), own))
+    compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
     odds = draw(st.just((None, 0.0)) | st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))
     given = (draw(names), tuple(subnets), draw(radios), compute)
     return Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1])
@@ -97,7 +98,7 @@ def without_relays(subnet):
 )
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
 def test_names_that_look_like_something_else(tmp_path, word, suffix):
-    topology = Topology(word, (Subnet(word, True, [1.0], [2.0]),))
+    topology = Topology(word, (placed(word, True, [1.0], [2.0]),))
     write(topology, tmp_path / f"net.{suffix}")
     assert read(tmp_path / f"net.{suffix}", 1) == topology
 

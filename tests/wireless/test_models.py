@@ -14,11 +14,11 @@ from h2fdp.config import check, empty_document
 from h2fdp.errors import UserError
 from h2fdp.radio import NetworkCosts, interval_cost, path_gain_db
 from h2fdp.streams import Streams
-from h2fdp.topology import Radio, Subnet, Topology, read, write
-from h2fdp.topology.access import ACCESSES, Access
+from h2fdp.topology import Radio, Topology, read, write
+from h2fdp.topology.channel import ACCESSES, PATH_LOSSES, Access, PathLoss
 from h2fdp.topology.fading import FADINGS, Fading, Rayleigh
-from h2fdp.topology.path_loss import PATH_LOSSES, PathLoss
 from h2fdp.topology.radio import RadioSection
+from tests.networks import placed
 
 FALSE_ALARMS = 1e-6
 
@@ -124,7 +124,7 @@ def test_energy_and_delay_of_an_interval_under_ones_own_path_loss_and_access_by_
 
     radio = Radio(1.0, 0.0, access=Parallel(), fading="none", bits_per_parameter=1, pathloss=ByTable())
     free = Topology.regular(edges=1).as_star().subnets[0].link
-    network = Topology("net", (Subnet("a", True, [1.0, 10.0], [0.0, 0.0], free),), radio)
+    network = Topology("net", (placed("a", True, [1.0, 10.0], [0.0, 0.0], free),), radio)
     drawn = NetworkCosts(network, 8, Streams(1)).drawn(0)
     assert drawn.seconds == pytest.approx([4, 2], rel=1e-12)
     cost = interval_cost(drawn, network, [0], [np.array([0, 1])], [[1, 1, 1]])
@@ -135,7 +135,7 @@ def test_energy_and_delay_of_an_interval_under_ones_own_path_loss_and_access_by_
 
 def test_shadowing_is_each_devices_own_for_the_whole_run_and_the_same_in_a_star():
     radio = Radio(pathloss=Shadowed, fading="none")
-    subnets = [Subnet(name, False, [10.0] * 50_000, [24.0] * 50_000) for name in "ab"]
+    subnets = [placed(name, False, [10.0] * 50_000, [24.0] * 50_000) for name in "ab"]
     tree = Topology("net", tuple(subnets), radio)
     gains = path_gain_db(tree, Streams(1))
     assert gains.tolist() == path_gain_db(tree.as_star(), Streams(1)).tolist()
@@ -186,7 +186,7 @@ class Negative(Access):
     ],
 )
 def test_what_is_no_channel_is_refused(models, words):
-    network = Topology("net", (Subnet("a", True, [1.0, 2.0], [24.0, 24.0]),), Radio(**models))
+    network = Topology("net", (placed("a", True, [1.0, 2.0], [24.0, 24.0]),), Radio(**models))
     with pytest.raises(UserError, match=words):
         interval_cost(NetworkCosts(network, 8, Streams(1)).drawn(0), network, [0], [np.array([0, 1])], [[1]])
 

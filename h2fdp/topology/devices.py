@@ -1,0 +1,154 @@
+"""Devices as columns of numbers: what models read of each device, the table that holds it, the cost of local steps.
+
+A column is declared once, by the model that reads it, as `columns = {"distance_m": Column(...)}`. Topology files, graph
+formats, stars, summaries and pages follow from the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, TypeAdapter, ValidationError
+
+from h2fdp.config.fields import Expect, Options
+from h2fdp.errors import UserError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Wide bounds: beyond them lie slips of sign, unit or zeros, which are refused with line and key.
+Cost = Annotated[float, Field(ge=0, le=1e9), Expect("a number from 0 to 1e9")]
+Decibels = Annotated[float, Field(ge=-300, le=100), Expect("a number from -300 to 100")]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of each device, as the model declares it that reads it.
+
+    Attributes:
+        default: where a topology file states none.
+        unit: as pages show it after the number.
+        number: the type of the key in a file, as `Positive`; its bounds hold in arrays too.
+        meaning: what the number is, for the list of keys.
+        stream: the random stream that numbers are drawn from; empty for the column's own name.
+    """
+
+    default: float
+    unit: str
+    number: Any
+    meaning: str
+    stream: str = ""
+
+    @property
+    def expected(self) -> str:
+        """What would be right, for messages."""
+        return next(each.text for each in get_args(self.number) if isinstance(each, Expect))
+
+    @cached_property
+    def _type(self) -> TypeAdapter[float]:
+        return TypeAdapter(self.number)
+
+    def allows(self, values: Floats) -> bool:
+        """Whether all values are finite and within the bounds, which the lowest and the highest tell."""
+        try:
+            for end in (values.min(initial=self.default), values.max(initial=self.default)):
+                self._type.validate_python(float(end))
+        except ValidationError:
+            return False
+        return bool(np.isfinite(values).all())
+
+    def read_only(self, values: ArrayLike, key: str) -> Floats:
+        """A copy of (s,) values that nobody can change.
+
+        Raises:
+            UserError: under `key`, values that are no numbers of this column.
+        """
+        copy: Floats = np.array(values, dtype=np.float64)
+        if copy.ndim != 1 or not self.allows(copy):
+            raise UserError(f"expected for each device {self.expected}", key=key)
+        copy.flags.writeable = False
+        return copy
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a subnet's numbers of a column were drawn: uniformly, from the edge server's stream under this seed.
+
+    It lets a large network be written in a few bytes for each subnet; the numbers themselves stay the truth.
+    """
+
+    lowest: float
+    highest: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceTable:
+    """All I devices of a network, as read-only columns in the order of the tree, which never changes.
+
+    Attributes:
+        home: (I,) number of each device's edge server.
+        row: (I,) its place there, from 0.
+        point: (I,) number of the access point that it sends to: the edge server or, in a star, a relay.
+        columns: (I,) numbers by the names of the columns that the network's models declare.
+    """
+
+    home: NDArray[np.int32]
+    row: NDArray[np.int32]
+    point: NDArray[np.int32]
+    columns: Mapping[str, Floats]
+
+    def __post_init__(self) -> None:
+        arrays: list[np.ndarray] = [self.home, self.row, self.point, *self.columns.values()]
+        for array in arrays:
+            array.flags.writeable = False
+
+
+@dataclass(frozen=True, eq=False)
+class StepCosts:
+    """What one local step costs: (I,) for each device or, where it costs all devices the same, one number.
+
+    Attributes:
+        seconds: of the simulated clock.
+        joules: of the device.
+    """
+
+    seconds: Floats | float = 0.0
+    joules: Floats | float = 0.0
+
+
+class Compute(Options):
+    """The cost of local steps; a subclass defines `step`, and declares the columns of devices that it reads."""
+
+    columns: ClassVar[Mapping[str, Column]] = {}
+
+    def step(self, columns: Mapping[str, Floats], records: Floats) -> StepCosts:
+        """The cost of one local step.
+
+        Args:
+            columns: (I,) the numbers of the devices, with those that the class declares.
+            records: (I,) the mean number of records in a batch of each device.
+        """
+        raise NotImplementedError
+
+
+class PerStep(Compute):
+    """Each local step costs every device the same.
+
+    Attributes:
+        seconds_per_step: s of the simulated clock.
+        joules_per_step: J of the device.
+    """
+
+    name: Literal["per-step"] = "per-step"
+    seconds_per_step: Cost = 0.0
+    joules_per_step: Cost = 0.0
+
+    def step(self, columns: Mapping[str, Floats], records: Floats) -> StepCosts:
+        """These two numbers."""
+        return StepCosts(self.seconds_per_step, self.joules_per_step)
