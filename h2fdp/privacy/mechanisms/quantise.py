@@ -51,5 +51,6 @@ class Quantise(Compressor):
             uniform = torch.from_numpy(stream.random(vector.numel(), dtype=np.float32)).to(vector)
             scale = vector.abs().max()
             if scale > 0:
-                vector.mul_(levels / scale).add_(uniform).floor_().mul_(scale / levels)
+                # The largest coordinate and u near 1 may round up to the next level, which no code word has.
+                vector.mul_(levels / scale).add_(uniform).floor_().clamp_(max=levels).mul_(scale / levels)
         return updates
