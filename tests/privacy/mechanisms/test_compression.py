@@ -10,7 +10,7 @@ from h2fdp import Topology, UserError
 from h2fdp.privacy import GaussianNoise, Moment, Pipeline, Quantise, TopK
 from h2fdp.privacy.mechanisms.pipeline import COMPRESSORS
 from h2fdp.streams import Streams
-from h2fdp.topology import Subnet
+from tests.networks import placed
 from tests.protocol.test_any_tree import prepared
 
 EIGHT_BITS = {"device": {"quantise": 8}}
@@ -19,7 +19,7 @@ EIGHT_BITS = {"device": {"quantise": 8}}
 def tree(trust="untrusted"):
     """Seven devices below an untrusted edge server, two below one of this trust."""
     return Topology(
-        "q", tuple(Subnet(n, t, [9.0] * s, [9.0] * s) for n, t, s in (("a", "untrusted", 7), ("b", trust, 2)))
+        "q", tuple(placed(n, t, [9.0] * s, [9.0] * s) for n, t, s in (("a", "untrusted", 7), ("b", trust, 2)))
     )
 
 
