@@ -226,7 +226,7 @@ def main() -> None:
         print(row, flush=True)
         known[row["task"]] = known.get(row["task"], {}) | row
         with FILE.open("w", newline="") as file:
-            table = csv.DictWriter(file, COLUMNS)
+            table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             table.writeheader()
             table.writerows(known[name] for name in TASKS if name in known)
 

@@ -130,8 +130,8 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 232, 29_425, 204
-STAYS, CLIMBS = 172, 64
+MODULES, LINES, KEYS = 225, 29_303, 208
+STAYS, CLIMBS = 172, 62
 
 
 def lines_of_code(file):

@@ -3,6 +3,10 @@
 import json
 import math
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from scipy.stats import norm
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.cli.privacy import print_accounts
 from h2fdp.cli.session import show_result
 from h2fdp.integrity import check
 from h2fdp.privacy import OBSERVERS, Accounts, Release
@@ -323,3 +328,64 @@ def test_the_papers_own_setting_gives_the_reference_values(data_root, trust, obs
     assert found["verdict"] == "met"
     if coarse is not None:
         assert found["coarse"] == pytest.approx(coarse, abs=1e-3)
+
+
+def test_a_target_that_a_run_exceeded_is_said_not_to_be_met(tmp_path, capsys):
+    summary = small(calibration="accounted", epsilon=2.0).run(tmp_path / "run").summary
+    summary["privacy"]["worst"]["cloud"] |= {"rdp": 2.5, "pld": 2.2, "verdict": "open"}
+    show_result(summary, tmp_path / "run")
+    assert "(delta 1e-05, by rdp); target 2 not met for cloud" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_claimed_is_shown_under_the_papers_noise_alone(capsys):
+    for calibration in ("paper", "accounted"):
+        print_accounts(privacy_report(small(calibration=calibration, intervals=2).prepare()))
+        assert ("claimed" in capsys.readouterr().out) is (calibration == "paper")
+
+
+@pytest.mark.process
+def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_left(tmp_path):
+    """SIGKILL as soon as the third interval's rows are on disk, while the interval runs (the engine sleeps in it)."""
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import sys, time\n"
+        "from h2fdp import Experiment, Topology\n"
+        "from h2fdp.runtime.lockstep import Lockstep\n"
+        "original = Lockstep.call\n"
+        "def slow(self, method, model, plans):\n"
+        "    uploads = original(self, method, model, plans)\n"
+        "    if any(plan.interval == 2 for plan in plans.values()):\n"
+        f"        open({str(tmp_path / 'inside')!r}, 'w').close()\n"
+        "        time.sleep(60)\n"
+        "    return uploads\n"
+        "Lockstep.call = slow\n"
+        "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', model='softmax',\n"
+        "           training='paper', intervals=5,\n"
+        "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2,\n"
+        "           calibration='paper', accountant='rdp').run(sys.argv[1])\n"
+    )
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path / "killed")]) as process:
+        while not (tmp_path / "inside").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    whole = small().run(tmp_path / "whole")
+    left = (tmp_path / "killed" / "privacy.jsonl").read_text().splitlines()
+    expected = [
+        line
+        for line in (whole.directory / "privacy.jsonl").read_text().splitlines()
+        if json.loads(line)["interval"] <= 3
+    ]
+    assert left == expected
+    partial = RunPrivacy(tmp_path / "killed").epsilon("cloud")
+    assert partial == pytest.approx(whole.metrics["epsilon_cloud"].iloc[2])
+
+
+def test_the_report_before_a_run_is_what_the_run_then_says(tmp_path):
+    experiment = small()
+    report = privacy_report(experiment.prepare())
+    run = experiment.run(tmp_path / "run")
+    for observer, numbers in report["observers"].items():
+        assert numbers["rdp"] == pytest.approx(run.privacy.epsilon(observer=observer))
+        assert min(numbers["rdp"], numbers["pld"]) <= numbers["coarse"] * (1 + 1e-6)
+        assert numbers["verdict"] in ("met", "open")

@@ -22,6 +22,7 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import app, main
 from h2fdp.records import RunDirectory, summary
+from h2fdp.records.directory import reopen
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import identity, recorders
 from h2fdp.run.loop import start_run
@@ -570,3 +571,31 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_p
     expected = [row["interval"] for row in ledger(whole.directory)]
     assert begun == [interval for interval in expected if interval <= max(begun, default=0)]  # no part of a group
     assert_same(h2fdp.resume(tmp_path / "run"), whole)
+
+
+def test_a_killed_run_is_listed_as_such(left):
+    (listed,) = json.loads(CliRunner().invoke(app, ["runs", str(left.parent), "--json"]).stdout)
+    assert (listed["state"], listed["resumable"]) == ("killed", True)
+
+
+def test_without_noise_a_run_goes_on_elsewhere_too(tmp_path, monkeypatch):
+    whole = experiment_of("hfl", intervals=6).run(tmp_path / "whole")
+    crashing_at(monkeypatch, 3)
+    with pytest.raises(RuntimeError, match="host is gone"):
+        experiment_of("hfl", intervals=6).run(tmp_path / "run")
+    monkeypatch.undo()
+    elsewhere(monkeypatch)
+    assert_same(h2fdp.resume(tmp_path / "run"), whole)
+
+
+def test_what_is_no_run_or_is_in_use_is_refused(left, tmp_path):
+    with pytest.raises(UserError, match="not a run directory"):
+        h2fdp.resume(tmp_path)
+    with reopen(left), pytest.raises(UserError, match="another run is writing"):
+        h2fdp.resume(left)
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_nothing_in_the_way(tmp_path):
+    with pytest.raises(UserError, match="the disk is full"), files_of_at_most(100):
+        experiment().run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -10,6 +10,7 @@ import yaml
 from h2fdp import Experiment, Topology, UserError, load_model, resume
 from h2fdp.cli.runs import runs_command
 from h2fdp.protocol import Cloud
+from h2fdp.records import METRICS_SCHEMA
 from h2fdp.run import recorders
 
 
@@ -151,3 +152,17 @@ def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, mo
     with pytest.raises(UserError, match="cannot be read"):
         small().run(tmp_path / "run")
     assert {row["interval"] for row in ledger(tmp_path / "run")} == {1}
+
+
+def test_metrics_have_the_columns_of_the_interface(tmp_path):
+    metrics = small().run(tmp_path / "run").metrics
+    assert list(metrics.columns[: len(METRICS_SCHEMA.names)]) == METRICS_SCHEMA.names
+    assert metrics["interval"].tolist() == [1, 2, 3, 4]
+    assert metrics["slot"].tolist() == [4, 8, 12, 16]
+    assert metrics["participants"].tolist() == [4] * 4
+    np.testing.assert_allclose(metrics["step_size"], 0.1 / np.sqrt([1, 2, 3, 4]))
+
+
+def test_evaluation_only_when_asked_and_at_the_end(tmp_path):
+    metrics = small(intervals=5, evaluate_every=2).run(tmp_path / "run").metrics
+    assert metrics["accuracy"].notna().tolist() == [False, True, False, True, True]
