@@ -62,7 +62,7 @@ _HOMES = {
     "UserError": "h2fdp.errors",
 }
 # Packages that scripts use as h2fdp.topology.read(...), without an import of their own.
-_PACKAGES = ("algorithms", "errors", "privacy", "schedules", "topology")
+_PACKAGES = ("algorithms", "errors", "privacy", "run", "schedules", "topology")
 
 
 def __getattr__(name: str) -> Any:

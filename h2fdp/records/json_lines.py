@@ -240,6 +240,8 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
 
 def _blocks(path: Path, length: int) -> Iterator[bytes]:
     """The first bytes of a file, a part at a time: a ledger may be larger than memory."""
+    if length <= 0:
+        return
     with path.open("rb") as file:
         while length > 0 and (block := file.read(min(length, _BLOCK))):
             yield block
