@@ -83,7 +83,7 @@ def explain_command(
 ) -> None:
     """Say in a few lines who learns what, by which bound and noise, and which other setting would buy most."""
     from h2fdp.run import Experiment
-    from h2fdp.run.privacy_report import explanation
+    from h2fdp.run.explain import explanation
 
     found = explanation(Experiment.from_file(file, settings or []).prepare(data_root))
     if as_json:

@@ -323,13 +323,11 @@ def from_python(
     training, split, validation = splits_of(source)
     test = split if test is None else test
     if test is None:
-        text = "expected test data: test_data=(inputs, labels), or a share of these records as test_data=0.2"
-        raise UserError(text, key="data")
+        raise UserError("expected test data: test_data=(inputs, labels), or a share of the records as 0.2", key="data")
     if isinstance(test, (int, str)):
         raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
     named = by if isinstance(by, str) else None
-    names = None if isinstance(classes, int) else classes
-    columns = Columns(label, inputs, named, names, ranges or {})
+    columns = Columns(label, inputs, named, None if isinstance(classes, int) else classes, ranges or {})
     of = f" of {place}" if place else ""
     train = _records(columns, training, f"the training data{of}")
     if by is not None and named is None:

@@ -106,6 +106,8 @@ def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
         return
     if axes.placement.clips == "update":
         yield _COMPRESSED, "a compressed update may be longer than the clip norm of central; expected null"
+    if experiment.training.adaptive is not None:
+        yield _COMPRESSED, "votes about the clip norm would be rounded, or left out, with the update; expected null"
     if axes.placement.cloud_sums:
         yield _COMPRESSED, "a secure sum at the cloud hides no device once its upload is compressed; expected null"
     if axes.objective.memory is not None:

@@ -29,10 +29,10 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
+from h2fdp.run.explain import explanation
 from h2fdp.run.loop import start_run
 from h2fdp.run.prepare import prepare
 from h2fdp.run.preview import FirstDecision, first_decision
-from h2fdp.run.privacy_report import explanation
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
@@ -254,7 +254,7 @@ class Explanation:
     """Who learns what, in a few lines; printed, they are these lines.
 
     Attributes:
-        facts: all numbers behind them, see `h2fdp.run.privacy_report.explanation`.
+        facts: all numbers behind them, see `h2fdp.run.explain.explanation`.
     """
 
     facts: Mapping[str, Any]

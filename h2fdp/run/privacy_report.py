@@ -1,39 +1,21 @@
-"""What the planned run gives each observer: all numbers; a warning where the account will not confirm the claim; and
-in a few lines, who learns what, by which bound and noise, its cost, what would pay most.
-
-What pays is what `auto` would choose in place of what a file states, at the same epsilon. Compared is how far the noise
-in the last model moves its scores, which needs no accuracy: where it is far above 1, noise decides what the model says;
-where it is far below, a longer way would learn more.
-"""
+"""What the planned run gives each observer: all numbers; a warning where the account will not confirm the claim."""
 
 from __future__ import annotations
 
-import math
-import textwrap
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.experiment.training_section import TrainingSection
-from h2fdp.models.registry import Auto
-from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer, Release
+from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, coarse
 from h2fdp.privacy.calibration import Composition, smallest_factor
-from h2fdp.privacy.places import height_of
 from h2fdp.privacy.statement import MOST_LISTED, epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import (
     first_interval,
-    forecast,
-    nearness,
-    noise_on_model,
     planned_accounts,
-    planned_work,
     rough_accounts,
 )
-from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import has_rule, probe_of
 from h2fdp.run.setup import RunSetup
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
@@ -170,185 +152,3 @@ def claim_warning(setup: RunSetup) -> str | None:
     hint = "see h2fdp privacy calibrate; privacy.calibration: accounted adds the noise that it takes"
     about = f"the account of the planned run is about: {', '.join(unmet)} (pld)"
     return f"epsilon {claimed:.4g} is claimed, but {about}; {hint}"
-
-
-_NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
-
-
-def noise_in_scores(setup: RunSetup) -> float:
-    """By how much the noise in the last model moves its scores: a standard deviation, to first order."""
-    probe = probe_of(setup.blueprint.module(), setup.data, setup.config)
-    return noise_on_model(setup).noise_std * probe.reach
-
-
-def comparable(setup: RunSetup) -> bool:
-    """Whether the noise of other settings can be calibrated before the run, by an account."""
-    if setup.noise is None or setup.leaks or not setup.placement.accounted:
-        return False
-    return setup.traits.foreseen and not setup.traits.controlled and not setup.traits.varies_tau
-
-
-def changes(setup: RunSetup) -> list[dict[str, Any]]:
-    """Training alone, and training with the model, left to `auto`, where that pays: noise is nearer to what it should
-    be, or messages cost less, or the model is another. Empty where there is no rule for the method.
-
-    Returns:
-        Of each: `sections`, the names of those that are left open; `scores`, by how much noise would then move scores;
-        `energy_j` of all messages; `chosen`, what these sections would become, in words.
-    """
-    training = {"training": TrainingSection.model_validate({"extends": "auto"})}
-    if not comparable(setup) or not has_rule(setup.config.model_copy(update=training)):
-        return []
-    now, joules, found = noise_in_scores(setup), planned_work(setup).costs["energy_j"], []
-    asked: list[dict[str, Any]] = [training]
-    if setup.image_shape is None and setup.standardizing is None:
-        asked.append(training | {"model": Auto.model_validate({})})
-    for sections in asked:
-        config = setup.config.model_copy(update=sections)
-        try:
-            other = prepare(config, setup.drawn, data_source=lambda *_: setup.data)
-        except UserError:  # outside what the method is made for
-            continue
-        scores, energy_j = noise_in_scores(other), planned_work(other).costs["energy_j"]
-        nearer = abs(math.log(scores)) < abs(math.log(now)) - _NEARER
-        if nearer or energy_j < 0.9 * joules or other.config.model != setup.config.model:
-            change = {"sections": tuple(sections), "scores": scores, "energy_j": energy_j, "chosen": other.chosen}
-            found.append(change)
-    return found
-
-
-WIDTH, LINES = 80, 16
-
-
-def explanation(run: RunSetup) -> dict[str, Any]:
-    """What `h2fdp privacy explain` says.
-
-    Returns:
-        `lines`: at most 16, of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
-        its accounted `epsilon`, the smaller of two upper bounds on the worst device, None without an account, `by`
-        which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises`,
-        `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`,
-        `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`.
-
-    Raises:
-        UserError: the method adds no noise, or leaks.
-    """
-    report = privacy_report(run)
-    learned: dict[Observer, dict[str, Any]] = {}
-    for observer, numbers in report["observers"].items():
-        known = {name: numbers[name] for name in ("pld", "rdp") if numbers[name] is not None}
-        by = min(known, key=known.__getitem__, default=None)
-        learned[observer] = {"sees": _sees(run, observer), "epsilon": by and known[by], "by": by}
-    costly, model, network = costliest_release(run), noise_on_model(run), planned_work(run).costs
-    by = " or ".join(sorted({each["by"] for each in learned.values() if each["by"]}))
-    unit = "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
-    public = "" if run.data.public is None else f", {len(run.data.public)} public"
-    about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
-    lines = [f"{about} ({run.config.name})", *_of_observers(learned), _of_bound(costly)]
-    if (adaptive := run.blueprint.adaptive) is not None:
-        way = f"clip norm: from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
-        lines.append(f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2")
-    lines += [_of_noises(report["noises"]), _of_costs(network), report["decides"] or "", *run.chosen]
-    scores, pays = noise_in_scores(run), changes(run)
-    lines.append(f"noise moves the last model's scores by {scores:.3g}; about 1 is best")
-    if pays:
-        best, joules = pays[-1], f"{network['energy_j']:.3g} J"
-        then = f"then {best['scores']:.2g}, and {best['energy_j']:.3g} J for {joules}"
-        lines.append(f"what pays most: {' and '.join(best['sections'])}: auto; {then}")
-        lines += [f"  {each.removeprefix('chosen: ')}" for each in best["chosen"][:2]]
-    if not comparable(run):
-        lines.append("other settings cannot be compared: no account of them is known before the run")
-    return {
-        "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines if line],
-        "observers": learned,
-        **{key: costly and getattr(costly, key) for key in ("bound", "sensitivity", "steps")},
-        "noises": report["noises"],
-        "decides": report["decides"],
-        "network": network,
-        "noise_on_model": {**vars(model), "per_step": model.per_step, "scores": scores},
-        "pays": pays,
-    }
-
-
-def costliest_release(run: RunSetup) -> Release | None:
-    """The release of the first interval with the least noise for its sensitivity, if nothing fails in it; None where
-    there is none."""
-    rows = [row for alike in next(forecast(run.without_faults())).releases() for row in alike.releases]
-    noisy = [row for row in rows if row.kind != "estimate"]
-    return min(noisy, key=lambda row: row.noise_std / row.sensitivity, default=None)
-
-
-def _sees(run: RunSetup, observer: Observer) -> str:
-    """In words what reaches an observer."""
-    subnets = run.blueprint.facts
-    noisy = [each for each in subnets if each.adds_noise == "device"]
-    if observer == "public":
-        return "global models"
-    if observer == "peer":
-        return "averages and global models, and knows its own noise"
-    if observer in run.placement.trusted and not noisy:
-        return "raw updates: it is trusted"
-    if observer == "edge" or (observer == "cloud" and run.config.method.topology == "star"):
-        raw = len(subnets) - len(noisy)
-        seen = _of_devices(run, {each.shares_noise for each in noisy})
-        return seen + (f" ({raw} of {len(subnets)} edge servers trusted)" if raw else "")
-    if height_of(observer) > 1:
-        summed = sum(each.trust == "secure-sum" for each in run.topology.aggregators)
-        return "averages of branches" + (f" ({summed} of these edge servers: their sum alone)" if summed else "")
-    if run.placement.cloud_sums:
-        return "the sum of what its children send, and global models"
-    return "averages of subnets and global models"
-
-
-def _of_devices(run: RunSetup, sums: set[bool]) -> str:
-    """What an edge server sees of devices that add noise; `sums`: whether their sums alone."""
-    if sums == {True}:
-        return "the noisy sum of its devices"
-    single = "each noisy step" if run.placement.clips == "record" else "each noisy upload"
-    return f"{single}, or the sum alone" if True in sums else f"{single} of a device"
-
-
-def _of_observers(learned: Mapping[Observer, Mapping[str, Any]]) -> list[str]:
-    """At most four lines: tiers together, public with the cloud where it learns as much."""
-    lines = {}
-    for name, each in learned.items():
-        known = "no account" if each["epsilon"] is None else f"epsilon {each['epsilon']:.3g}"
-        lines[name] = f"{name}: {known}; {each['sees']}"
-    if tiers := [name for name in learned if height_of(name) > 1]:
-        epsilon = max(learned[name]["epsilon"] or 0.0 for name in tiers)
-        lines = {name: line for name, line in lines.items() if name not in tiers[1:]}
-        lines[tiers[0]] = f"{tiers[0]}..: epsilon {epsilon:.3g} at most; averages of branches"
-    if learned["cloud"]["epsilon"] == learned["public"]["epsilon"]:
-        lines["cloud"] = lines["cloud"].replace("cloud:", "cloud, public:", 1)
-        del lines["public"]
-    return list(lines.values())[-4:]
-
-
-def _of_bound(release: Release | None) -> str:
-    if release is None:
-        return "bound: nothing leaves those who may see raw updates"
-    moves = {
-        "step": "a record moves the sum of a step's gradients",
-        "central": "a device moves the global average",
-        "output": "a record moves a device's clipped model",
-    }
-    several = f"{release.steps} step{'s' if release.steps > 1 else ''}"
-    what = moves.get(release.kind, f"a record moves {several}")
-    return f"bound {release.bound}: {what} by at most {release.sensitivity:.3g}"
-
-
-def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
-    """The largest standard deviation of each kind."""
-    largest: dict[str, dict[str, float]] = {}
-    for row in levels:
-        of_source = largest.setdefault(row["added_by"], {})
-        of_source[row["kind"]] = max(of_source.get(row["kind"], 0.0), row["noise_std"])
-    added = [" and ".join(f"{level:.3g}" for level in each.values()) + f" by {who}" for who, each in largest.items()]
-    return "noise: " + ", ".join(added)
-
-
-def _of_costs(network: Mapping[str, Any]) -> str:
-    """What the network spends on the whole run."""
-    seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
-    joules, sent = f"{network['energy_j']:.4g} J", f"{network['device_bytes'] / 1e6:.4g} MB sent"
-    return f"cost: {nearness(network)}{joules}, {seconds}, {sent}"

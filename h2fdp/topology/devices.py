@@ -6,6 +6,7 @@ formats, stars, summaries and pages follow from the declaration.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,11 +123,12 @@ class StepCosts:
     joules: Floats | float = 0.0
 
 
-class Compute(Options):
+class Compute(Options, ABC):
     """The cost of local steps; a subclass defines `step`, and declares the columns of devices that it reads."""
 
     columns: ClassVar[Mapping[str, Column]] = {}
 
+    @abstractmethod
     def step(self, columns: Mapping[str, Floats], records: Floats) -> StepCosts:
         """The cost of one local step.
 
@@ -134,7 +136,6 @@ class Compute(Options):
             columns: (I,) the numbers of the devices, with those that the class declares.
             records: (I,) the mean number of records in a batch of each device.
         """
-        raise NotImplementedError
 
 
 class PerStep(Compute):

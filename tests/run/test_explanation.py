@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology
+from h2fdp.run.explain import LINES, WIDTH, explanation
 from h2fdp.run.forecast import first_interval, noise_on_model, planned_accounts, planned_work
-from h2fdp.run.privacy_report import LINES, WIDTH, explanation, noises
+from h2fdp.run.privacy_report import noises
 
 DEVICES, INTERVALS, ETA, DELTA = 6, 9, 0.5, 1e-5
 EQUAL = {"name": "digits", "partition": {"labels_per_device": 10}}

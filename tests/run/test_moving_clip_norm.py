@@ -16,7 +16,7 @@ from h2fdp.audit.run_audit import audit
 from h2fdp.models import ParameterLayout
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol import Cloud
-from h2fdp.run.privacy_report import explanation
+from h2fdp.run.explain import explanation
 from h2fdp.runtime import lockstep, start_hosts
 from tests.run.test_deep_runs import TREE
 from tests.run.test_noise_as_wired import NETWORK, numbers

@@ -8,7 +8,7 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.data.federate import load
 from h2fdp.data.images import Digits
 from h2fdp.run import RunPrivacy
-from h2fdp.run.privacy_report import explanation
+from h2fdp.run.explain import explanation
 from h2fdp.run.recipe import step_without_noise
 from h2fdp.streams import Streams
 

@@ -20,9 +20,9 @@ from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, read_experiment
 from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
-from h2fdp.run.privacy_report import changes, noise_in_scores
 from h2fdp.run.recipe import FARTHEST, SCORES, probe_of, with_model
 
 AUTO = {"extends": "auto"}

@@ -121,6 +121,7 @@ def test_only_stages_after_the_noise_end_the_credit_for_others():
             "central",
         ),
         ("untrusted", {"control": {"enabled": True}}, "reckons with uploads as devices made them"),
+        ("untrusted", {"clip_norm": {"quantile": 0.5, "initial": 1}}, "votes about the clip norm would be rounded"),
         ("untrusted", {"method": "scaffold"}, "devices of scaffold would remember what is left of their updates"),
         ("untrusted", {"compression": {"device": {"quantise": 1}}}, "a whole number of bits from 2 to 16, found 1"),
         ("untrusted", {"compression": {"device": {"quantise": 8, "top_k": 0.1}}}, "expected one of quantise, top_k"),
