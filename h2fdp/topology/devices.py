@@ -64,7 +64,7 @@ class Column:
         return bool(np.isfinite(values).all())
 
     def read_only(self, values: ArrayLike, key: str) -> Floats:
-        """A copy of (s,) values that nobody can change.
+        """A read-only copy of (s,) values.
 
         Raises:
             UserError: under `key`, values that are no numbers of this column.
