@@ -76,7 +76,7 @@ def is_installed(file: Path | str) -> bool:
     resolved = path.resolve()
     if {"site-packages", "dist-packages"} & set(resolved.parts):
         return True
-    homes = [each for each in (path.parent, path.parent.parent) if str(each) in sys.path]
+    homes = [each for each in path.parents if str(each) in sys.path]
     return any(resolved.is_relative_to(folder) for folder in _installation()) or any(map(_holds_libraries, homes))
 
 

@@ -159,10 +159,12 @@ def set_arithmetic() -> None:
     """How every thread of a run computes, so that equal seeds give equal bits.
 
     One intra-op thread: how a sum is split over threads changes its last bits. Numbers below 1e-38 count as 0: a noisy
-    softmax model is full of such shares, and products with them took seven times as long.
+    softmax model is full of such shares, and products with them took seven times as long. Convolutions on a GPU compute
+    with 32 bits, too, which is not what torch does by default.
     """
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def training_device(section: RuntimeSection) -> torch.device:

@@ -37,7 +37,7 @@ def test_a_gpu_that_is_not_there_is_said_and_the_run_goes_on(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.run
+@pytest.mark.process
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_run_on_a_gpu_learns_what_a_run_on_a_cpu_learns(tmp_path):
     settings = {"data": "digits", "method": "hfl", "seed": 1, "intervals": 4, "local_steps": 5, "batch_size": 8}

@@ -76,17 +76,18 @@ def test_a_value_that_is_asked_for_would_be_noticed():
 
 
 @GPU
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_agree_with_the_processor_and_nothing_waits(name, clipping):
     module, start = model_and_start(name)
     held = records(SHAPES[name], SIZES)
     here, there = (StackedEngine(module, CLIPPINGS[clipping], Plain(), WIDTH) for _ in range(2))
-    on_gpu = held.to(torch.device("cuda"))
+    on_gpu, started = held.to(torch.device("cuda")), start.cuda()
     for seed, warm in ((1, False), (1, True), (2, False)):
         torch.cuda.set_sync_debug_mode("error" if warm else "default")
         try:
-            found = train(there, start.cuda(), on_gpu, stretch(seed)).updates
+            found = train(there, started, on_gpu, stretch(seed)).updates
         finally:
             torch.cuda.set_sync_debug_mode("default")
         expected = train(here, start, held, stretch(seed)).updates

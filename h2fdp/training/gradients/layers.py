@@ -87,7 +87,7 @@ class GroupNorm(Step):
         kept = []
         outputs = []
         for own, weight, bias in zip(x, *_own(self, parameters), strict=True):
-            own = own.contiguous(memory_format=_format(own))
+            own = own.contiguous(memory_format=torch.contiguous_format if own.is_cuda else _format(own))  # its kernel
             y, mean, scale = _OPS.native_group_norm(own, weight, bias, *_sizes(own), self.groups, self.eps)
             outputs.append(y)
             kept.append((own, mean, scale, weight))
