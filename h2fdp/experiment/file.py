@@ -14,7 +14,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment import rules
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
-from h2fdp.experiment.training_section import PAIRS, TrainingSection, UntilSection
+from h2fdp.experiment.training_section import PAIRS, TrainingSection
 from h2fdp.privacy import noise_placement_of
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
@@ -84,7 +84,7 @@ def _completed(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
     if schedule.fixed_step_size:
         update["step_decay"] = "none"
     if control.enabled and control.accuracy is not None:
-        update["until"] = UntilSection(accuracy=control.accuracy)
+        update["until"] = {**(training.until or {}), "accuracy": control.accuracy}
     changed: dict[str, Any] = {"training": training.model_copy(update=update)}
     if experiment.privacy.calibration is None:
         changed["privacy"] = experiment.privacy.model_copy(update={"calibration": rules.default_calibration(axes)})

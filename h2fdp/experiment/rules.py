@@ -211,9 +211,10 @@ def _of_control(experiment: ExperimentFile, axes: Axes) -> Found:
     if control.trust == "weighed" and not (isinstance(privacy, HierarchicalDp) and privacy.noise == "steps"):
         text = "trust is weighed against noise that devices add to their steps; expected method.privacy hierarchical"
         yield "control.trust", f"{text} with noise: steps, or trust: used"
-    if control.accuracy is not None and training.until is not None and training.until.accuracy != control.accuracy:
+    stated = (training.until or {}).get("accuracy", control.accuracy)
+    if control.accuracy is not None and stated != control.accuracy:
         text = f"expected the same as control.accuracy, {control.accuracy:g}, or only one of the two"
-        yield "training.until", f"{text}; found {training.until.accuracy:g}"
+        yield "training.until", f"{text}; found {stated:g}"
 
 
 def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     Discriminator,
     Field,
     GetJsonSchemaHandler,
@@ -22,7 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Share, Whole, shape
+from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Positive, Share, Whole, shape
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.aggregation_times import StepDecay
@@ -61,18 +62,21 @@ def default_recipe() -> Recipe:
     return "auto"
 
 
-class UntilSection(Section):
-    """What ends a run before its last interval.
+def _possible(until: dict[str, float]) -> dict[str, float]:
+    if until.get("accuracy", 0.0) > 1:
+        raise ValueError(f"expected an accuracy of at most 1, found {until['accuracy']:g}")
+    return until
 
-    Attributes:
-        accuracy: the run ends after the first interval whose model has it on the test data.
-    """
 
-    accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
+END_COLUMNS = {"accuracy": "accuracy", "joules": "energy_j", "seconds": "clock_s"}  # of measures, in the metrics
 
+Measure = Annotated[Literal["accuracy", "joules", "seconds"], Expect("one of accuracy, joules, seconds")]
+Measures = Annotated[
+    dict[Measure, Positive], Expect("measures with values, as {accuracy: 0.8}"), AfterValidator(_possible)
+]
 
 UNTIL = (
-    "training.until: when the run ends depends on the data, so the epsilon to rely on is that of all "
+    "training.until.accuracy: when the run ends depends on the data, so the epsilon to rely on is that of all "
     "planned intervals (h2fdp privacy calibrate), or a budget; not that of the intervals that were run"
 )
 
@@ -127,7 +131,8 @@ class TrainingSection(Section):
         participation: share of each subnet's devices that take part in an interval; at least one device does.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
-        until: ends the run after the first interval whose model has this test accuracy; null for none.
+        until: ends the run after the first interval that reaches one of these: a test accuracy, the `joules` of all
+            messages or simulated `seconds` until then; null for none.
         precision: to what the factors of convolutions' products are rounded in local steps: `bfloat16` takes half the
             time on processors that have it; models, sums, clipping and noise keep 32 bits.
     """
@@ -150,7 +155,7 @@ class TrainingSection(Section):
     participation: Share = 1.0
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
-    until: UntilSection | None = None
+    until: Measures | None = None
     precision: Precision = "float32"
     _open: frozenset[str] = PrivateAttr(default=frozenset())
 

@@ -200,7 +200,7 @@ def _check_what_decides(setup: RunSetup) -> None:
     if setup.data.test_owners is None:
         return
     why = "the test records belong to devices here, and no account covers what is decided by them"
-    if setup.config.training.until is not None:
+    if "accuracy" in (setup.config.training.until or {}):
         key = "control.accuracy" if setup.config.control.accuracy is not None else "training.until"
         raise UserError(f"{why}; expected no accuracy to stop at, or test records that no device has", key=key)
     if setup.schedule().scores:

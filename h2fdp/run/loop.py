@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from h2fdp.errors import UserError
+from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
 from h2fdp.records import JsonLines, RunDirectory, about, cut, logged_to, noise_key
 from h2fdp.records.directory import create
@@ -59,7 +59,7 @@ def _capped(setup: RunSetup) -> Iterator[str]:
         yield f"{text}; such devices use all their records at each step"
 
 
-End = Literal["done", "interrupted", "budget spent", "accuracy reached"]  # else `stopped` by a callback, or `failed`
+End = str  # `done`, `interrupted`, or what `result.FINISHED` has; else `stopped` by a callback, or `failed`
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _log = logging.getLogger(__name__)
 
@@ -200,8 +200,8 @@ def run_intervals(
         for interval in range(len(state.rows), total):
             if cloud.ended:
                 return "done"
-            if has_arrived(setup, state):
-                return "accuracy reached"
+            if measure := has_reached(setup, state):
+                return f"{measure} reached"
             if watcher.stop():
                 checkpoints.save()
                 return "interrupted"
@@ -241,10 +241,10 @@ def run_intervals(
     return "done"
 
 
-def has_arrived(setup: RunSetup, state: RunState) -> bool:
-    """Whether the newest model has the accuracy that ends the run."""
-    until = setup.config.training.until
-    return until is not None and len(state.rows) > 0 and state.rows[-1].get("accuracy", 0.0) >= until.accuracy
+def has_reached(setup: RunSetup, state: RunState) -> str:
+    """What of `training.until` the newest interval reaches: an accuracy or a cost; empty where it is nothing."""
+    until, newest = setup.config.training.until or {}, state.rows[-1] if len(state.rows) else {}
+    return next((each for each, value in until.items() if newest.get(END_COLUMNS[each], 0.0) >= value), "")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from h2fdp.config.parsing import text_of
 from h2fdp.data import Standardizing
 from h2fdp.data.public_features import PublicFeatures
 from h2fdp.errors import UserError
+from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
 from h2fdp.models import CHOICES, ParameterLayout, build
 from h2fdp.models.construct import own_model
@@ -52,7 +53,8 @@ from h2fdp.wording import curve_svg, facts_html, word
 if TYPE_CHECKING:
     import pandas as pd
 
-FINISHED = ("done", "budget spent", "accuracy reached")  # states of runs that have nothing left to do
+# States of runs that have nothing left to do.
+FINISHED = ("done", "budget spent", *(f"{measure} reached" for measure in END_COLUMNS))
 
 
 class WithInputs(nn.Module):

@@ -241,7 +241,7 @@ class RunSetup(RunInputs, Noise):
             WARM_STARTED: self.warm_start is not None,
             features: features is not None,
             STANDARDIZED: self.standardizing is not None,
-            UNTIL: self.config.training.until is not None,
+            UNTIL: "accuracy" in (self.config.training.until or {}),
             MOVES: self.blueprint.adaptive is not None,
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
         }

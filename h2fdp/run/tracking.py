@@ -169,7 +169,7 @@ class _MLflow(Sink):
         self._tell(lambda: self._client.log_batch(self._run, metrics))
 
     def close(self, end: str) -> None:
-        state = "FINISHED" if end in ("done", "accuracy reached") else "KILLED"
+        state = "FINISHED" if end == "done" or end.endswith(" reached") else "KILLED"
         self._tell(lambda: self._client.set_terminated(self._run, state))
 
     def _tell(self, words: Callable[[], Any]) -> None:

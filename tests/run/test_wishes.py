@@ -99,7 +99,7 @@ def test_a_run_keeps_budget_and_epsilon_says_why_and_goes_on_to_the_same_bits(tm
 
 def test_a_target_ends_the_run_when_it_is_reached(tmp_path):
     made = experiment({"accuracy": 0.12}, step_size=1.0, epsilon=50.0)
-    assert made.config.training.until.accuracy == 0.12
+    assert made.config.training.until == {"accuracy": 0.12}
     done = made.run(tmp_path / "run")
     assert done.metrics["accuracy"].iloc[-1] >= 0.12
     assert len(done.metrics) < 8
