@@ -127,7 +127,8 @@ class TrainingSection(Section):
         clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
         loss: of a record's scores; devices minimise its mean.
         momentum: of the local steps; it restarts at zero with each received model.
-        sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size; `shuffled`, by epochs.
+        sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size (with
+            `local_epochs` parts of the shuffled records).
         participation: share of each subnet's devices that take part in an interval; at least one device does.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
@@ -151,7 +152,7 @@ class TrainingSection(Section):
     clip_scope: ClipScope = "batch"
     loss: LossSection = CrossEntropyOptions()
     momentum: Decay = 0.0
-    sampling: Literal[Sampling, "shuffled"] = "poisson"
+    sampling: Sampling = "poisson"
     participation: Share = 1.0
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
@@ -292,12 +293,12 @@ class TrainingSection(Section):
         aggregation_times = (
             {} if {"aggregate_every", "aggregations_per_interval"} & set(value) else {"aggregations_per_interval": 0}
         )
-        return {"sampling": "shuffled", **aggregation_times, **value}
+        return {"sampling": "fixed", **aggregation_times, **value}
 
     @model_validator(mode="after")
     def _epochs_are_shuffled(self) -> TrainingSection:
-        if (self.local_epochs is not None) != (self.sampling == "shuffled"):
-            raise ValueError("local_epochs requires sampling: shuffled, and the other way round")
+        if self.local_epochs is not None and self.sampling != "fixed":
+            raise ValueError("an epoch has each record once, in batches of one size; expected sampling: fixed, or none")
         if self.local_epochs is not None and (self.aggregations_per_interval != 0):
             raise ValueError("devices end their epochs at different slots; expected aggregations_per_interval: 0")
         return self

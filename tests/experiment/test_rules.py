@@ -46,11 +46,8 @@ def test_a_pull_with_momentum_has_no_guarantee():
 @pytest.mark.parametrize(
     ("training", "words"),
     [
-        (
-            {"local_epochs": 2, "sampling": "poisson"},
-            "local_epochs requires sampling: shuffled, and the other way round",
-        ),
-        ({"sampling": "shuffled"}, "local_epochs requires sampling: shuffled, and the other way round"),
+        ({"local_epochs": 2, "sampling": "poisson"}, "expected sampling: fixed, or none"),
+        ({"sampling": "shuffled"}, "poisson"),
         ({"local_epochs": 2, "local_steps": 5}, "exactly one of local_steps and local_epochs"),
         ({"local_epochs": 2, "aggregate_every": 3}, "different slots"),
         ({"momentum": 1.0}, "from 0 and below 1"),
@@ -81,7 +78,7 @@ def test_who_states_one_key_of_a_pair_unsets_the_other_one_of_the_file(tmp_path,
 
 def test_epochs_bring_their_own_defaults():
     training = Experiment(method="fedavg", training={"local_epochs": 2}).config.training
-    assert (training.sampling, training.aggregations_per_interval, training.local_steps) == ("shuffled", 0, None)
+    assert (training.sampling, training.aggregations_per_interval, training.local_steps) == ("fixed", 0, None)
 
 
 @pytest.mark.parametrize(
