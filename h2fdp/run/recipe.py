@@ -153,9 +153,10 @@ def completed(
     by_way = FARTHEST[probe.linear] / (model.way * norm * probe.reach)
     size = _rounded(min(by_noise, by_way))
     moved = size * model.noise_std * probe.reach
-    why = f"step_size {size:g} ({training.step_decay}): by it noise moves the last scores by {moved:.2g}"
+    falls = "constant" if training.step_decay == "none" else training.step_decay
+    why = f"step_size {size:g} ({falls}): by it noise moves the last scores by {moved:.2g}"
     if _in_turns(config):
-        why = f"step_size {size:g} ({training.step_decay}) for all of these; fewer have longer steps"
+        why = f"step_size {size:g} ({falls}) for all of these; fewer have longer steps"
     whole = _with(config, rounds_of | {"step_size": size})
     return whole, (*_lines(whole, data), why)
 

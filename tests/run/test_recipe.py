@@ -98,6 +98,17 @@ def test_what_is_stated_stays(key, value):
     assert {name: getattr(training, name) for name in others} == others
 
 
+@pytest.mark.parametrize(("model", "decay"), [("softmax", "linear"), ("mlp", "none")])
+def test_steps_of_curved_models_stay_on_a_way_of_the_same_length(model, decay):
+    """Of ways as long, the first step is 2 / (T + 1) where steps fall, 1 / T where they stay."""
+    setup = asked(model=model).prepare()
+    training = setup.config.training
+    assert training.step_decay == decay
+    whole = noise_on_model(setup)
+    first = {"linear": 2 / (training.intervals + 1), "none": 1 / training.intervals}[decay]
+    assert training.step_size == pytest.approx(first * whole.way, rel=1e-6)
+
+
 def mu_of(epsilon, delta):
     """Sensitivity over deviation of the Gaussian mechanism at exactly (epsilon, delta): Balle and Wang 2018, Th. 8."""
 
