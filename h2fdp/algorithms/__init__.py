@@ -9,6 +9,7 @@ from h2fdp.algorithms import (  # noqa: F401  # each registers its choices and n
     fednova,
     fedopt,
     fedprox,
+    krum,
     moon,
     pfedme,
     robust,

@@ -6,8 +6,8 @@ how the way is cut into steps; and the best way is where that noise moves the mo
 - a record's own gradient is clipped, at a seventh of what such a gradient is long at the first model: most are cut;
 - each device takes one step on all its records between messages, as amplification would save less noise than full
   batches do at these lengths, and more steps would each cost a release or a larger sensitivity;
-- 30 intervals, with a step size that falls linearly to 0 where scores are linear in the parameters, and stays elsewhere:
-  an equal way has its first step half as long then, and long first steps lead models such as an LSTM astray;
+- 30 intervals, with a step size that falls linearly to 0 where scores are linear in the parameters, and stays
+  elsewhere: an equal way has its first step half as long then, and long first steps lead an LSTM astray;
 - shares in averages by numbers of records, for then all records have equal shares in the sum and in its noise;
 - the step size at which the noise in the last model moves scores by `SCORES`, found by perturbing the parameters; but
   no longer a way than training without noise makes use of (`FARTHEST`).

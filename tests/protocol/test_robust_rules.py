@@ -6,6 +6,7 @@ import torch
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import WeightedAverage
+from h2fdp.algorithms.krum import Krum
 from h2fdp.algorithms.robust import TrimmedMean
 from h2fdp.protocol import InProcessNodes
 from h2fdp.topology import Aggregator
@@ -26,6 +27,9 @@ NETWORK = Topology(
     (subnet("a", False, 5), subnet("b", True, 4, "top"), subnet("c", False, 3, "top"), subnet("d", True, 1, "top")),
     aggregators=(Aggregator("top", True, parent=None),),
 )
+
+
+UNTRUSTED = Topology("bare", (subnet("a", False, 5), subnet("b", False, 4)))
 
 
 def prepared(rule, network=NETWORK, **settings):
@@ -121,9 +125,10 @@ def test_a_trusted_node_adds_the_noise_of_the_ledger_to_the_median(monkeypatch, 
     assert accepts(torch.from_numpy(vector), factor * level) is accepted
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [*RULES, "krum", "multi-krum"])
 def test_bits_do_not_depend_on_where_devices_are(rule):
-    setup = prepared(rule, faults={"device_dropout": 0.3})
+    network = NETWORK if rule in RULES else UNTRUSTED
+    setup = prepared(rule, network, faults={"device_dropout": 0.3})
     names = [subnet.name for subnet in setup.topology.subnets]
     apart = {name: setup.blueprint.edge_server(at, setup.blueprint.device_group(at)) for at, name in enumerate(names)}
     together = setup.blueprint.lockstep(range(len(names)), setup.blueprint.local_engine())
@@ -135,6 +140,56 @@ def test_bits_do_not_depend_on_where_devices_are(rule):
         models.append(cloud.model)
     assert torch.equal(*models)
     assert not torch.equal(models[0], setup.initial)
+
+
+def by_hand(updates, liars, many):
+    """Krum of lists of numbers, by its definition: distances one by one, no sorting of tensors."""
+    count = len(updates)
+    lying = int(liars * count + 1e-9)
+    near = max(1, count - lying - 2)
+    scores = []
+    for own in range(count):
+        others = (
+            sum((a - b) ** 2 for a, b in zip(updates[own], updates[o], strict=True)) for o in range(count) if o != own
+        )
+        scores.append(sum(sorted(others)[:near]))
+    best = sorted(range(count), key=lambda own: (scores[own], own))[: count - lying if many else 1]
+    return [sum(updates[own][at] for own in best) / len(best) for at in range(len(updates[0]))]
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(("count", "liars"), [(1, 0.2), (2, 0.4), (3, 0.4), (7, 0.2), (10, 0.3), (11, 0.45)])
+def test_krum_is_its_definition_also_of_many_models_at_once(count, liars, many):
+    random = np.random.default_rng(count)
+    updates = random.standard_normal((count, 3, 5)) * random.choice([0.1, 10.0], (count, 1, 1))
+    updates[0] = updates[-1]  # a tie, which the first one wins
+    found = Krum(liars, many).combine(list(torch.from_numpy(updates)), np.full(count, 1 / count))
+    for model in range(3):
+        expected = by_hand(updates[:, model].tolist(), liars, many)
+        np.testing.assert_allclose(found[model], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("lie", [1e9, float("nan"), float("inf")])
+def test_three_liars_of_ten_are_never_chosen(lie, many):
+    updates = torch.from_numpy(np.random.default_rng(3).standard_normal((10, 20)))
+    updates[[1, 4, 9]] = lie
+    found = Krum(0.3, many).combine(list(updates), np.full(10, 0.1))
+    assert float(found.abs().max()) < 5
+    assert (updates == found).all(dim=1).any() or many
+
+
+@pytest.mark.parametrize("rule", ["krum", "multi-krum"])
+def test_under_krum_each_device_has_the_account_of_its_own_noise(rule):
+    setup = prepared(rule, UNTRUSTED)
+    plan, rows = planned(setup)
+    assert {row.observer for row in rows} == {"edge", "cloud", "peer", "public"}
+    for row in rows:
+        part = plan.subnets[row.edge]
+        assert row.noise_std in part.noise_std[part.ends().index(row.slot)]
+        assert row.sensitivity == pytest.approx(2 * setup.config.training.step_size * row.steps)
+    with pytest.raises(UserError, match="nothing says how far one upload moves"):
+        prepared(rule).cloud(InProcessNodes({}))
 
 
 @pytest.mark.parametrize(
