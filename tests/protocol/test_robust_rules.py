@@ -6,8 +6,7 @@ import torch
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import WeightedAverage
-from h2fdp.algorithms.krum import Krum
-from h2fdp.algorithms.robust import TrimmedMean
+from h2fdp.algorithms.robust import Krum, TrimmedMean
 from h2fdp.protocol import InProcessNodes
 from h2fdp.topology import Aggregator
 from tests.networks import placed
