@@ -76,8 +76,8 @@ def test_with_the_noise_off_accounts_by_draws_and_of_noisy_steps_are_refuted_and
     ("observer", "trust"), [("peer", 0.0), ("peer", 1.0), ("cloud", 0.0), ("cloud", 1.0), ("public", 0.0)]
 )
 def test_with_the_noise_off_every_observer_refutes_its_account(observer, trust):
-    run = prepared(observer, devices=60, edges=30, trust=trust, aggregate_every=2)
-    found = audit(run, observer, 60, "dominating", noise_scale=OFF)
+    run = prepared(observer, devices=100, edges=50, trust=trust, aggregate_every=2)
+    found = audit(run, observer, 100, "dominating", noise_scale=OFF)
     assert found.accounted("rdp") < 1.0
     assert found.epsilon_lower > 1.0
 
