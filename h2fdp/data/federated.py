@@ -139,8 +139,7 @@ def label_counts(data: DeviceData) -> NDArray[np.int64]:
 
 
 STANDARDIZED = (
-    "model logistic: inputs are standardised by the test records, which count as public, or by stated ranges where "
-    "test records belong to devices; no account covers these"
+    "model logistic: inputs are standardised by the test records, which count as public; no account covers these"
 )
 _FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
 

@@ -240,7 +240,7 @@ class RunSetup(RunInputs, Noise):
             PUBLIC_RECORDS: self.data.public is not None,
             WARM_STARTED: self.warm_start is not None,
             features: features is not None,
-            STANDARDIZED: self.standardizing is not None,
+            STANDARDIZED: self.standardizing is not None and self.data.test_owners is None,
             UNTIL: "accuracy" in (self.config.training.until or {}),
             MOVES: self.blueprint.adaptive is not None,
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
