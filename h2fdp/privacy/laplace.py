@@ -58,11 +58,13 @@ class LaplacePair(LawPair):
         return 0.0, 1 / noise_multiplier
 
     def loss(self, noise_multiplier: float, points: np.ndarray) -> np.ndarray:
-        return self._mixed(_ROOT_2 * np.asarray(np.abs(points) - np.abs(points - 1 / noise_multiplier)))
+        whole: np.ndarray = _ROOT_2 * (np.abs(points) - np.abs(points - 1 / noise_multiplier))
+        return self._mixed(whole)
 
     def _mixed(self, losses: np.ndarray) -> np.ndarray:
         """log(1 - q + q exp(loss))."""
-        return losses if self.chance == 1 else np.asarray(np.log1p(self.chance * np.expm1(losses)))
+        mixed: np.ndarray = losses if self.chance == 1 else np.log1p(self.chance * np.expm1(losses))
+        return mixed
 
     def masses(self, noise_multiplier: float, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         still, there = _masses(edges), _masses(edges - 1 / noise_multiplier)
@@ -75,7 +77,7 @@ class LaplacePair(LawPair):
             return np.full(orders.size, whole)
         largest = float(self._mixed(np.array(whole)))
         found = [max(self._log_moment(whole, a), self._log_moment(whole, 1 - a)) / (a - 1) for a in orders.tolist()]
-        return np.clip(found, 0.0, largest)
+        return np.asarray(np.clip(found, 0.0, largest))
 
     def _log_moment(self, whole: float, power: float) -> float:
         """log E_Q[(P/Q)^power], Q = Lap(0) on a line whose unit is b."""

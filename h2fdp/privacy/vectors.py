@@ -206,7 +206,7 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[int]) -> None:
-        """Noise on each row of `vectors` (s, M), in place, of its own level (s,) and from the stream of its own key (s,).
+        """Noise on each row of `vectors` (s, M), in place, of its own level (s,), from the stream of its key (s,).
 
         Row i depends on row i of the arguments alone, to the bit.
         """

@@ -83,7 +83,17 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> floa
         if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):
             return by_renyi
     merged = _gaussians_merged(mixtures)
-    return min(by_renyi, _converged(tuple(sorted(merged.items(), key=_by_law)), delta))
+    return min(by_renyi, _of_largest_losses(mixtures), _converged(tuple(sorted(merged.items(), key=_by_law)), delta))
+
+
+def _of_largest_losses(mixtures: Mapping[NoisyMixture, int]) -> float:
+    """The sum of the largest losses (basic composition), where each law has one; else inf."""
+    ends = [
+        count * float(np.abs(mixture.loss(noise, np.array(mixture.ends(noise)))).max())
+        for (mixture, noise), count in mixtures.items()
+        if isinstance(mixture, LawPair)
+    ]
+    return math.fsum(ends) if len(ends) == len(mixtures) else math.inf
 
 
 def _by_law(part: tuple[NoisyMixture, int]) -> tuple[Any, ...]:
@@ -141,10 +151,12 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
         best = best_tilt(losses, interval, delta)
         if not any(isinstance(mixture, LawPair) for (mixture, _), _ in parts):
             return best
-        # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds, and
-        # hide the losses below it: of some that are less steep the one with the smallest epsilon, which is a bound too.
+        # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds,
+        # and hide the losses below it. Each tilt gives a bound: the least steep one serves that is as good as any.
         tilts = [best / 8**place for place in range(_TILTS)]
-        return min(tilts, key=lambda tilt: (epsilon_of(losses, interval, delta, tilt=tilt), tilt))
+        found = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
+        least = min(found) + _tolerance(min(found)) / 4
+        return next(tilts[place] for place in range(_TILTS - 1, -1, -1) if found[place] <= least)
 
     reach = reach_of(delta, sum(count for _, count in parts))
     finest = _finest_interval(parts)

@@ -213,10 +213,8 @@ class GradientNoise(NoisePlacement):
             planned = (setting.local_aggregations, setting.intervals)
             known = self._bound(setting), setting.sensitivity
             if self.noise_law is not GAUSSIAN:  # no formula, only an account, which the noise is scaled to
-                stretch = self.noise_law.stretch(setting.parameters)
-                return GradientSumMechanism(
-                    EqualMultipliers(sum(planned) / setting.epsilon), *known, self.noise_law, stretch
-                )
+                law = self.noise_law, self.noise_law.stretch(setting.parameters)
+                return GradientSumMechanism(EqualMultipliers(sum(planned) / setting.epsilon), *known, *law)
             calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
             return GradientSumMechanism(calibration, *known)
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
