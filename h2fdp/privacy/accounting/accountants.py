@@ -76,14 +76,14 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> floa
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
-    by_renyi = math.inf
+    bound = _of_largest_losses(mixtures) if mixtures else math.inf
     if mixtures and (delta < LEAST_DELTA or _of_full_shifts(mixtures, delta) > BOUNDLESS):
         divergences = [count * renyi_divergence(*mixture) for mixture, count in mixtures.items()]
-        by_renyi = float(epsilon_from_rdp(np.sum(divergences, axis=0), delta))
+        bound = min(bound, float(epsilon_from_rdp(np.sum(divergences, axis=0), delta)))
         if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):
-            return by_renyi
+            return bound
     merged = _gaussians_merged(mixtures)
-    return min(by_renyi, _of_largest_losses(mixtures), _converged(tuple(sorted(merged.items(), key=_by_law)), delta))
+    return min(bound, _converged(tuple(sorted(merged.items(), key=_by_law)), delta))
 
 
 def _of_largest_losses(mixtures: Mapping[NoisyMixture, int]) -> float:
@@ -153,7 +153,7 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
             return best
         # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds,
         # and hide the losses below it. Each tilt gives a bound: the least steep one serves that is as good as any.
-        tilts = [best / 8**place for place in range(_TILTS)]
+        tilts = [best / 8.0**place for place in range(_TILTS)]
         found = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
         least = min(found) + _tolerance(min(found)) / 4
         return next(tilts[place] for place in range(_TILTS - 1, -1, -1) if found[place] <= least)
