@@ -249,17 +249,23 @@ def test_everyone_has_the_account_of_a_devices_own_noise_or_of_the_node_that_add
 
 
 def test_noise_of_other_branches_is_not_credited_above_a_trusted_chain():
-    """A node that adds noise to raw averages has children below which devices added theirs: its own alone counts."""
+    """A node adds noise to what is raw in its average, and another part of that has the noise of a node further down:
+    its own alone counts, where of Gaussians both would."""
+    servers = (Aggregator("mid", True, parent="relay"), Aggregator("relay", False, parent="top"))
     tree = Topology(
-        "mixed",
-        (subnet("a", True, 2, "top"), subnet("b", False, 3, "top")),
-        aggregators=(Aggregator("top", True, parent=None),),
+        "deep",
+        (subnet("a", True, 2, "top"), subnet("b", True, 3, "mid")),
+        aggregators=(*servers, Aggregator("top", True, parent=None)),
     )
-    setup = run(tree, aggregate_every=[1, 2])
-    plan, rows = rows_of(setup)
-    of_top = {level for node, _, level in plan.upper_noises if node == "top"}
-    seen = {row.noise_std for row in rows if row.edge == "a" and not plan.subnets["a"].own(0)}
-    assert seen <= of_top | set(plan.subnets["a"].noise_std.ravel().tolist())
+    found = {}
+    for law, method in (("laplace", METHOD), ("gaussian", "h2fdp")):
+        plan, rows = rows_of(run(tree, aggregate_every=None, aggregations_per_interval=0, method=method))
+        levels = {node: level for node, _, level in plan.upper_noises}
+        (seen,) = {row.noise_std for row in rows if row.edge == "a"}
+        assert levels.keys() == {"mid", "top"}
+        found[law] = seen / levels["top"]
+    assert found["laplace"] == 1
+    assert found["gaussian"] > 1.01
 
 
 @pytest.mark.parametrize("settings", [{}, {"sampling_rate": 0.3}, {"adjacency": "replace"}, {"clip_scope": "record"}])
