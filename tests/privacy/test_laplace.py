@@ -251,11 +251,11 @@ def test_everyone_has_the_account_of_a_devices_own_noise_or_of_the_node_that_add
 def test_noise_of_other_branches_is_not_credited_above_a_trusted_chain():
     """A node adds noise to what is raw in its average, and another part of that has the noise of a node further down:
     its own alone counts, where of Gaussians both would."""
-    servers = (Aggregator("mid", True, parent="relay"), Aggregator("relay", False, parent="top"))
+    servers = (Aggregator("relay", False, parent="top"), Aggregator("mid", True, parent="relay"))
     tree = Topology(
         "deep",
         (subnet("a", True, 2, "top"), subnet("b", True, 3, "mid")),
-        aggregators=(*servers, Aggregator("top", True, parent=None)),
+        aggregators=(Aggregator("top", True, parent=None), *servers),
     )
     found = {}
     for law, method in (("laplace", METHOD), ("gaussian", "h2fdp")):
