@@ -261,11 +261,11 @@ def test_noise_of_other_branches_is_not_credited_above_a_trusted_chain():
     for law, method in (("laplace", METHOD), ("gaussian", "h2fdp")):
         plan, rows = rows_of(run(tree, aggregate_every=None, aggregations_per_interval=0, method=method))
         levels = {node: level for node, _, level in plan.upper_noises}
-        (seen,) = {row.noise_std for row in rows if row.edge == "a"}
+        seen = {row.noise_std for row in rows if row.edge == "a"}
         assert levels.keys() == {"mid", "top"}
-        found[law] = seen / levels["top"]
-    assert found["laplace"] == 1
-    assert found["gaussian"] > 1.01
+        found[law] = [each / levels["top"] for each in seen]
+    assert found["laplace"] == [1]
+    assert max(found["gaussian"]) > 1.01
 
 
 @pytest.mark.parametrize("settings", [{}, {"sampling_rate": 0.3}, {"adjacency": "replace"}, {"clip_scope": "record"}])
