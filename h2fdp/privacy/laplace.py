@@ -106,7 +106,8 @@ def _masses(edges: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Laplace(NoiseLaw):
-    """Noise of scale b = level / sqrt(2) on each coordinate."""
+    """Noise of scale b = level / sqrt(2) on each coordinate, of NumPy's inversion in 64 bits: the usual floating-point
+    caveat holds. A GPU gets it from the CPU."""
 
     name: ClassVar[str] = "laplace"
     note: ClassVar[str | None] = (
