@@ -55,9 +55,9 @@ bench: .venv/dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-.venv/dev: .venv/h2fdp
+.venv/dev: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+	@touch .venv/h2fdp $@
 
 clean:
 	rm -rf .venv docs/_build

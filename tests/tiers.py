@@ -36,7 +36,7 @@ MARKS = {
     "tests/reproduction/test_settings_command.py": "process",
     "tests/reproduction/test_tables.py": "run",
     "tests/run": "run",
-    "tests/runtime/test_bits_at_depth.py": "ray",
+    "tests/runtime/test_bits_at_depth.py": "run",
     "tests/runtime/test_cluster.py": "ray",
     "tests/runtime/test_equal_bits.py": "ray",
     "tests/sweeps/test_from_python.py": "run",

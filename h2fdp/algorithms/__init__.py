@@ -9,7 +9,6 @@ from h2fdp.algorithms import (  # noqa: F401  # each registers its choices and n
     fednova,
     fedopt,
     fedprox,
-    krum,
     moon,
     pfedme,
     robust,

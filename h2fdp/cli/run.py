@@ -48,13 +48,18 @@ def run_command(
     directory = out or default_directory(experiment.config)
     check_room(directory, overwrite)  # before the data are loaded
     setup = experiment.prepare(data_root)
+    control, intervals = setup.config.control, setup.config.training.intervals
+    planned = setup.schedule().planned if control.enabled and control.turns is not None else None
     if not quiet and not as_json:
         for line in setup.chosen:
             typer.echo(line)
+        if planned is not None:
+            typer.echo(f"planned: {planned} intervals")
     watch(
         lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
         directory,
         setup.config,
+        intervals=planned or intervals,
         again=shlex.join(["h2fdp", "run", str(file), *(word for each in settings or () for word in ("--set", each))]),
         quiet=quiet,
         verbose=verbose,
@@ -118,6 +123,7 @@ def resume_command(
         resumed,
         directory,
         experiment.config,
+        intervals=experiment.config.training.intervals,
         again=shlex.join(["h2fdp", "run", str(directory / "config.yaml")]),
         quiet=quiet,
         verbose=verbose,

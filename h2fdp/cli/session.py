@@ -112,6 +112,7 @@ def watch(
     directory: Path,
     config: ExperimentFile,
     *,
+    intervals: int,
     again: str,
     quiet: bool,
     verbose: bool,
@@ -122,15 +123,17 @@ def watch(
     Args:
         run: carries it out under a watcher.
         config: of the run, its calibration settled.
+        intervals: that the run is expected to have.
         again: the command that runs the same again.
     """
     from h2fdp.run.recorders import RunCallbacks
 
-    with interruptible(_how_to_go_on(directory)) as interrupt:
-        intervals, target = config.training.intervals, _target(config)
-        with progress(intervals, quiet=quiet, verbose=verbose, target=target) as show:
-            # `listen` again once Ray is up, which takes SIGTERM for itself
-            done = run(RunCallbacks(interrupt.listen, show, interrupt.asked))
+    with (
+        interruptible(_how_to_go_on(directory)) as interrupt,
+        progress(intervals, quiet=quiet, verbose=verbose, target=_target(config)) as show,
+    ):
+        # `listen` again once Ray is up, which takes SIGTERM for itself
+        done = run(RunCallbacks(interrupt.listen, show, interrupt.asked))
     summary = done.summary
     if as_json:
         print_json(summary | {"directory": str(directory)})

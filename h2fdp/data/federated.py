@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -138,7 +139,8 @@ def label_counts(data: DeviceData) -> NDArray[np.int64]:
 
 
 STANDARDIZED = (
-    "model logistic: inputs are standardised by the test records, which count as public; no account covers these"
+    "model logistic: inputs are standardised by the test records, which count as public, or by stated ranges where "
+    "test records belong to devices; no account covers these"
 )
 _FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
 
@@ -157,12 +159,17 @@ class Standardizing:
     deviation: NDArray[np.float32]
 
     @classmethod
-    def of(cls, data: DeviceData) -> Standardizing | None:
+    def of(cls, data: DeviceData, *, bounded: bool = False) -> Standardizing | None:
         """By the test records' inputs; None where these belong to devices, or records are drawn.
+
+        Args:
+            bounded: all inputs go from 0 to 1, so that those of devices are standardised as uniform numbers are.
 
         >>> Standardizing(np.array([2.0]), np.array([0.5]))(np.array([[1.0], [9.0]])).tolist()
         [[-2.0], [5.0]]
         """
+        if data.test_owners is not None and bounded:
+            return cls(*(np.full(data.shape, each, dtype=np.float32) for each in (1 / 2, 1 / math.sqrt(12))))
         if data.test_owners is not None or not isinstance(data, FederatedData) or len(data.test) < 2:
             return None
         seen = data.test.x.astype(np.float64)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.from_python import first_row, from_python, stated_column
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
@@ -24,6 +25,7 @@ from h2fdp.data.source import (
     TEST_SHARE,
     VALIDATION,
     Classes,
+    DataOptions,
     DataRequest,
     FromFiles,
     Pool,
@@ -203,6 +205,13 @@ class Table(Columned):
                 raise UserError(f"{text}, which is none of its categories {', '.join(map(repr, values))}", key="data")
             frame[column] = pd.Categorical(frame[column], categories=values)
         return frame
+
+
+def is_bounded(section: DataOptions | OwnPart, shape: tuple[int, ...]) -> bool:
+    """Whether every column of a table goes from 0 to 1, as public ranges or categories are stated for it."""
+    if not isinstance(section, Table):
+        return False
+    return shape == (len(section.ranges) + sum(map(len, section.categories.values())),)
 
 
 def _tables(folder: Path) -> dict[str, Path]:

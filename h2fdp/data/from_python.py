@@ -206,7 +206,7 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
         texts = np.array([not _is_number(each) for each in array.tolist()])
         first = array.tolist()[texts.argmax()]
         found = f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
-        right = "make it categorical with stated categories (in a file data.categories), or leave it out"
+        right = "make it categorical with stated categories (in a file data.categories), or leave it out of inputs"
         raise UserError(f"{what}: the column {name} has {found}; {right}", key="data")
     numbers = array.astype(np.float64)[:, None]
     with np.errstate(over="ignore"):
@@ -214,7 +214,8 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
     if wrong.any():
         found = numbers[wrong.argmax(), 0]
         shown = "no value (or NaN)" if np.isnan(found) else f"{found:g}"
-        text = f"the column {name} has {shown} in {first_row(wrong)}; expected finite numbers (of 32 bits)"
+        right = "expected finite numbers (of 32 bits): fill it in, or leave out the row"
+        text = f"the column {name} has {shown} in {first_row(wrong)}; {right}"
         raise UserError(f"{what}: {text}", key="data")
     if bounds is None:
         return numbers

@@ -153,7 +153,8 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
     """Arrays from outside as records: inputs become uint8 or float32, labels int64.
 
     Args:
-        x: at least two-dimensional, numbers only; 8-bit images stay uint8, all else becomes float32.
+        x: at least two-dimensional, numbers only; 8-bit images stay uint8, all else becomes float32. 8-bit inputs of
+            two sides (n, h, w) are grey images, (n, 1, h, w).
         y: one-dimensional, whole numbers of at least 0.
         what: what the arrays are, for messages ("x_train and y_train of points.npz").
         key: the key of the experiment file to blame.
@@ -176,6 +177,8 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
             inputs = np.ascontiguousarray(inputs, dtype=np.float32)
         if not np.isfinite(inputs).all():
             raise UserError(f"{what}: inputs must be finite in 32 bits; found NaN, infinite or huge values", key=key)
+    elif inputs.ndim == 3:
+        inputs = inputs[:, None]
     return Records(np.ascontiguousarray(inputs), labels.astype(np.int64))
 
 

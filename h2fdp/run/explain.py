@@ -56,13 +56,10 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
     if not comparable(setup) or not has_rule(setup.config.model_copy(update=training)):
         return []
     now, joules, found = noise_in_scores(setup), planned_work(setup).costs["energy_j"], []
-    asked: list[dict[str, Any]] = [training]
-    if setup.image_shape is None and setup.standardizing is None:
-        asked.append(training | {"model": Auto.model_validate({})})
-    for sections in asked:
+    for sections in (training, training | {"model": Auto.model_validate({})}):
         config = setup.config.model_copy(update=sections)
         try:
-            other = prepare(config, setup.drawn, data_source=lambda *_: setup.data)
+            other = prepare(config, setup.drawn, data_source=lambda *_: setup.given)
         except UserError:  # outside what the method is made for
             continue
         scores, energy_j = noise_in_scores(other), planned_work(other).costs["energy_j"]

@@ -10,6 +10,7 @@ from torch import Tensor
 from h2fdp.data import DeviceData
 from h2fdp.data.federated import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.models.registry import PublicFeatures
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.places import UNTARGETED
 from h2fdp.privacy.statement import verdict_of
@@ -63,7 +64,7 @@ class RunInputs:
         world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
             when a resumed run draws its own noise, batches and participants afresh.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
-        image_shape: of the images whose public features the data are; None where they are as they were given.
+        given: the data before they became features or were standardised; `data` itself where they are as they were.
         standardizing: how inputs were standardised; None where they are as they were given.
         chosen: what was chosen for keys that the file leaves open, in words (`run.recipe`).
     """
@@ -79,10 +80,15 @@ class RunInputs:
     costs: NetworkCosts
     faults: Faults
     world: Streams
+    given: DeviceData
     warm_start: str | None = None
-    image_shape: tuple[int, ...] | None = None
     standardizing: Standardizing | None = None
     chosen: tuple[str, ...] = ()
+
+    @property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """Of the images whose public features the data are; None where they are no features."""
+        return self.given.shape if isinstance(self.config.model, PublicFeatures) else None
 
     @property
     def placement(self) -> NoisePlacement:

@@ -15,6 +15,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DeviceData, Standardizing, within_unit_ball
 from h2fdp.data.configured import DataSource, Network, configured_data
+from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -74,12 +75,12 @@ def prepare(
         loaded = partial(_same_data, data)
         ways = (relying, relying_on_nobody)
         return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
-    config, shape = recipe.with_model(config, data), None
+    config, given = recipe.with_model(config, data), data
     if isinstance(config.model, PublicFeatures):
-        shape, data = data.shape, with_features(data, config.model.size)
+        data = with_features(data, config.model.size)
     standardizing = None
     if isinstance(config.model, Logistic) and config.model.standardize:
-        standardizing = Standardizing.of(data)
+        standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
         data = data if standardizing is None else standardizing.applied(data)
     placement = noise_placement_of(config.method.privacy)
     if placement.input_norm is not None:
@@ -93,7 +94,7 @@ def prepare(
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
     complete, lines = recipe.completed(config, data, module, noisy, len(topology.subnets))
     inputs = _inputs(complete, topology, data)
-    inputs = replace(inputs, image_shape=shape, standardizing=standardizing, chosen=lines)
+    inputs = replace(inputs, given=given, standardizing=standardizing, chosen=lines)
     setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
     try_own_parts(setup)
     return setup
@@ -114,7 +115,7 @@ def with_settings(
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
     inputs = _inputs(config, setup.drawn, setup.data, setup)
-    inputs = replace(inputs, image_shape=setup.image_shape, standardizing=setup.standardizing)
+    inputs = replace(inputs, given=setup.given, standardizing=setup.standardizing)
     return RunSetup.of(inputs, calibrate(inputs, foreseen))
 
 
@@ -179,6 +180,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         drawn=topology,
         topology=network,
         data=data,
+        given=data,
         blueprint=blueprint,
         initial=vector,
         aggregation_times=times,

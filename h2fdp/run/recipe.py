@@ -28,6 +28,7 @@ from torch import nn
 from h2fdp.algorithms import aggregation_of
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataSection, DeviceData
+from h2fdp.data.files import is_bounded
 from h2fdp.data.leaf import Leaf
 from h2fdp.data.public_features import PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
@@ -231,7 +232,8 @@ def _as_the_paper(config: ExperimentFile) -> Recipe:
         whole = _with(config, {"aggregate_every": None, _LOCAL: 0})
     if found := conflicts(whole):
         raise UserError([Problem(text, key=key) for key, text in found])
-    return whole, ("training: auto has no rule for this method; the paper's values are used",)
+    model = "your model" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
+    return whole, ("training: auto has no rule for this method; the paper's values are used,", f"and {model}")
 
 
 def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
@@ -244,7 +246,7 @@ def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
 def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     """What was chosen, in a line or two."""
     training = config.training
-    model = "a model of your own" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
+    model = "for your model" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
     features = not isinstance(config.model, OwnPart) and config.model.name == "public-features"
     size = f" ({data.shape[0] - 1} numbers for each image)" if features else ""
     if training.local_steps is None:
@@ -258,8 +260,9 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     norm = f" at {training.first_clip_norm:g}" if clipped else ""
     most = "at most " if _in_turns(config) else ""  # as many as the budget pays for
     unlike: tuple[str, ...] = ()
-    if isinstance(config.model, registry.Logistic) and config.model.standardize and data.test_owners is not None:
-        unlike = ("not standardised, as test records are devices': state ranges of the columns",)
+    scaled = isinstance(config.model, registry.Logistic) and config.model.standardize
+    if scaled and data.test_owners is not None and not is_bounded(config.data, data.shape):
+        unlike = ("not standardised, as test records are devices': state ranges of all columns",)
     return (
         f"chosen: {model}{size}",
         f"{most}{training.intervals} intervals of {steps} {records}{clipped}{norm}",

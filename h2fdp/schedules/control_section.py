@@ -53,7 +53,7 @@ class ControlSection(Section):
     enabled: Flag = False
     joules: Positive | None = None
     seconds: Positive | None = None
-    accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")] | None = None
+    accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1, as 0.75")] | None = None
     noise: Magnitude | None = None
     alpha1: Weight = 1.0
     alpha2: Weight = 1.0

@@ -141,6 +141,11 @@ class Schedule(Protocol):
         """Whether `scored` wants to be called."""
         return False
 
+    @property
+    def planned(self) -> int | None:
+        """How many intervals it means to have, where these may be fewer than the run's; None for all of them."""
+        return None
+
     def ends(self, slot: int) -> bool:
         """Whether training ends at this slot t_k, whatever the number of intervals."""
         return False

@@ -123,6 +123,11 @@ class TurnsController(Schedule):
         self.plan, self.runner_up, self.weighed = self._planned()
         self._taken = np.zeros(len(context.sizes), dtype=np.int64)
 
+    @property
+    def planned(self) -> int:
+        """Those of its plan."""
+        return self.plan.intervals
+
     def ends(self, slot: int) -> bool:
         """After the last interval of the plan, or where the budget does not pay for the next one."""
         if self._done >= self.plan.intervals:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import recorders
@@ -214,6 +215,20 @@ def test_a_dry_run_says_the_joules_and_seconds_that_the_run_ends_with(h2fdp, exp
     done = json.loads(h2fdp("run", experiment, "--out", tmp_path / "run", "--json").stdout)
     assert {key: before[key] for key in ("energy_j", "delay_s", "clock_s")}.items() <= done.items()
     assert f"energy               {done['energy_j']:.4g} J\n" in h2fdp("run", experiment, "--dry-run").stdout
+
+
+def test_under_a_budget_progress_counts_the_intervals_of_the_plan(h2fdp, experiment, tmp_path):
+    file = yaml.safe_load(experiment.read_text())
+    file |= {"method": "h2fdp", "training": "auto", "model": "auto", "control": {"joules": 0.05}}
+    experiment.write_text(yaml.safe_dump(file | {"privacy": {"epsilon": 8, "calibration": "accounted"}}))
+    done = h2fdp("run", experiment, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    (planned,) = re.findall(r"^planned: (\d+) intervals$", done.stdout, re.MULTILINE)
+    shown = re.findall(r"interval (\d+)/(\d+)", done.stderr)
+    assert {of for _, of in shown} == {planned}
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["intervals"] <= int(planned)
+    assert summary["energy_j"] <= 0.05
 
 
 def test_a_plan_fits_a_terminal_and_says_the_same_as_its_json(h2fdp, experiment):

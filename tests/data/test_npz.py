@@ -51,6 +51,14 @@ def test_bytes_stay_bytes_and_are_divided_by_255(tmp_path):
     assert (data.device(0).x * data.scaling.scale + data.scaling.shift == 1).all()
 
 
+def test_bytes_of_two_sides_are_grey_images_and_numbers_are_not(tmp_path):
+    x = np.arange(12 * 16).reshape(12, 4, 4).astype(np.uint8)
+    grey = read(saved(tmp_path, x_train=x, x_test=x[:4]), devices=2)
+    assert grey.shape == (1, 4, 4)
+    assert np.array_equal(grey.test.x[:, 0], x[:4])
+    assert read(saved(tmp_path, x_train=x.astype(float), x_test=x[:4] / 1.0), devices=2).shape == (4, 4)
+
+
 def test_more_classes_than_shown_may_be_stated(tmp_path):
     assert read(saved(tmp_path), devices=2, classes=9).classes == 9
 

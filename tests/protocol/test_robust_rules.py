@@ -6,14 +6,13 @@ import torch
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import WeightedAverage
-from h2fdp.algorithms.krum import Krum
-from h2fdp.algorithms.robust import TrimmedMean
+from h2fdp.algorithms.robust import Krum, TrimmedMean
 from h2fdp.protocol import InProcessNodes
 from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
-from tests.protocol.test_noise_boundaries import accepts
+from tests.protocol.test_noise_boundaries import carries
 
 RULES = {"median": TrimmedMean(0.5), "trimmed-mean": TrimmedMean(0.2)}
 
@@ -116,13 +115,12 @@ def planned(setup):
     return plan, list(cloud.releases(plan))
 
 
-@pytest.mark.parametrize(("factor", "accepted"), [(1, True), (2 / 3, False), (3 / 2, False)])
-def test_a_trusted_node_adds_the_noise_of_the_ledger_to_the_median(monkeypatch, factor, accepted):
+def test_a_trusted_node_adds_the_noise_of_the_ledger_to_the_median(monkeypatch):
     """Devices that do not move: what comes up is the median of nothing under the node's noise, chi-square at 1e-6."""
     heard = overheard(prepared("median", Topology("one", (subnet("b", True, 4),))), monkeypatch, silent=20_000)
     (level,) = (row.noise_std for row in heard.rows if row.observer == "cloud")
     (vector,) = heard.sent["b"]
-    assert accepts(torch.from_numpy(vector), factor * level) is accepted
+    assert carries(torch.from_numpy(vector), level)
 
 
 @pytest.mark.parametrize("rule", [*RULES, "krum", "multi-krum"])

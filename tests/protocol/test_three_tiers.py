@@ -16,7 +16,7 @@ from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, Planner, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.schedules import AggregationTimes, FixedSchedule
 from tests.protocol.subnets import STREAMS, edge_server, noise
-from tests.protocol.test_noise_boundaries import accepts
+from tests.protocol.test_noise_boundaries import carries
 
 TARGETS = {"a1": [8.0, 0.0], "a2": [16.0], "b1": [8.0, 16.0]}
 TREE = {"A": (True, {"a1": True, "a2": False}), "B": (False, {"b1": True})}
@@ -137,8 +137,7 @@ def test_the_ledger_says_what_every_observer_receives():
 SIZE = 20_000
 
 
-@pytest.mark.parametrize(("factor", "accepted"), [(1, True), (2 / 3, False), (3 / 2, False)])
-def test_every_place_adds_the_noise_that_is_planned(factor, accepted):
+def test_every_place_adds_the_noise_that_is_planned():
     """Without targets all that passes is noise, halved by each step after it; chi-square at an error rate of 1e-6."""
     heard = []
 
@@ -168,4 +167,4 @@ def test_every_place_adds_the_noise_that_is_planned(factor, accepted):
     of_cloud = (model["a1"] + model["b1"]) / 2 - cloud.model - (up["a1"] + up["a2"]) / 4 - up["b1"] / 2
     places["A to the cloud"] = (of_cloud * 2, 0.5)
     for place, (sample, std) in places.items():
-        assert accepts(sample, std * factor) is accepted, place
+        assert carries(sample, std), place

@@ -1,14 +1,9 @@
-"""Runs that are killed (SIGKILL) at chosen points, for the tests of resuming: python -m tests.run.killed DIR.
-
-Libraries are imported once; each run is a child of its own, forked before anything was trained.
-"""
+"""Runs that are killed (SIGKILL) at chosen points, for the tests of resuming; each is a child process of its own."""
 
 import os
 import signal
-import sys
+from functools import partial
 from pathlib import Path
-
-import torch
 
 from h2fdp import Experiment, Topology
 from h2fdp.records import atomic, noise_key
@@ -17,6 +12,7 @@ from h2fdp.records.json_lines import cut_sums
 from h2fdp.run import recorders
 from h2fdp.run.identity import package_digest
 from h2fdp.run.loop import start_run
+from tests.forks import in_a_child
 from tests.noise_keys import known
 
 
@@ -93,21 +89,17 @@ POINTS = {
 }
 
 
-def main(folder: Path):
-    torch.set_num_threads(1)  # threads do not survive a fork
-    noise_key.drawn = known  # the keys of these runs are in their directories alone, for whoever resumes them
+def killed_runs(folder: Path) -> dict[str, Path]:
+    """A run for each point at which it was killed."""
     run = experiment().prepare()
     package_digest()  # a second, once for all
-    for number, arm in enumerate(POINTS.values()):
-        child = os.fork()
-        if child == 0:
-            arm(folder / str(number))
-            start_run(run, folder / str(number))
-            os._exit(1)
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status), f"run {number} was not killed"
-        assert os.WTERMSIG(status) == signal.SIGKILL
 
+    def until_killed(arm, path):
+        noise_key.drawn = known  # the keys of these runs are in their directories alone, for whoever resumes them
+        arm(path)
+        start_run(run, path)
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    paths = {point: folder / str(number) for number, point in enumerate(POINTS)}
+    for point, arm in POINTS.items():
+        assert in_a_child(partial(until_killed, arm, paths[point])) == -signal.SIGKILL, point
+    return paths

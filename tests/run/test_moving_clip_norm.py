@@ -293,17 +293,6 @@ def without_first(batches, device):
     return replace(batches, indices=indices, counts=counts)
 
 
-@pytest.mark.ray
-def test_ray_gives_the_same_run(crashed, tmp_path):
-    place = "with faults, by size"
-    settings = {"intervals": 5, "checkpoint_every": 2, "sampling_rate": 0.5}
-    other = experiment(place, **settings, backend="ray", hosts=2).run(tmp_path / "ray")
-    one = h2fdp.Run(crashed[place] / "whole")
-    assert other.metrics["clip_norm"].tolist() == one.metrics["clip_norm"].tolist()
-    assert other.metrics["loss"].tolist() == one.metrics["loss"].tolist()
-    assert (other.directory / "privacy.jsonl").read_bytes() == (one.directory / "privacy.jsonl").read_bytes()
-
-
 def test_messages_carry_one_number_more():
     moving, fixed = (experiment(clip_norm=norm).prepare() for norm in (QUANTILE, NORM))
     joules = [each.interval_costs(each.cloud({}).plan(0))["energy_j"] for each in (moving, fixed)]

@@ -148,10 +148,12 @@ def by_dp_accounting(ledger):
         )
         for number in (each for part in rows_in(row.devices) for each in range(part.start, part.stop)):
             held[row.observer, row.edge, number][event] += 1
-    found = []
-    for events in {frozenset(each.items()) for each in held.values()}:
+    found, accounts = [], list({frozenset(each.items()): each for each in held.values()}.values())
+    for events in accounts:
+        if any(events < other for other in accounts):
+            continue  # whoever has all of these and more spends no less
         accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
-        for event, count in events:
+        for event, count in events.items():
             accountant.compose(event, count)
         found.append(accountant.get_epsilon(DELTA))
     return max(found)
@@ -228,7 +230,7 @@ def spent_by(schedule, setup, runs, name="rdp"):
     return np.array(found)
 
 
-@pytest.mark.parametrize(("scales_noise", "runs"), [(False, 200), (True, 100)])
+@pytest.mark.parametrize(("scales_noise", "runs"), [(False, 80), (True, 60)])
 def test_no_schedule_ends_above_epsilon_by_the_account_of_its_ledger_alone(scales_noise, runs):
     """Under the filter, with noise chosen for what is left, or with noise that the schedule scales as it likes."""
     schedule = Adversary(scales_noise)
@@ -242,7 +244,7 @@ def test_a_schedule_that_hides_what_it_reads_gets_no_more_than_its_forecast_by_a
     schedule = Adversary(reads_releases=stated)
     setup = prepared(schedule, accountant="pld")
     assert setup.watched is None
-    spent = spent_by(schedule, setup, 200, "rdp")
+    spent = spent_by(schedule, setup, 100, "rdp")
     assert spent.max() <= worst_planned(setup, "rdp")
     assert worst_planned(setup, "pld") <= EPSILON
     assert spent.max() > 0, "it may release what was planned"

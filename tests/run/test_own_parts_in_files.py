@@ -7,7 +7,6 @@ import yaml
 
 import h2fdp
 from h2fdp import Experiment, UserError
-from h2fdp.runtime.ray_session import ray_session
 
 MODULE = """
 import numpy as np
@@ -158,13 +157,6 @@ def test_a_resumed_run_finds_the_radio_model_of_its_network_and_its_code(with_ai
     assert bool(resumed.summary["fresh_from"]) == bool(change)
 
 
-@pytest.fixture(scope="module")
-def session():
-    """One local cluster for all; what a run sends along is its own."""
-    with ray_session(None, 0):
-        yield
-
-
 SHAKY = """
 from h2fdp.algorithms import StatelessObjective
 
@@ -178,19 +170,20 @@ class Shaky(StatelessObjective):
 """
 
 
-@pytest.mark.parametrize("backend", ["inline", pytest.param("ray", marks=pytest.mark.ray)])
-def test_code_that_fails_in_the_middle_of_a_run_is_told_with_its_traceback(file, backend, request):
-    if backend == "ray":
-        request.getfixturevalue("session")
+def fails_in_the_middle(file, **runtime):
+    """Runs it with an objective that fails once the model has moved; returns the error that a user is told."""
     (file.parent / "own_module.py").write_text(MODULE + SHAKY)
-    method = {"extends": "hfl", "objective": "own_module:Shaky"}
-    runtime = {"backend": backend} | ({"hosts": 1} if backend == "ray" else {})
-    changed = {"method": method, "model": "softmax", "data": "digits", "runtime": runtime}
-    file.write_text(yaml.safe_dump(FILE | changed))
+    changed = {"method": {"extends": "hfl", "objective": "own_module:Shaky"}, "model": "softmax", "data": "digits"}
+    file.write_text(yaml.safe_dump(FILE | changed | {"runtime": runtime}))
     words = r"method\.objective: .*own_module:Shaky\.direction fails: .*NameError"
     with pytest.raises(UserError, match=words) as caught:
         Experiment.from_file(file).run(file.parent / "run")
     assert "return gradient(model) / nothing, None" in caught.value.report
-    assert (backend == "ray") == bool(getattr(caught.value, "__notes__", []))  # else Python chains the user's error
     summary = yaml.safe_load((file.parent / "run" / "summary.json").read_text())
     assert (summary["state"], summary["intervals"] > 0) == ("failed", True)
+    return caught.value
+
+
+def test_code_that_fails_in_the_middle_of_a_run_is_told_with_its_traceback(file):
+    told = fails_in_the_middle(file, backend="inline")
+    assert not getattr(told, "__notes__", [])  # Python chains the user's error

@@ -2,11 +2,9 @@
 
 import json
 import math
+import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +26,8 @@ from h2fdp.run.loop import start_run
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.privacy_report import privacy_report, who_decides
 from h2fdp.run.recorders import RunCallbacks
+from h2fdp.runtime.lockstep import Lockstep
+from tests.forks import in_a_child
 
 MIXED = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 
@@ -345,30 +345,20 @@ def test_what_is_claimed_is_shown_under_the_papers_noise_alone(capsys):
 
 @pytest.mark.process
 def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_left(tmp_path):
-    """SIGKILL as soon as the third interval's rows are on disk, while the interval runs (the engine sleeps in it)."""
-    script = tmp_path / "killed.py"
-    script.write_text(
-        "import sys, time\n"
-        "from h2fdp import Experiment, Topology\n"
-        "from h2fdp.runtime.lockstep import Lockstep\n"
-        "original = Lockstep.call\n"
-        "def slow(self, method, model, plans):\n"
-        "    uploads = original(self, method, model, plans)\n"
-        "    if any(plan.interval == 2 for plan in plans.values()):\n"
-        f"        open({str(tmp_path / 'inside')!r}, 'w').close()\n"
-        "        time.sleep(60)\n"
-        "    return uploads\n"
-        "Lockstep.call = slow\n"
-        "Experiment(topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=2), data='digits', model='softmax',\n"
-        "           training='paper', intervals=5,\n"
-        "           local_steps=4, aggregate_every=2, batch_size=4, epsilon=4.0, seed=2,\n"
-        "           calibration='paper', accountant='rdp').run(sys.argv[1])\n"
-    )
-    with subprocess.Popen([sys.executable, str(script), str(tmp_path / "killed")]) as process:
-        while not (tmp_path / "inside").exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
+    """SIGKILL when the third interval has run and nobody has heard of it."""
+    original = Lockstep.call
+
+    def killing(self, method, model, plans):
+        uploads = original(self, method, model, plans)
+        if any(plan.interval == 2 for plan in plans.values()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return uploads
+
+    def run():
+        Lockstep.call = killing
+        small().run(tmp_path / "killed")
+
+    assert in_a_child(run) == -signal.SIGKILL
     whole = small().run(tmp_path / "whole")
     left = (tmp_path / "killed" / "privacy.jsonl").read_text().splitlines()
     expected = [

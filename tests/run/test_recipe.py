@@ -302,9 +302,9 @@ def test_noise_at_steps_is_chosen_alike():
     assert noise_in_scores(setup) == pytest.approx(SCORES[True], rel=0.1)
 
 
-@pytest.mark.parametrize(("key", "limit", "column"), [("joules", 0.5, "energy_j"), ("seconds", 2.0, "delay_s")])
+@pytest.mark.parametrize(("key", "limit", "column"), [("joules", 0.2, "energy_j"), ("seconds", 0.8, "delay_s")])
 def test_a_budget_in_one_line_is_kept_to(tmp_path, key, limit, column):
-    run = asked(control={key: limit}, network=Topology.regular(10, 3, trust=0.5, seed=2)).run(tmp_path / "run")
+    run = asked(control={key: limit}, network=Topology.regular(4, 3, trust=0.5, seed=2)).run(tmp_path / "run")
     assert run.summary[column] <= limit
     assert run.summary[column] > 0.5 * limit
     assert all(run.privacy.epsilon(observer=each) <= 2.0 for each in ("edge", "peer", "cloud", "public"))
@@ -325,6 +325,15 @@ def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pa
     best = " ".join(found[-1]["chosen"])
     assert all(word in best for word in ("public-features", "record clipping", "30 intervals", "1 local step"))
     assert found[-1]["energy_j"] < planned_work(setup).costs["energy_j"] / 3
+
+
+def test_training_pays_where_the_model_is_features_already():
+    for model in ("auto", "public-features"):
+        setup = asked({"extends": "paper"}, model=model, epsilon=1.0).prepare()
+        assert setup.image_shape == setup.given.shape == (1, 8, 8) != setup.data.shape
+        found = changes(setup)
+        assert found[0]["sections"] == ("training",)
+        assert found[-1]["scores"] == pytest.approx(SCORES[True], rel=0.1)
 
 
 def test_where_all_is_chosen_nothing_pays():
@@ -360,6 +369,30 @@ def test_tables_are_standardised_by_public_test_records(tmp_path):
     assert float((scores.argmax(1).numpy() == y[700:]).mean()) == pytest.approx(run.summary["accuracy"], abs=1e-6)
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["model"]
     assert (written["name"], written["standardize"]) == ("logistic", True)
+
+
+RANGED = {"income": [0, 150], "age": [18, 80]}
+
+
+def owned_table(tmp_path, **options):
+    rng = np.random.default_rng(5)
+    income, age, town = rng.uniform(0, 150, 1_500), rng.uniform(18, 80, 1_500), rng.integers(0, 3, 1_500)
+    label = (income / 75 + age / 50 + (town == 2) > 2.4).astype(int)
+    lines = [f"{a:.1f},{b:.1f},{'abc'[c]},{y}" for a, b, c, y in zip(income, age, town, label, strict=True)]
+    (tmp_path / "people.csv").write_text("income,age,town,label\n" + "\n".join(lines) + "\n")
+    data = {"name": "table", "path": str(tmp_path / "people.csv"), "categories": {"town": ["a", "b", "c"]}}
+    return asked(data=data | {"test": 0.25, "partition": "iid"} | options, epsilon=4.0)
+
+
+def test_stated_ranges_standardise_where_test_records_belong_to_devices(tmp_path):
+    ranged = owned_table(tmp_path, ranges=RANGED).prepare()
+    assert not any("not standardised" in line for line in ranged.chosen)
+    assert float(ranged.data.train.x.mean()) == pytest.approx((2 / 5 - 1 / 2) * math.sqrt(12), abs=0.02)
+    assert float(np.abs(ranged.data.train.x).max()) == pytest.approx(math.sqrt(3), rel=1e-4)
+    bare = owned_table(tmp_path, ranges={"age": [18, 80]}).prepare()
+    assert any("state ranges of all columns" in line for line in bare.chosen)
+    run = owned_table(tmp_path, ranges=RANGED).run(tmp_path / "run")
+    assert run.summary["accuracy"] > 0.85
 
 
 def test_one_training_record_moves_no_other_input():

@@ -6,10 +6,8 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -31,9 +29,8 @@ from h2fdp.run.resume import resume_run
 from h2fdp.schedules.schedule import IntervalObservation
 from h2fdp.streams import Streams
 from tests.noise_keys import keys_are, known
-from tests.run.killed import POINTS, experiment
+from tests.run.killed import POINTS, experiment, killed_runs
 
-ROOT = Path(__file__).parents[2]
 FILES = ("privacy.jsonl", "control.jsonl", "model.pt", "devices.parquet", "config.yaml", "topology.yaml")
 
 
@@ -47,9 +44,7 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """A run for each point at which it was killed."""
-    folder = tmp_path_factory.mktemp("killed")
-    subprocess.run([sys.executable, "-m", "tests.run.killed", folder], check=True, cwd=ROOT)
-    return {point: folder / str(number) for number, point in enumerate(POINTS)}
+    return killed_runs(tmp_path_factory.mktemp("killed"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A run on a cluster that runs already: three machines of one CPU each, as Ray's own cluster utility makes them."""
 
 import os
+import pickle
 import secrets
 import shutil
 import signal
@@ -18,6 +19,7 @@ from h2fdp.protocol import InProcessNodes
 from h2fdp.runtime.placement import HostResources, HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import _own_modules_by_value, _read_token_anew, ray_session
+from tests.forks import in_a_child
 from tests.runtime.runs import assert_equal, hosts, recorded, small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
@@ -101,7 +103,11 @@ def test_a_model_beside_the_script_goes_where_its_module_is_not(tmp_path, monkey
 
     with _own_modules_by_value():
         sent = ray.cloudpickle.dumps(Ours)
-    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)().out_features)"
-    done = subprocess.run([sys.executable, "-I", "-c", "import ray; " + code], input=sent, capture_output=True)
-    assert done.stdout == b"7\n", done.stderr.decode()
+
+    def elsewhere():
+        sys.path.remove(str(tmp_path))
+        del sys.modules["sizes"], sys.modules["ours"]
+        assert pickle.loads(sent)().out_features == 7
+
+    assert in_a_child(elsewhere) == 0
     assert Ours()(torch.zeros(3)).shape == (7,)

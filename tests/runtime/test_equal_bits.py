@@ -20,8 +20,11 @@ from h2fdp.runtime.ray_session import ray_session
 from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.noise_keys import keys_are, known
+from tests.run.test_own_parts_in_files import fails_in_the_middle, file
 from tests.runtime.runs import assert_equal, hosts, kill, recorded, small
+from tests.runtime.test_bits_at_depth import METHODS, NETWORK, SMALL, SUM_BELOW, deep
 
+__all__ = ["file"]  # a fixture
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
 HALF = {"backend": "ray", "cpus_per_host": 0.5}
 
@@ -63,9 +66,8 @@ def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(session, inline, t
     assert_equal(inline, recorded(h2fdp.resume(tmp_path / "run", settings=where)))
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path, count):
-    assert_equal(inline, recorded(small(runtime=HALF | {"hosts": count}).run(tmp_path / "run")))
+def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path):
+    assert_equal(inline, recorded(small(runtime=HALF | {"hosts": 3}).run(tmp_path / "run")))
 
 
 REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": 0.5}
@@ -81,17 +83,23 @@ LEARNING = {
 
 
 VOTING = {"clip_scope": "record", "clip_norm": {"quantile": 0.5, "initial": 2.0}, "aggregate_every": 1}
+VOTING |= {"weights": "by-size", "faults": {"device_dropout": 0.3, "straggler": {"probability": 0.3}}}
 
 
 @pytest.mark.parametrize(
-    ("method", "engine", "more"),
-    [(REMEMBERING, "auto", {}), ("pfedme", "stacked", {}), (LEARNING, "auto", {}), ("h2fdp", "stacked", VOTING)],
+    ("method", "engine", "more", "count"),
+    [
+        (REMEMBERING, "auto", {}, 2),
+        ("pfedme", "stacked", {}, 1),
+        (LEARNING, "auto", {}, 1),
+        ("h2fdp", "stacked", VOTING, 2),
+    ],
     ids=str,
 )
-def test_what_devices_remember_measure_and_vote_is_the_same_on_ray(session, tmp_path, method, engine, more):
+def test_what_devices_remember_measure_and_vote_is_the_same_on_ray(session, tmp_path, method, engine, more, count):
     settings = {"method": method, "participation": 0.6, **more}
     one = small(**settings, runtime={"engine": engine}).run(tmp_path / "inline")
-    other = small(**settings, runtime=HALF | {"hosts": 2, "engine": engine}).run(tmp_path / "ray")
+    other = small(**settings, runtime=HALF | {"hosts": count, "engine": engine}).run(tmp_path / "ray")
     assert_equal(recorded(one), recorded(other))
 
 
@@ -119,6 +127,23 @@ def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
     assert {name.partition("#")[0] for name in seen} == names
 
 
+@pytest.mark.parametrize(
+    ("name", "network", "runtime"),
+    [
+        ("controlled", NETWORK, HALF | {"hosts": 2}),
+        ("scaffold", SMALL, {"placement": "subnet"}),
+        ("secure sums", SUM_BELOW, {"placement": "entity"}),
+    ],
+)
+def test_hosts_of_deep_networks_give_the_bits_of_one_process(session, tmp_path, name, network, runtime):
+    """Also where devices and edge servers fail; and a controller decides alike."""
+    alone = deep(tmp_path, network, **METHODS[name]).run(tmp_path / "alone")
+    away = deep(tmp_path, network, **METHODS[name], runtime=runtime).run(tmp_path / "ray")
+    assert_equal(recorded(alone), recorded(away))
+    decisions = [(each.directory / "control.jsonl").read_bytes() for each in (alone, away)]
+    assert decisions[0] == decisions[1]
+
+
 def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(session, tmp_path, capsys):
     """With an edge server above another, which runs where the cloud does, under a controller that learns. The device,
     its edge server and the cloud are killed, each between two intervals."""
@@ -138,6 +163,10 @@ def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(
     assert_equal(recorded(whole), recorded(hurt))
     assert (whole.directory / "control.jsonl").read_bytes() == (hurt.directory / "control.jsonl").read_bytes()
     assert "lost cloud" in capsys.readouterr().err  # those below it write to logs of their own
+
+
+def test_code_that_fails_on_a_host_is_told_with_its_traceback(session, file):
+    assert fails_in_the_middle(file, backend="ray", hosts=1).__notes__
 
 
 def lost(reference):

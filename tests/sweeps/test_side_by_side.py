@@ -43,7 +43,7 @@ class KillsAWorker(SilentWatcher):
 
 
 def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_and_another_fails(tmp_path):
-    base = BASE.replace("intervals: 3", "intervals: 60")
+    base = BASE.replace("intervals: 3", "intervals: 30")
     sweep = '{"seed, data": [[1, digits], [2, digits], [3, {name: npz, path: none.npz}]]}'
     path, watcher = study(tmp_path, sweep, base), KillsAWorker()
     outcomes, done = two_at_a_time(path, tmp_path / "out", watcher)

@@ -180,9 +180,14 @@ def test_prv_refuses_what_would_not_fit_into_memory():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise_multiplier", [0.8, 1.5, 5.0])
-@pytest.mark.parametrize("sampling_rate", [0.002, 0.05, 0.5])
-@pytest.mark.parametrize("count", [1, 50, 1000])
+@pytest.mark.parametrize(
+    ("noise_multiplier", "sampling_rate", "count"),
+    [  # each pair of a value of one and a value of another
+        *((0.8, 0.002, 1), (0.8, 0.05, 1000), (0.8, 0.5, 50)),
+        *((1.5, 0.002, 50), (1.5, 0.05, 1), (1.5, 0.5, 1000)),
+        *((5.0, 0.002, 1000), (5.0, 0.05, 50), (5.0, 0.5, 1)),
+    ],
+)
 def test_accountants_agree_on_the_subsampled_gaussian(noise_multiplier, sampling_rate, count):
     """Opacus within 1 % of rdp's epsilon above pld; pld <= rdp <= classic-rdp; rdp near pld where losses are bells."""
     composition = {ReleaseType(noise_multiplier, 1, sampling_rate): count}

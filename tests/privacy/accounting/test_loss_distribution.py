@@ -65,15 +65,15 @@ def test_its_error_is_of_second_order_in_the_interval(release):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("release", [ReleaseType(1.1, 1, 0.015), ReleaseType(0.4, 3, 0.05), ReleaseType(6.0, 20, 0.02)])
-@pytest.mark.parametrize("count", [1, 60])
-def test_it_agrees_with_the_grid_of_dp_accounting(release, count):
+def test_it_agrees_with_the_grid_of_dp_accounting(release):
     from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
 
     theirs = from_mixture_gaussian_mechanism(
         release.noise_multiplier, *mixture_of(release), value_discretization_interval=2e-3
-    ).self_compose(count)
-    found = mixtures_epsilon({(mixture_of(release), release.noise_multiplier): count}, 1e-5)
-    assert found == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=2e-3)
+    )
+    for count in (1, 60):
+        found = mixtures_epsilon({(mixture_of(release), release.noise_multiplier): count}, 1e-5)
+        assert found == pytest.approx(theirs.self_compose(count).get_epsilon_for_delta(1e-5), rel=2e-3)
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.05, 0.3, 1.0, 10.0, 1e3])
