@@ -84,6 +84,8 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError("canaries are as long as clipped gradients; expected a number", key="training.clip_norm")
     if run.blueprint.aggregation.visible == "each":
         raise UserError("canaries are looked for in sums of uploads; expected average", key="method.aggregation")
+    if not run.placement.noise_law.stable:
+        raise UserError("canaries are looked for under Gaussian noise; expected gaussian", key="method.privacy.law")
     if run.blueprint.compression:
         text = "canaries are looked for in uploads as devices made them; expected null"
         raise UserError(text, key="compression.device")

@@ -112,6 +112,9 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
     if placement.cloud_sums and not schedule.foreseen:
         text = "a sum hides what each child of the cloud uploads, and its messages are in no plan's costs"
         yield f"{_SUMS}.cloud", f"{text}; expected false, or a schedule that is fixed before the run"
+    if not placement.noise_law.stable:
+        text = f"devices add shares of one noise, and a sum of {placement.noise_law.name} noises is of no such law"
+        yield "method.privacy.law", f"{text}; expected gaussian, or no secure sums"
     if not isinstance(method.aggregation, WeightedAverageOptions):
         text = "under secure sums devices weigh their uploads before they know who drops out"
         yield "method.aggregation", f"{text}; expected average, found {method.aggregation.name}"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.calibration import PaperCalibration
+from h2fdp.privacy.laplace import Laplace
 from h2fdp.privacy.mechanisms.central import CentralDp
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
@@ -25,7 +26,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
 from h2fdp.privacy.mechanisms.quantise import Quantise
-from h2fdp.privacy.mechanisms.stages import GaussianNoise
+from h2fdp.privacy.mechanisms.stages import UpdateNoise
 from h2fdp.privacy.mechanisms.top_k import TopK
 from h2fdp.privacy.modular_sums import ModularCode, padded
 from h2fdp.privacy.places import (
@@ -74,10 +75,10 @@ __all__ = [
     "BudgetFilter",
     "CentralDp",
     "DpSgd",
-    "GaussianNoise",
     "GradientSumMechanism",
     "HierarchicalDp",
     "Holder",
+    "Laplace",
     "LocalDp",
     "Mechanism",
     "MechanismContext",
@@ -105,6 +106,7 @@ __all__ = [
     "Tier",
     "Tolerance",
     "TopK",
+    "UpdateNoise",
     "UploadClipping",
     "Uploads",
     "View",

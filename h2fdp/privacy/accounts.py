@@ -40,7 +40,7 @@ _MOST_EXACT, COARSE = 64, 1.005
 
 
 _facts_of_type = attrgetter(
-    "noise_std", "sensitivity", "steps", "sampling_rate", "sampling", "bound", "own_gradient", "adjacency"
+    "noise_std", "sensitivity", "steps", "sampling_rate", "sampling", "bound", "own_gradient", "adjacency", "law"
 )  # what `release_type` reads
 
 
@@ -57,7 +57,7 @@ def release_type(release: Release) -> ReleaseType:
     own = _rounded_up(release.own_gradient)
     if release.steps == 1 and own < 1:
         own = _HALF_A_TURN  # of a single step it is all there is: such releases are of one type
-    return ReleaseType(_rounded_down(ratio), *public, release.bound, own, replaced)
+    return ReleaseType(_rounded_down(ratio), *public, release.bound, own, replaced, release.law)
 
 
 def _coarsened(kind: ReleaseType) -> ReleaseType:

@@ -22,6 +22,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound
 from h2fdp.privacy.places import Holder, Observer, ReleaseKind, height_of, observers
+from h2fdp.privacy.vectors import GAUSSIAN, NOISE_LAWS
 from h2fdp.privacy.views import Merged, Reach, Sampling, Uploads, View, views
 
 Adjacency = Literal["null-record", "add-remove", "replace"]
@@ -40,7 +41,7 @@ class Release:
 
     Attributes:
         devices: the devices whose records it covers, as numbers within the subnet from 1, in ranges: "1-3,5".
-        sensitivity: how far one record of such a device moves what the observer sees (L2).
+        sensitivity: how far one record of such a device moves what the observer sees (L2, or in the norm of the law).
         noise_std: standard deviation of the noise that the observer cannot subtract.
         steps: m, the local steps accumulated since the last released model.
         sampling_rate: q of these devices.
@@ -50,6 +51,7 @@ class Release:
         clip_norm, vote_share: where the clip norm moves, C of the interval, and the share of the squared sensitivity
             that is the vote about it (see `AdaptiveClipping`); None elsewhere.
         adjacency: what the sensitivity is about; of rows for which it is `replace` the ledger says so.
+        law: of the noise, in whose norm the sensitivity is; the ledger says so where it is not `gaussian`.
     """
 
     interval: int
@@ -68,17 +70,19 @@ class Release:
     clip_norm: float | None = None
     vote_share: float | None = None
     adjacency: Adjacency = "null-record"
+    law: str = GAUSSIAN.name
 
     def as_row(self) -> dict[str, Any]:
         """The ledger's row."""
         row = dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
         if self.clip_norm is not None:
             row |= {key: getattr(self, key) for key in VOTE_KEYS}
-        return row if self.adjacency == "null-record" else row | {"adjacency": self.adjacency}
+        return row | {key: getattr(self, key) for key, usual in _USUAL.items() if getattr(self, key) != usual}
 
 
 VOTE_KEYS = ("clip_norm", "vote_share")
-RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in (*VOTE_KEYS, "adjacency"))
+_USUAL = {"adjacency": "null-record", "law": GAUSSIAN.name}  # of keys that are left out then
+RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in (*VOTE_KEYS, *_USUAL))
 _values_of = attrgetter(*RELEASE_KEYS)
 
 
@@ -156,6 +160,7 @@ def _rows(
             reach.sampling,
             reach.bound,
             own_gradient,
+            law=reach.law,
         )
 
 
@@ -219,7 +224,7 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
     adjacency = row.get("adjacency", "null-record") if isinstance(row, dict) else None
     if adjacency not in get_args(Adjacency):
         raise UserError(f"no release of a run has {adjacency!r} there", where, "adjacency")
-    if not isinstance(row, dict) or set(row) - {"adjacency"} not in (set(RELEASE_KEYS), {*RELEASE_KEYS, *VOTE_KEYS}):
+    if not isinstance(row, dict) or set(row) - set(_USUAL) not in (set(RELEASE_KEYS), {*RELEASE_KEYS, *VOTE_KEYS}):
         raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
     if problem := next((key for key, fits in _FITS.items() if key in row and not fits(row[key])), None):
         raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
@@ -256,4 +261,5 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "own_gradient": lambda value: _number(value, 5e-324, 1.0),
     "clip_norm": lambda value: _number(value, 5e-324, 1e300),
     "vote_share": lambda value: _number(value, 5e-324, 1.0),
+    "law": lambda value: value in NOISE_LAWS,
 }

@@ -1,4 +1,4 @@
-"""What is done to vectors for privacy: they are cut to a length, which may move, and get Gaussian noise.
+"""What is done to vectors for privacy: they are cut to a length, which may move, and get noise of some law.
 
 The clip norm may follow a quantile of the norms that it clips (Andrew, Thakkar, McMahan and Ramaswamy 2021). What is
 clipped to C, a record's gradient or a device's update, gets one coordinate more: its vote, c C if it was no longer than
@@ -11,12 +11,14 @@ c^2) that of the gradients and 2 sigma_b = z sqrt(1 + c^2) / c that of the count
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from h2fdp.privacy.accounting.mixtures import OTHER_LAWS, LawPair, ReleaseType
 from h2fdp.streams import generator_of, standard_normal_rows
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ def add_gaussian_noise(
     """
     import torch  # its two seconds are not for those who only read accounts
 
-    _check(noise_std)
+    check_holdable(noise_std)
     if vector.is_cuda:
         there = torch.Generator(vector.device).manual_seed(int(generator.integers(1 << 63)))
         noise = torch.randn(vector.numel(), generator=there, device=vector.device)
@@ -167,7 +169,7 @@ def add_gaussian_noises(vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[
     if not len(vectors) == len(noise_stds) == len(keys):
         raise AssertionError("each row has noise of its own")
     for noise_std in noise_stds.tolist():
-        _check(noise_std)
+        check_holdable(noise_std)
     if vectors.is_cuda:
         for vector, noise_std, key in zip(vectors, noise_stds.tolist(), keys, strict=True):
             add_gaussian_noise(vector, noise_std, generator_of(key), out=vector)
@@ -180,6 +182,68 @@ def add_gaussian_noises(vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[
         torch.addcmul(vectors[part], noise, levels[part], out=vectors[part])
 
 
-def _check(noise_std: float) -> None:
+def check_holdable(noise_std: float) -> None:
+    """Refuse a noise that vanishes or overflows in float32."""
     if not SMALLEST_NOISE <= noise_std <= LARGEST_NOISE:
         raise AssertionError("a private release carries noise that float32 can hold")
+
+
+class NoiseLaw(ABC):
+    """Of which law a noise is: how it is drawn, in which norm it hides a move, and what an account makes of it.
+
+    A law has a file of its own and one registration, `noise_law`. A level of a noise is its standard deviation.
+
+    Attributes:
+        name: of `method.privacy.law` and of the ledger.
+        stable: sums of independent noises of the law are of the law. Where they are not, nothing hides a device but its
+            own noise or its node's, and no noise can be divided into shares.
+        note: what has to be said with every number about it; None for nothing.
+    """
+
+    name: ClassVar[str]
+    stable: ClassVar[bool] = False
+    note: ClassVar[str | None] = None
+
+    @abstractmethod
+    def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[int]) -> None:
+        """Noise on each row of `vectors` (s, M), in place, of its own level (s,), from the stream of its key (s,).
+
+        Row i depends on row i of the arguments alone, to the bit.
+        """
+
+    @abstractmethod
+    def stretch(self, parameters: int) -> float:
+        """How much longer a vector of so many numbers may be in the norm of the law than in L2: sensitivities are in
+        that norm."""
+
+    @abstractmethod
+    def pair(self, release: ReleaseType) -> LawPair:
+        """The laws of a release with the record and without it."""
+
+
+class Gaussian(NoiseLaw):
+    """N(0, sigma^2 I), for vectors that move in L2. Accounts know its mixtures themselves."""
+
+    name: ClassVar[str] = "gaussian"
+    stable: ClassVar[bool] = True
+
+    def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[int]) -> None:
+        add_gaussian_noises(vectors, noise_stds, keys)
+
+    def stretch(self, parameters: int) -> float:
+        """1."""
+        return 1.0
+
+    def pair(self, release: ReleaseType) -> LawPair:
+        """See `mixture_of`."""
+        raise AssertionError("accounts know mixtures of Gaussians")
+
+
+GAUSSIAN = Gaussian()
+NOISE_LAWS: dict[str, NoiseLaw] = {GAUSSIAN.name: GAUSSIAN}
+
+
+def noise_law(law: NoiseLaw) -> NoiseLaw:
+    """Register a law, for methods and for accounts."""
+    NOISE_LAWS[law.name], OTHER_LAWS[law.name] = law, law.pair
+    return law

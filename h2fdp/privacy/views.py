@@ -61,7 +61,8 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far one record of each device - or one device: `bound` says which - moves what the device sends (L2).
+    """How far one record of each device - or one device: `bound` says which - moves what the device sends, in L2 or in
+    the norm of the noise's law.
 
     Attributes:
         moved: (s,) in the unit of the model.
@@ -69,6 +70,7 @@ class Reach:
         bound: how it is known, see `ReleaseType`.
         own_gradient: (s,) how far a draw's own gradient moves its step, in units of 2 eta G; None for 1.
         least: (s,) of a single step: no move is less; None where that is not asked for.
+        law: of the noise that is to hide it.
     """
 
     moved: np.ndarray
@@ -78,6 +80,7 @@ class Reach:
     bound: Bound
     own_gradient: np.ndarray | None = None
     least: np.ndarray | None = None
+    law: str = "gaussian"
 
     def grown(self, by: float, weights: np.ndarray) -> Reach:
         """The same where an average of these weights moves by so much more, as devices round what they send."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.privacy import AggregationKind
-from h2fdp.privacy.vectors import add_gaussian_noises
+from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.messages import Upload
 from h2fdp.streams import Streams
 
@@ -114,6 +114,7 @@ class Average:
         updates: (n, M) of its children, and their `weights` (n,).
         noise: level of the noise that it adds to the average, and the key of its stream; None where it adds none.
         aggregation: what it makes of the updates.
+        law: of the noise.
     """
 
     model: Tensor
@@ -121,6 +122,7 @@ class Average:
     weights: np.ndarray
     noise: tuple[float, int] | None
     aggregation: Aggregation = _AVERAGE
+    law: NoiseLaw = GAUSSIAN
 
 
 Interval = Generator[Broadcast | Average, Any, Upload]
@@ -132,12 +134,14 @@ class Aggregator(ABC):
     Attributes:
         name: the node of its noise streams.
         aggregation: what it makes of its children's uploads.
+        law: of the noise that it adds to them.
         ends_chain: whether the node above may not see raw updates.
     """
 
     name: str
     streams: Streams
     aggregation: Aggregation
+    law: NoiseLaw
     ends_chain: bool
 
     @abstractmethod
@@ -173,7 +177,7 @@ class Aggregator(ABC):
                 key = self.streams.key(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
                 raw, noise = False, (stage.noise_std, key)
             assert noise or not stage.noise_std, "noise that the plan and the ledger have is added"
-            model = yield Average(model, *children.arrived(stage, model, uploads), noise, self.aggregation)
+            model = yield Average(model, *children.arrived(stage, model, uploads), noise, self.aggregation, self.law)
         upload = children.upload(children.received - model)
         return replace(upload, raw=True) if raw else upload
 
@@ -226,6 +230,6 @@ def _less_averages(alike: Sequence[Average]) -> Iterable[Tensor]:
     averages = first.aggregation.combine(updates.unbind(1), first.weights)
     if first.noise is not None:
         levels, keys = zip(*(each.noise for each in alike if each.noise is not None), strict=True)
-        add_gaussian_noises(averages, np.array(levels), keys)
+        first.law.add(averages, np.array(levels), keys)
     models = first.model if all(each.model is first.model for each in alike) else [each.model for each in alike]
     return torch.sub(models if isinstance(models, Tensor) else torch.stack(models), averages, out=averages).unbind()

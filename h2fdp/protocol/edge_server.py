@@ -15,6 +15,7 @@ from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
+from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
@@ -59,6 +60,7 @@ class EdgeServer(Aggregator):
     ends_chain: bool = True
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
     aggregation: Aggregation = _AVERAGE
+    law: NoiseLaw = GAUSSIAN
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.privacy import AggregationKind
+from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.messages import Plan, Upload
 from h2fdp.streams import Streams
@@ -75,6 +76,7 @@ class UpperAggregator(Aggregator):
     name: str
     streams: Streams
     aggregation: Aggregation = _AVERAGE
+    law: NoiseLaw = GAUSSIAN
     guarded: frozenset[str] = frozenset()
     ends_chain: bool = True
 

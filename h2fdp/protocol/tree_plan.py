@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -212,7 +213,6 @@ class TreePlanner:
         if not fresh:
             return None, 0.0
         exposure = max(share * vector.exposure for share, vector in fresh)
-        summed = self.averaging.aggregation.visible == "sum"
         assert exposure == 0 or facts.guarded, "a raw update goes up to nodes of its trusted chain only"
         level = 0.0
         if exposure > 0 and (own or facts.ends_chain):
@@ -220,7 +220,13 @@ class TreePlanner:
             span = self._span(Place(Holder.NODE), facts.tier if own else self._tier_above(facts, segment), segment)
             level = self.noise.unit(span) * exposure * self.noise_factor
             exposure = 0.0
-        return self._noted(merged(fresh, level, exposure, summed), segment), level
+        return self._noted(merged(fresh, level, exposure, self._summed), segment), level
+
+    @cached_property
+    def _summed(self) -> bool:
+        """Whether the noises of a node's children hide each other."""
+        each = (facts.visible for facts in self.facts.values())
+        return all(seen == "sum" for seen in (self.averaging.aggregation.visible, *each))
 
     def _noted(self, vector: Vector, segment: int) -> Vector:
         """An average as one above those of the subnets in it."""

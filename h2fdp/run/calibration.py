@@ -171,6 +171,7 @@ def _context(inputs: RunInputs) -> MechanismContext:
         step_size=schedule.largest_step_size(training.step_size, inputs.local_steps, training.intervals),
         mu=pull_of(inputs.blueprint.objective) or 0.0,
         biased=any(parameter.ndim == 1 for parameter in inputs.blueprint.module().parameters()),
+        parameters=inputs.initial.numel(),
         accounted=privacy.calibration == "accounted",
     )
 

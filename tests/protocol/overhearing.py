@@ -14,6 +14,7 @@ import torch
 
 import h2fdp.privacy.mechanisms.pipeline
 import h2fdp.privacy.mechanisms.stages
+import h2fdp.privacy.vectors
 import h2fdp.protocol.aggregator
 import h2fdp.protocol.edge_server
 import h2fdp.protocol.tiers
@@ -191,7 +192,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
             patched.setattr(Streams, "borrowed", named)
             patched.setattr(Streams, "key", named_key)
             stages = h2fdp.privacy.mechanisms.stages
-            for module in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.protocol.aggregator):
+            for module in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.privacy.vectors):
                 patched.setattr(module, "add_gaussian_noises", add_each)
             patched.setattr(stages, "clip_rows", lambda vectors, *_, **__: vectors)  # it would not be linear
         patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from h2fdp.privacy import GaussianNoise, Pipeline
+from h2fdp.privacy import Pipeline, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, DeviceRecords
@@ -29,7 +29,7 @@ class QuadraticEngine:
 
 
 def pipeline_of(source):
-    return Pipeline((GaussianNoise(),)) if source == "device" else Pipeline()
+    return Pipeline((UpdateNoise(),)) if source == "device" else Pipeline()
 
 
 def device_group(targets, source, first=0, name="edge"):

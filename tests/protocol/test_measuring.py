@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.privacy import GaussianNoise, GradientSumMechanism, PaperCalibration, Pipeline
+from h2fdp.privacy import GradientSumMechanism, PaperCalibration, Pipeline, UpdateNoise
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, IntervalPlan, SubnetFacts
 from h2fdp.protocol.messages import Plan
@@ -45,7 +45,7 @@ def nodes(source, devices=2, leaks=False):
     )
     sampler = BatchSampler(STREAMS, "edge", "fixed", np.full(devices, 10**6), np.full(devices, 1e-6), 4)
     gradient_probe = GradientProbe(NoisyQuadratic(), RANGES, leaks)
-    side = Pipeline((GaussianNoise(),)) if source == "device" else Pipeline()
+    side = Pipeline((UpdateNoise(),)) if source == "device" else Pipeline()
     group = DeviceGroup(
         STREAMS, side, 0, lambda row: f"edge/{row + 1}", records, sampler, NoisyQuadratic(), gradient_probe
     )

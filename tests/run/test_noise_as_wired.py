@@ -15,7 +15,7 @@ from scipy import stats
 
 import h2fdp.privacy.mechanisms.pipeline
 import h2fdp.privacy.mechanisms.stages
-import h2fdp.protocol.aggregator
+import h2fdp.privacy.vectors
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
 from h2fdp.protocol import Order
@@ -129,7 +129,7 @@ def listen_below_the_cloud(monkeypatch, added):
         added.extend(noise_stds.tolist())
         return original(vectors, noise_stds, keys)
 
-    for adding in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.protocol.aggregator):
+    for adding in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.privacy.vectors):
         monkeypatch.setattr(adding, "add_gaussian_noises", listening)
 
 

@@ -7,8 +7,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from h2fdp.privacy.accounting.mixtures import (
     PLAIN_GAUSSIAN,
     AnyMixture,
     Composition,
+    LawPair,
     ReleaseType,
     UnsupportedRelease,
-    coarse_mixture_of,
-    mixture_of,
+    pair_of,
     revealing,
 )
 from h2fdp.privacy.accounting.renyi import (
@@ -33,8 +33,8 @@ from h2fdp.privacy.accounting.renyi import (
     renyi_divergence,
 )
 
-NoisyMixture: TypeAlias = tuple[AnyMixture, float]
-"""A mixture and its noise multiplier."""
+NoisyMixture: TypeAlias = tuple[AnyMixture | LawPair, float]
+"""A mixture, or the pair of another law, and its noise multiplier."""
 _Parts: TypeAlias = tuple[tuple[NoisyMixture, int], ...]
 
 RELATIVE_TOLERANCE = 5e-4
@@ -43,11 +43,12 @@ HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
 MOST_POINTS = 1 << 18  # of the grid of one release with up to 16 components; fewer for more
 MOST_COMPOSED = 1 << 23
 LEAST_DELTA = 1e-200  # doubles end at 1e-308
+_TILTS = 8  # that are tried for losses which have a largest one
 BOUNDLESS = 1e4  # an epsilon of one release beyond which nothing is protected, and grids are too coarse for doubles
 
 
 def epsilon_of_mixtures(
-    composition: Composition, mixture_of: Callable[[ReleaseType], AnyMixture], delta: float
+    composition: Composition, mixture_of: Callable[[ReleaseType], AnyMixture | LawPair], delta: float
 ) -> float:
     """`mixtures_epsilon` of a composition, each release read as the mixture that the rule says; inf without noise."""
     mixtures: Counter[NoisyMixture] = Counter()
@@ -63,7 +64,7 @@ def coarse(composition: Composition, delta: float) -> float:
 
     An upper bound, at most 0.05 % (or 1e-5) above what these mechanisms have.
     """
-    return epsilon_of_mixtures(composition, coarse_mixture_of, delta)
+    return epsilon_of_mixtures(composition, partial(pair_of, coarse=True), delta)
 
 
 def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> float:
@@ -75,28 +76,49 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> floa
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
-    by_renyi = math.inf
+    bound = _of_largest_losses(mixtures) if mixtures else math.inf
     if mixtures and (delta < LEAST_DELTA or _of_full_shifts(mixtures, delta) > BOUNDLESS):
         divergences = [count * renyi_divergence(*mixture) for mixture, count in mixtures.items()]
-        by_renyi = float(epsilon_from_rdp(np.sum(divergences, axis=0), delta))
+        bound = min(bound, float(epsilon_from_rdp(np.sum(divergences, axis=0), delta)))
         if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):
-            return by_renyi
-    return min(by_renyi, _converged(tuple(sorted(_gaussians_merged(mixtures).items())), delta))
+            return bound
+    merged = _gaussians_merged(mixtures)
+    return min(bound, _converged(tuple(sorted(merged.items(), key=_by_law)), delta))
+
+
+def _of_largest_losses(mixtures: Mapping[NoisyMixture, int]) -> float:
+    """The sum of the largest losses (basic composition), where each law has one; else inf."""
+    ends = [
+        count * float(np.abs(mixture.loss(noise, np.array(mixture.ends(noise)))).max())
+        for (mixture, noise), count in mixtures.items()
+        if isinstance(mixture, LawPair)
+    ]
+    return math.fsum(ends) if len(ends) == len(mixtures) else math.inf
+
+
+def _by_law(part: tuple[NoisyMixture, int]) -> tuple[Any, ...]:
+    """Gaussians first: laws do not compare."""
+    (mixture, _), _ = part
+    return (1, type(mixture).__name__, part) if isinstance(mixture, LawPair) else (0, part)
 
 
 def _of_full_shifts(mixtures: Mapping[NoisyMixture, int], delta: float) -> float:
     """Not below any of them: the epsilon as if every release were shifted by all of its sensitivity (Bun, Steinke)."""
-    rho = math.fsum(count / (2 * noise**2) for (_, noise), count in mixtures.items())
+    rho = math.fsum(
+        count * (mixture.concentrated(noise) if isinstance(mixture, LawPair) else 1 / (2 * noise**2))
+        for (mixture, noise), count in mixtures.items()
+    )
     return rho + 2 * math.sqrt(rho * -math.log(delta))
 
 
 def _gaussians_merged(mixtures: Mapping[NoisyMixture, int]) -> dict[NoisyMixture, int]:
     """Plain Gaussians compose exactly to one Gaussian."""
-    rest = {key: count for key, count in mixtures.items() if count and len(key[0].shifts) > 1}
+    plain = {key for key in mixtures if len(key[0].shifts) == 1 and not isinstance(key[0], LawPair)}
+    rest = {key: count for key, count in mixtures.items() if count and key not in plain}
     precision = math.fsum(
         count * (mixture.shifts[0] / noise) ** 2
         for (mixture, noise), count in mixtures.items()
-        if len(mixture.shifts) == 1
+        if (mixture, noise) in plain
     )
     return rest | ({(PLAIN_GAUSSIAN, 1 / math.sqrt(precision)): 1} if precision else {})
 
@@ -124,14 +146,26 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
     def on_grid(interval: float) -> Parts:
         return [(loss_distributions(*mixture, interval, reach)[direction], count) for mixture, count in parts]
 
+    def tilt_on(interval: float) -> float:
+        losses = on_grid(interval)
+        best = best_tilt(losses, interval, delta)
+        if not any(isinstance(mixture, LawPair) for (mixture, _), _ in parts):
+            return best
+        # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds,
+        # and hide the losses below it. Each tilt gives a bound: the least steep one serves that is as good as any.
+        tilts = [best / 8.0**place for place in range(_TILTS)]
+        found = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
+        least = min(found) + _tolerance(min(found)) / 4
+        return next(tilts[place] for place in range(_TILTS - 1, -1, -1) if found[place] <= least)
+
     reach = reach_of(delta, sum(count for _, count in parts))
     finest = _finest_interval(parts)
     rough = _power_of_two(max(_deviation(parts) / math.sqrt(sum(count for _, count in parts)), 2 * finest))
-    tilt = best_tilt(on_grid(rough), rough, delta)
+    tilt = tilt_on(rough)
     epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
     while epsilon > enough and tilt * rough > LARGEST_TILT / 2 and rough > finest:  # the grid hides a better tilt
         rough /= 2
-        tilt = best_tilt(on_grid(rough), rough, delta)
+        tilt = tilt_on(rough)
         epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
     if epsilon <= enough:
         return epsilon
@@ -213,6 +247,8 @@ def opacus_prv_epsilon(releases: Mapping[ReleaseType, int], delta: float) -> flo
         text = f"prv is not reliable below a delta of {least:.2g} for so many releases: choose rdp or pld"
         raise UnsupportedRelease(text)
     for release in releases:
+        if release.law != "gaussian":
+            raise UnsupportedRelease(f"prv knows Gaussian noise, found {release.law}: choose rdp or pld")
         if release.sampling == "poisson" and release.steps > 1 and release.sampling_rate < 1:
             raise UnsupportedRelease(
                 f"prv accounts for one Poisson-sampled step a release, found {release.steps}: choose rdp or pld"
@@ -316,7 +352,7 @@ class PldAccountant:
     spread: ClassVar[float] = RELATIVE_TOLERANCE
 
     def epsilon(self, composition: Composition, delta: float) -> float:
-        return epsilon_of_mixtures(composition, mixture_of, delta)
+        return epsilon_of_mixtures(composition, pair_of, delta)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from h2fdp.privacy.accounting.mixtures import AnyMixture, privacy_loss
+from h2fdp.privacy.accounting.mixtures import AnyMixture, LawPair, privacy_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,12 +151,20 @@ def _moved_masses(mixture: AnyMixture, noise_multiplier: float, edges: np.ndarra
 
 
 @lru_cache(maxsize=1024)
-def loss_shape(mixture: AnyMixture, noise_multiplier: float, reach: float = LEAST_REACH) -> LossShape:
-    """That of a mixture, up to so many standard deviations beyond its outermost shifts."""
+def loss_shape(mixture: AnyMixture | LawPair, noise_multiplier: float, reach: float = LEAST_REACH) -> LossShape:
+    """That of a mixture, up to so many standard deviations beyond its outermost shifts; of another law, all of it."""
+    if isinstance(mixture, LawPair):
+        points = np.linspace(*mixture.ends(noise_multiplier), COARSE_POINTS)
+        masses = mixture.masses(noise_multiplier, points)[0]
+        points = np.pad(points, 1, mode="edge")  # what lies beyond has the loss of the end
+        return _shaped(points, mixture.loss(noise_multiplier, points), masses)
     last = max(mixture.shifts) / noise_multiplier + reach
     points = np.linspace(-last if mixture.mirrored else -reach, last, COARSE_POINTS)
     losses = np.maximum.accumulate(privacy_loss(mixture, noise_multiplier, points))
-    masses = _moved_masses(mixture, noise_multiplier, points)[1:-1]
+    return _shaped(points, losses, _moved_masses(mixture, noise_multiplier, points)[1:-1])
+
+
+def _shaped(points: np.ndarray, losses: np.ndarray, masses: np.ndarray) -> LossShape:
     centres = (losses[1:] + losses[:-1]) / 2
     deviation = math.sqrt(float(masses @ (centres - float(masses @ centres)) ** 2))
     return LossShape(points, losses, masses, deviation)
@@ -164,7 +172,7 @@ def loss_shape(mixture: AnyMixture, noise_multiplier: float, reach: float = LEAS
 
 @lru_cache(maxsize=512)
 def loss_distributions(
-    mixture: AnyMixture, noise_multiplier: float, interval: float, reach: float = LEAST_REACH
+    mixture: AnyMixture | LawPair, noise_multiplier: float, interval: float, reach: float = LEAST_REACH
 ) -> tuple[LossDistribution, LossDistribution]:
     """Losses of P against Q under P, and of Q against P under Q; P the mixture, Q the noise alone or its mirror image.
 
@@ -175,11 +183,30 @@ def loss_distributions(
         interval: the grid's, in nats.
         reach: see `reach_of`.
     """
-    shape, losses_at = loss_shape(mixture, noise_multiplier, reach), partial(privacy_loss, mixture, noise_multiplier)
+    shape = loss_shape(mixture, noise_multiplier, reach)
+    if isinstance(mixture, LawPair):
+        return _of_law(mixture, noise_multiplier, shape, interval)
+    losses_at = partial(privacy_loss, mixture, noise_multiplier)
     edges = shape.edges(losses_at, interval)
     losses = losses_at(edges)
     unmoved = _moved_masses(mixture, noise_multiplier, edges, -1) if mixture.mirrored else normal_masses(edges, 0.0)
     moved = _moved_masses(mixture, noise_multiplier, edges)
+    return _both(losses, moved, unmoved, interval)
+
+
+def _of_law(
+    pair: LawPair, noise_multiplier: float, shape: LossShape, interval: float
+) -> tuple[LossDistribution, LossDistribution]:
+    """Of a loss that stays what it is beyond the ends: the masses there are cells of no width, none is infinite."""
+    edges = shape.edges(partial(pair.loss, noise_multiplier), interval)
+    moved, unmoved = (np.pad(masses, 1) for masses in pair.masses(noise_multiplier, edges))
+    return _both(np.pad(pair.loss(noise_multiplier, edges), 1, mode="edge"), moved, unmoved, interval)
+
+
+def _both(
+    losses: np.ndarray, moved: np.ndarray, unmoved: np.ndarray, interval: float
+) -> tuple[LossDistribution, LossDistribution]:
+    """Of losses (n,), with masses (n + 1,) below, between and above them under P and under Q."""
     removed = _on_grid(losses, moved[1:-1], unmoved[1:-1], below=moved[0], above=moved[-1], interval=interval)
     reverse = slice(None, None, -1)
     added = _on_grid(

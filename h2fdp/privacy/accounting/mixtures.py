@@ -8,12 +8,15 @@ is dominated by the scalar one whose shifts are the norms (Choquette-Choo, Ganes
 
 Where the record becomes another one, both are drawn at the same steps: the laws are a mixture of shifts to one side,
 and its mirror image (docs/privacy.md, "Adjacency").
+
+Noise of another law than the Gaussian states its own pair of laws (`LawPair`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -50,6 +53,7 @@ class ReleaseType:
             2 eta G; 1 elsewhere.
         replaced: neighbours differ in a record that becomes another one, not a null record; the sensitivity is then the
             distance of the two outputs.
+        law: of the noise; the sensitivity is in the norm that goes with it.
     """
 
     noise_multiplier: float
@@ -59,6 +63,7 @@ class ReleaseType:
     bound: Bound = "batch"
     own_gradient: float = 1.0
     replaced: bool = False
+    law: str = "gaussian"
 
     def __post_init__(self) -> None:
         assert self.noise_multiplier >= 0, self
@@ -132,7 +137,53 @@ class MirroredMixture(NamedTuple):
 
 AnyMixture: TypeAlias = Mixture | MirroredMixture
 
+
+class LawPair(ABC):
+    """The laws of a release with the record, P, and without it, Q, under noise that is no Gaussian; a frozen value.
+
+    On a line whose unit is the noise's standard deviation. The privacy loss does not decrease there, and does not move
+    beyond `ends`. Both directions of the pair dominate those of the release.
+
+    Attributes:
+        shifts: as many as there are laws in the mixture: how fine a grid is worth its memory.
+    """
+
+    shifts: tuple[float, ...] = (1.0,)
+
+    @abstractmethod
+    def ends(self, noise_multiplier: float) -> tuple[float, float]:
+        """First and last point between which the loss moves."""
+
+    @abstractmethod
+    def loss(self, noise_multiplier: float, points: np.ndarray) -> np.ndarray:
+        """(n,) log of the density of P over that of Q."""
+
+    @abstractmethod
+    def masses(self, noise_multiplier: float, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n + 1,) under P and under Q: below, between and above the edges (n,), ascending."""
+
+    @abstractmethod
+    def divergence(self, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+        """(len(orders),) the larger of the Renyi divergences of P from Q and of Q from P, or a bound on it."""
+
+    @abstractmethod
+    def concentrated(self, noise_multiplier: float) -> float:
+        """A rho such that no divergence of order a is above rho a."""
+
+
+OTHER_LAWS: dict[str, Callable[[ReleaseType], LawPair]] = {}  # than the Gaussian, by name
 PLAIN_GAUSSIAN = Mixture((1.0,), (1.0,))
+
+
+def pair_of(release: ReleaseType, coarse: bool = False) -> AnyMixture | LawPair:
+    """What accountants read of a release: its mixture of Gaussians, or the pair that the law of its noise states.
+
+    Args:
+        coarse: of mixtures, that of `coarse_mixture_of`.
+    """
+    if release.law != "gaussian":
+        return OTHER_LAWS[release.law](release)
+    return coarse_mixture_of(release) if coarse else mixture_of(release)
 
 
 def mixture_of(release: ReleaseType) -> AnyMixture:
@@ -154,6 +205,7 @@ def mixture_of(release: ReleaseType) -> AnyMixture:
     >>> mixture_of(ReleaseType(1.0, steps=2, sampling_rate=0.5, bound="draws")).shifts
     (0.0, 0.5, 1.0)
     """
+    assert release.law == "gaussian", "another law states a pair of its own"
     if release.sampling == "fixed":
         return PLAIN_GAUSSIAN
     if release.replaced:
@@ -168,6 +220,7 @@ def mixture_of(release: ReleaseType) -> AnyMixture:
 
 def coarse_mixture_of(release: ReleaseType) -> AnyMixture:
     """The simpler bound: the full shift whenever the record is drawn at all, with probability 1-(1-q)^m."""
+    assert release.law == "gaussian", "another law states a pair of its own"
     if release.sampling == "fixed":
         return PLAIN_GAUSSIAN
     never = (1 - release.sampling_rate) ** release.steps

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from h2fdp.privacy.accounting.mixtures import AnyMixture, ReleaseType, mixture_of, over_noise, privacy_loss
+from h2fdp.privacy.accounting.mixtures import AnyMixture, LawPair, ReleaseType, over_noise, pair_of, privacy_loss
 
 
 def epsilon_from_rdp(rdp: np.ndarray, delta: float) -> np.ndarray:
@@ -73,7 +73,7 @@ def rdp_of(release: ReleaseType) -> np.ndarray:
 
     Guarantee: an upper bound, exact to a relative 1e-9 (or the plain Gaussian's order/(2 z^2) where that exceeds
     500). Neighbours: one record becomes null. Under Poisson sampling, of the mixture of `mixture_of`; under fixed
-    sampling, of the plain Gaussian. Cached; the array is read-only.
+    sampling, of the plain Gaussian; of another law, what its pair states. Cached; the array is read-only.
     Source: Mironov 2017; the mixture, h2fdp's privacy specification.
 
     >>> bool(np.allclose(rdp_of(ReleaseType(2.0, steps=5, sampling_rate=0.01, sampling="fixed")), ORDERS / 8))
@@ -81,14 +81,14 @@ def rdp_of(release: ReleaseType) -> np.ndarray:
     """
     if math.isinf(release.noise_multiplier) or (release.sampling_rate == 0 and release.noise_multiplier > 0):
         return _silence()
-    return renyi_divergence(mixture_of(release), release.noise_multiplier)
+    return renyi_divergence(pair_of(release), release.noise_multiplier)
 
 
 def rdp_at(release: ReleaseType, order_index: int) -> float:
     """`rdp_of` at one of `ORDERS`, by itself: in a fraction of the time."""
     if math.isinf(release.noise_multiplier) or (release.sampling_rate == 0 and release.noise_multiplier > 0):
         return 0.0
-    return float(renyi_divergence(mixture_of(release), release.noise_multiplier, (order_index,))[0])
+    return float(renyi_divergence(pair_of(release), release.noise_multiplier, (order_index,))[0])
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +97,9 @@ def _silence() -> np.ndarray:
 
 
 @lru_cache(maxsize=8192)
-def renyi_divergence(mixture: AnyMixture, noise_multiplier: float, places: tuple[int, ...] | None = None) -> np.ndarray:
+def renyi_divergence(
+    mixture: AnyMixture | LawPair, noise_multiplier: float, places: tuple[int, ...] | None = None
+) -> np.ndarray:
     """(len(ORDERS),) the larger of D(P||Q) and D(Q||P) at each order; read-only. No noise is inf at every order.
 
     Args:
@@ -106,6 +108,8 @@ def renyi_divergence(mixture: AnyMixture, noise_multiplier: float, places: tuple
     orders = ORDERS if places is None else ORDERS[list(places)]
     if noise_multiplier == 0:
         return _frozen(np.full(orders.size, np.inf))
+    if isinstance(mixture, LawPair):
+        return _frozen(mixture.divergence(noise_multiplier, orders) * (1 + SAFETY))
     plain = orders * ((mixture.distance / noise_multiplier) ** 2 / 2)
     if len(mixture.shifts) == 1:
         return _frozen(plain)

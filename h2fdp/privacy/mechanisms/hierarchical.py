@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -39,8 +39,9 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
-from h2fdp.privacy.mechanisms.stages import GaussianNoise, ModularShares, NoisySteps
+from h2fdp.privacy.mechanisms.stages import ModularShares, NoisySteps, UpdateNoise
 from h2fdp.privacy.places import Holder, Observer, Place, Seen, Tolerance
+from h2fdp.privacy.vectors import GAUSSIAN, NOISE_LAWS, NoiseLaw
 from h2fdp.privacy.views import Reach, Uploads
 from h2fdp.topology import Trust
 
@@ -108,16 +109,24 @@ class NonPrivate(NoisePlacement):
         raise AssertionError("no noise is worked out where none is added")
 
 
+if TYPE_CHECKING:
+    LawName = str
+else:
+    LawName = Annotated[Literal[tuple(NOISE_LAWS)], Expect(f"one of {', '.join(NOISE_LAWS)}")]
+
+
 class GradientNoise(NoisePlacement):
     """Noise on what steps add up, or on the steps.
 
     Attributes:
         noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        law: of the noise: `gaussian`, or `laplace`, whose account needs no delta.
         input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
             then; null has none.
     """
 
     noise: Literal["uploads", "steps"] = "uploads"
+    law: LawName = GAUSSIAN.name
     input_bound: Magnitude | None = None
 
     accumulates: ClassVar[bool] = True
@@ -130,6 +139,15 @@ class GradientNoise(NoisePlacement):
     @property
     def input_norm(self) -> float | None:
         return self.input_bound
+
+    @property
+    def noise_law(self) -> NoiseLaw:
+        return NOISE_LAWS[self.law]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What goes for the law of its noise."""
+        return () if self.noise_law.note is None else (self.noise_law.note,)
 
     @property
     def _of_devices(self) -> Place:
@@ -148,6 +166,8 @@ class GradientNoise(NoisePlacement):
             yield from _unclipped(request)
         if request.memory is None and not request.keeps_sensitivity:
             yield from _unproven(request)
+        if self.noise_law is not GAUSSIAN:
+            yield from self._beyond_gaussians(request)
         if self.noise == "uploads":
             return
         if request.controlled and request.calibration != "accounted":
@@ -159,12 +179,23 @@ class GradientNoise(NoisePlacement):
         if self.input_bound is not None:
             yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
+    def _beyond_gaussians(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+        """What is made for Gaussian noise."""
+        text = f"{{}} is about Gaussian noise; expected {{}}, or law gaussian, found {self.law}"
+        if request.calibration != "accounted":
+            key = "privacy.calibration"
+            yield key, text.format("the formula (15)", "accounted")
+        if self.noise == "steps":
+            yield "method.privacy.noise", text.format("noise on steps", "uploads")
+        if request.controlled or request.noisy_estimates:
+            yield "control.enabled", text.format("the controller", "false")
+
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         place = self.place((trust,), 1)
         if place.holder is Holder.STEP:
             return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), "expected")
         expected = clipping.by_record or self.noise == "steps" or self.input_bound is not None
-        noise: tuple[Stage, ...] = () if place.by_node else (GaussianNoise(),)
+        noise: tuple[Stage, ...] = () if place.by_node else (UpdateNoise(self.noise_law),)
         if place.holder is Holder.SHARE and self.rounding is not None:
             assert clipping.longest is not None, "integers stand for vectors of bounded length"
             noise = (ModularShares(self.rounding, clipping.longest),)
@@ -177,8 +208,12 @@ class GradientNoise(NoisePlacement):
         """
         if self.noise == "uploads":
             planned = (setting.local_aggregations, setting.intervals)
+            known = self._bound(setting), setting.sensitivity
+            if self.noise_law is not GAUSSIAN:  # no formula, only an account, which the noise is scaled to
+                law = self.noise_law, self.noise_law.stretch(setting.parameters)
+                return GradientSumMechanism(EqualMultipliers(sum(planned) / setting.epsilon), *known, *law)
             calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
-            return GradientSumMechanism(calibration, self._bound(setting), setting.sensitivity)
+            return GradientSumMechanism(calibration, *known)
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         exposed = ReleaseType(1.0, 1, float(setting.sampling_rates.max()), setting.sampling)
         noise = planned_multiplier(setting, exposed)
@@ -247,6 +282,7 @@ class HierarchicalDp(GradientNoise):
 
     Attributes:
         noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        law: of the noise: `gaussian`, or `laplace`, whose account needs no delta.
         input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
             then; null has none.
         secure_sum: what the sums of `secure-sum` edge servers withstand; null is no colluding device, no lost one.
@@ -288,6 +324,7 @@ class LocalDp(GradientNoise):
 
     Attributes:
         noise: what devices add it to: `uploads`, or each of their local `steps`.
+        law: of the noise: `gaussian`, or `laplace`, whose account needs no delta.
         input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
             then; null has none.
     """

@@ -22,6 +22,7 @@ from h2fdp.privacy.gradient_bounds import (
     moved,
 )
 from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Tier
+from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.privacy.views import Reach, Sampling, Uploads, variance_of
 
 
@@ -62,6 +63,7 @@ class MechanismContext:
         step_size: the largest that the schedule can choose.
         mu: of the proximal pull; 0 for none.
         biased: whether the model has a bias: a feature that is always 1.
+        parameters: M, the numbers of a device's update.
         accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
     """
 
@@ -83,6 +85,7 @@ class MechanismContext:
     mu: float
     biased: bool
     tiers: Mapping[Tier, int] = field(default_factory=dict)
+    parameters: int = 0
     accounted: bool = False
 
 
@@ -185,11 +188,15 @@ class GradientSumMechanism(Mechanism):
     Attributes:
         bound: how far one record moves an upload.
         sensitivity: `paper` takes tau_k steps for every release; `tight` the steps that the upload accumulated.
+        law: of the noise.
+        stretch: how much longer an update may be in the norm of the law than in L2.
     """
 
     calibration: Calibration
     bound: GradientBound
     sensitivity: SensitivityRule
+    law: NoiseLaw = GAUSSIAN
+    stretch: float = 1.0
 
     def unit(self, span: Span) -> float:
         """See `Mechanism.unit`.
@@ -197,9 +204,8 @@ class GradientSumMechanism(Mechanism):
         An edge server's noise covers the largest rho_j q_j Delta_j, so that unequal weights, rates or batches cost
         noise, never privacy; a device's own upload carries no weight.
         """
-        return self.calibration.noise_std(
-            span.kind, self.bound.unit(span.step_size, self._counted(span)), 1.0, span.tier
-        )
+        moved = self.bound.unit(span.step_size, self._counted(span)) * self.stretch
+        return self.calibration.noise_std(span.kind, moved, 1.0, span.tier)
 
     def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         relative = self.bound.relative(self._counted(span), expected_batches(sampling_rates, records))
@@ -221,13 +227,14 @@ class GradientSumMechanism(Mechanism):
     def reach(self, uploads: Uploads) -> Reach:
         batches = expected_batches(uploads.sampling_rates, uploads.records)
         return Reach(
-            moved=moved(self.bound, uploads.step_size, uploads.steps, batches),
+            moved=moved(self.bound, uploads.step_size, uploads.steps, batches) * self.stretch,
             rates=uploads.sampling_rates,
             steps=uploads.steps,
             sampling=uploads.sampling,
             bound=self.bound.name,
             own_gradient=self.bound.own_gradient(batches),
-            least=self.bound.sensitivity(uploads.step_size, 1, batches),
+            least=self.bound.sensitivity(uploads.step_size, 1, batches) * self.stretch,
+            law=self.law.name,
         )
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:

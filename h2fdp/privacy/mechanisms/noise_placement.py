@@ -13,7 +13,7 @@ from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import RecordVotes
 from h2fdp.privacy.places import Observer, Place, Seen, height_of
-from h2fdp.privacy.vectors import AdaptiveClipping
+from h2fdp.privacy.vectors import GAUSSIAN, AdaptiveClipping, NoiseLaw
 from h2fdp.topology import Trust
 
 Clips = Literal["gradient", "record", "update", "nothing"]
@@ -127,6 +127,11 @@ class NoisePlacement(Options, ABC):
     def input_norm(self) -> float | None:
         """By which inputs are divided, and no longer than 1 then; None where they stay as they are."""
         return None
+
+    @property
+    def noise_law(self) -> NoiseLaw:
+        """Of what law the noise is."""
+        return GAUSSIAN
 
     @property
     def rounding(self) -> int | None:

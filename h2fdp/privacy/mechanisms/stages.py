@@ -12,7 +12,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.privacy.mechanisms.pipeline import Moment, PlannedSum, Stage, StepNoise
 from h2fdp.privacy.modular_sums import IntegerSum, code_for
-from h2fdp.privacy.vectors import ROUNDING, AdaptiveClipping, add_gaussian_noises, clip_rows
+from h2fdp.privacy.vectors import GAUSSIAN, ROUNDING, AdaptiveClipping, NoiseLaw, add_gaussian_noises, clip_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -116,13 +116,14 @@ def _moved_to(at: Moment) -> float:
 
 
 @dataclass(frozen=True)
-class GaussianNoise(Stage):
-    """Delta_i + n_i, (10) and (14) of H2FDP."""
+class UpdateNoise(Stage):
+    """Delta_i + n_i, (10) and (14) of H2FDP, n_i of any law."""
 
+    law: NoiseLaw = GAUSSIAN
     noisy: ClassVar[bool] = True
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        add_gaussian_noises(updates, at.levels, at.keys(at.kind))
+        self.law.add(updates, at.levels, at.keys(at.kind))
         return updates
 
 

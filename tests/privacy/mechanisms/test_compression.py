@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from h2fdp import Topology, UserError
-from h2fdp.privacy import GaussianNoise, Moment, Pipeline, Quantise, TopK
+from h2fdp.privacy import Moment, Pipeline, Quantise, TopK, UpdateNoise
 from h2fdp.privacy.mechanisms.pipeline import COMPRESSORS
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -64,7 +64,7 @@ def test_the_largest_coordinates_stay():
 
 def test_a_message_is_as_long_as_its_stage_says():
     for stage, bits in ((Quantise(8), 8 * 650 + 32), (TopK(0.1), 65 * (32 + 10)), (TopK(0.9), 32 * 650)):
-        assert Pipeline((GaussianNoise(), stage)).message_bits(32 * 650, 650) == bits
+        assert Pipeline((UpdateNoise(), stage)).message_bits(32 * 650, 650) == bits
 
 
 def test_what_devices_send_costs_less_and_what_they_receive_the_same():
@@ -104,9 +104,9 @@ def test_noise_is_that_of_the_run_without_compression():
 
 
 def test_only_stages_after_the_noise_end_the_credit_for_others():
-    assert Pipeline((Quantise(8), GaussianNoise())).keeps_sums
+    assert Pipeline((Quantise(8), UpdateNoise())).keeps_sums
     assert Pipeline((Quantise(8),)).keeps_sums
-    assert not Pipeline((GaussianNoise(), Quantise(8))).keeps_sums
+    assert not Pipeline((UpdateNoise(), Quantise(8))).keeps_sums
     assert not any(stage.keeps_sums for stage in COMPRESSORS.values())
 
 
