@@ -208,17 +208,19 @@ def run(topology=NETWORK, **settings):
 
 
 @pytest.mark.parametrize(("factor", "accepted"), [(1, True), (2 / 3, False), (3 / 2, False)])
-@pytest.mark.parametrize("trust", ["untrusted", "trusted"])
-def test_what_leaves_a_place_of_trust_has_the_noise_of_the_ledger(monkeypatch, trust, factor, accepted):
-    """Devices that do not move, under an edge server that adds the noise, or that they do not trust."""
-    setup = run(Topology("one", (subnet("a", trust, 3),)), aggregate_every=4)
+@pytest.mark.parametrize("place", ["device", "edge", "tier"])
+def test_what_leaves_a_place_of_trust_has_the_noise_of_the_ledger(monkeypatch, place, factor, accepted):
+    """Devices that do not move, below nobody that they trust, a trusted edge server, or two trusted nodes."""
+    above = (Aggregator("top", True, parent=None),) if place == "tier" else ()
+    tree = Topology("one", (subnet("a", place != "device", 3, *(each.name for each in above)),), aggregators=above)
+    setup = run(tree, aggregate_every=None, aggregations_per_interval=0)
     heard = overheard(setup, monkeypatch, silent=20_000)
-    if trust == "trusted":
-        (level,) = {row.noise_std for row in heard.rows}
-        vectors = {level: heard.sent["a"][0]}
-    else:
+    if place == "device":
         levels = {int(row.devices.split("-")[0]): row.noise_std for row in heard.rows if row.observer == "edge"}
-        vectors = {levels[place]: vector for place, vector in enumerate(heard.received["a"], 1) if place in levels}
+        vectors = {levels[row]: vector for row, vector in enumerate(heard.received["a"], 1) if row in levels}
+    else:
+        (level,) = {row.noise_std for row in heard.rows}
+        vectors = {level: heard.sent["a" if place == "edge" else "top"][0]}
     assert vectors
     for level, vector in vectors.items():
         assert fits(vector, factor * level) is accepted
