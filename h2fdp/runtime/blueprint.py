@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from h2fdp.algorithms import Aggregation, Visible, WeightedAverage
+from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
@@ -144,17 +144,12 @@ class Blueprint:
                 self.noise_placement.cloud_sums,
                 self.topology.devices,
                 self._pipelines[subnet.trust],
-                self._visible(self._pipelines[subnet.trust]),
+                self.aggregation.visible if self._pipelines[subnet.trust].keeps_sums else "each",
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
             )
         )
-
-    def _visible(self, pipeline: Pipeline) -> Visible:
-        """What observers are assumed to see: sums, where noises in a sum are accounted for together."""
-        together = pipeline.keeps_sums and self.noise_placement.noise_law.stable
-        return self.aggregation.visible if together else "each"
 
     def tiers(self) -> dict[str, TierFacts]:
         """What the cloud knows of each aggregator above edge servers."""
@@ -177,7 +172,7 @@ class Blueprint:
                 name=name,
                 streams=self.streams,
                 aggregation=self.aggregation,
-                law=self.noise_placement.noise_law,
+                law=self._pipelines["trusted"].law,
                 guarded=facts.guarded,
                 ends_chain=facts.ends_chain,
             )
@@ -254,7 +249,7 @@ class Blueprint:
             subnet.name not in self._goes_on,
             self._pipelines[subnet.trust],
             self.aggregation,
-            self.noise_placement.noise_law,
+            self._pipelines[subnet.trust].law,
         )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:

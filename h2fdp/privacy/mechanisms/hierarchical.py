@@ -199,7 +199,7 @@ class GradientNoise(NoisePlacement):
         if place.holder is Holder.SHARE and self.rounding is not None:
             assert clipping.longest is not None, "integers stand for vectors of bounded length"
             noise = (ModularShares(self.rounding, clipping.longest),)
-        return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn")
+        return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn", self.noise_law)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The paper's calibration for the numbers of releases that are planned.

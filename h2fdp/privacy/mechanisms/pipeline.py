@@ -17,7 +17,7 @@ from h2fdp.config.fields import Section
 from h2fdp.data.records import Rows
 from h2fdp.privacy.modular_sums import IntegerSum
 from h2fdp.privacy.places import AggregationKind
-from h2fdp.privacy.vectors import add_gaussian_noises
+from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw, add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:
@@ -198,10 +198,12 @@ class Pipeline:
 
     Attributes:
         divisor: of the sum of a batch's gradients: `expected` q_i D_i, the number `drawn`, or one number for all.
+        law: of the noise that they add, or nodes above them.
     """
 
     stages: tuple[Stage, ...] = ()
     divisor: Divisor = "drawn"
+    law: NoiseLaw = GAUSSIAN
 
     @property
     def noisy(self) -> bool:
@@ -220,7 +222,10 @@ class Pipeline:
 
     @property
     def keeps_sums(self) -> bool:
-        """Whether the sum of what devices send is a function of the sum of their noisy updates, see `Stage`."""
+        """Whether the sum of what devices send is a function of the sum of their noisy updates, see `Stage`, and the
+        noises in it have an account together."""
+        if not self.law.stable:
+            return False
         noisy = [place for place, stage in enumerate(self.stages) if stage.noisy]
         return all(stage.keeps_sums for stage in self.stages[noisy[-1] + 1 :]) if noisy else True
 
