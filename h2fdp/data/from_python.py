@@ -214,8 +214,7 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
     if wrong.any():
         found = numbers[wrong.argmax(), 0]
         shown = "no value (or NaN)" if np.isnan(found) else f"{found:g}"
-        right = "expected finite numbers (of 32 bits): fill it in, or leave out the row"
-        text = f"the column {name} has {shown} in {first_row(wrong)}; {right}"
+        text = f"the column {name} has {shown} in {first_row(wrong)}; expected finite numbers: fill in, or drop the row"
         raise UserError(f"{what}: {text}", key="data")
     if bounds is None:
         return numbers
