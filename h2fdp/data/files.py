@@ -17,7 +17,7 @@ from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data.from_python import first_row, from_python, stated_column
+from h2fdp.data.from_python import LABELS, first_row, from_python, stated_column
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import (
@@ -211,7 +211,10 @@ def is_bounded(section: DataOptions | OwnPart, shape: tuple[int, ...]) -> bool:
     """Whether every column of a table goes from 0 to 1, as public ranges or categories are stated for it."""
     if not isinstance(section, Table):
         return False
-    return shape == (len(section.ranges) + sum(map(len, section.categories.values())),)
+    stated = [section.inputs] if isinstance(section.inputs, str) else section.inputs
+    others = {section.by, *(LABELS if section.label is None else [section.label])}
+    inputs = [column for column in section.categories if column not in others and (stated is None or column in stated)]
+    return shape == (len(section.ranges) + sum(len(section.categories[column]) for column in inputs),)
 
 
 def _tables(folder: Path) -> dict[str, Path]:

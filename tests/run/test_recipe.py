@@ -16,6 +16,7 @@ from torch import nn
 import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.data.configured import configured_data
+from h2fdp.data.files import is_bounded
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import document_of, experiment_from, read_experiment
@@ -391,6 +392,10 @@ def test_stated_ranges_standardise_where_test_records_belong_to_devices(tmp_path
     assert float(np.abs(ranged.data.train.x).max()) == pytest.approx(math.sqrt(3), rel=1e-4)
     bare = owned_table(tmp_path, ranges={"age": [18, 80]}).prepare()
     assert any("state ranges of all columns" in line for line in bare.chosen)
+    some = owned_table(
+        tmp_path, ranges={"age": [18, 80]}, inputs=["income", "age"], categories={"town": ["a", "b", "c"]}
+    )
+    assert not is_bounded(some.config.data, (4,)), "the town is no input"
     run = owned_table(tmp_path, ranges=RANGED).run(tmp_path / "run")
     assert run.summary["accuracy"] > 0.85
 
