@@ -238,9 +238,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
             f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"
         )
     if summary["state"].endswith(" reached"):
-        facts["stopped early"] = (
-            f"after interval {summary['intervals']}, by training.until.{summary['state'].split()[0]}"
-        )
+        facts["stopped early"] = f"after interval {summary['intervals']}: {summary['state']}"
     facts["wall time"] = f"{summary['wall_s']:.1f} s"
     facts["run directory"] = directory
     print_facts(facts)
