@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from h2fdp import Experiment
+from h2fdp.costs import NetworkCosts, PowerRule
 from h2fdp.protocol import InProcessNodes
-from h2fdp.radio import NetworkCosts, PowerRule
 
 POWERS_DBM = (24.0, 20.0, 16.0, 12.0, 8.0, 4.0, 0.0)
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from h2fdp.config.fields import Options, descriptions_of_keys
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import MethodSection, name_of
-from h2fdp.topology.schema import TopologyFile
+from h2fdp.network.schema import TopologyFile
 
 Row = tuple[str, str, str]  # of a table: key, default, meaning
 PAGE = Path(__file__).parent.parent / "docs" / "keys.md"

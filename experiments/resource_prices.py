@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from experiments.drift import BudgetPrices
-from h2fdp.radio import SumMessages, interval_cost
+from h2fdp.costs import SumMessages, interval_cost
 from h2fdp.schedules import ScheduleContext, draw_participants
 from h2fdp.schedules.privacy_gap import require
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from h2fdp.network import Topology
 from h2fdp.run.api import Experiment
-from h2fdp.topology import Topology
 
 Choice = Mapping[str, Any]
 LAST = 5  # intervals whose mean accuracy judges a point of the grid: the curves oscillate

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from h2fdp.integrity import check as check
+    from h2fdp.network import Topology as Topology
     from h2fdp.reports import report as report
     from h2fdp.run import Experiment as Experiment
     from h2fdp.run import Run as Run
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from h2fdp.run.resume import resume as resume
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
-    from h2fdp.topology import Topology as Topology
     from h2fdp.tuning import Tuned as Tuned
     from h2fdp.tuning import tune as tune
 
@@ -56,13 +56,13 @@ _HOMES = {
     "resume": "h2fdp.run.resume",
     "Sweep": "h2fdp.sweeps",
     "sweep": "h2fdp.sweeps",
-    "Topology": "h2fdp.topology",
+    "Topology": "h2fdp.network",
     "Tuned": "h2fdp.tuning",
     "tune": "h2fdp.tuning",
     "UserError": "h2fdp.errors",
 }
-# Packages that scripts use as h2fdp.topology.read(...), without an import of their own.
-_PACKAGES = ("algorithms", "errors", "privacy", "run", "schedules", "topology")
+# Packages that scripts use as h2fdp.network.read(...), without an import of their own.
+_PACKAGES = ("algorithms", "errors", "network", "privacy", "run", "schedules")
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError
+from h2fdp.network import read as read_topology
 from h2fdp.records import (
     SCHEMA_VERSION,
     Mark,
@@ -33,7 +34,6 @@ from h2fdp.records.tables import read_table
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.result import FINISHED
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries
-from h2fdp.topology import read as read_topology
 from h2fdp.tuning.results import TuneDirectory, name_of, read_state
 
 

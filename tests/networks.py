@@ -1,6 +1,6 @@
 """Small networks for tests."""
 
-from h2fdp.topology import Subnet
+from h2fdp.network import Subnet
 
 
 def placed(name, trust, distance_m, power_dbm, *rest, **more):

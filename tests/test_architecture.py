@@ -18,13 +18,13 @@ FLOORS = {
     "streams": 0,
     "wording": 0,
     "config": 0,
-    "topology": 1,
+    "network": 1,
     "data": 1,
     "models": 1,
     "training": 2,
     "privacy": 2,
     "records": 2,
-    "radio": 2,
+    "costs": 2,
     "algorithms": 3,
     "schedules": 3,
     "reports": 3,
@@ -112,8 +112,8 @@ def test_no_modules_import_each_other():
         "schedules",
         "data",
         "models",
-        "topology",
-        "radio",
+        "network",
+        "costs",
         "records",
         "reports",
     ],
@@ -178,7 +178,7 @@ def loaded_by(statement):
 
 @pytest.mark.process
 def test_the_radio_needs_no_slow_library():
-    assert not {"torch", "ray", "opacus", "sklearn", "scipy", "pandas", "networkx"} & loaded_by("import h2fdp.radio")
+    assert not {"torch", "ray", "opacus", "sklearn", "scipy", "pandas", "networkx"} & loaded_by("import h2fdp.costs")
 
 
 @pytest.mark.process

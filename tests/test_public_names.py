@@ -13,7 +13,7 @@ from h2fdp import UserError
 
 
 def test_completion_shows_the_public_names():
-    assert {*h2fdp.__all__, "topology", "schedules", "privacy"} <= set(dir(h2fdp))
+    assert {*h2fdp.__all__, "network", "schedules", "privacy"} <= set(dir(h2fdp))
     assert all(hasattr(h2fdp, name) for name in dir(h2fdp))
 
 

@@ -112,5 +112,5 @@ def test_nobody_else_enters_the_folder_of_a_local_cluster():
 def test_topologies_are_plain_data(tmp_path):
     (tmp_path / "t.yaml").write_text("edges: !!python/object/apply:os.system ['touch executed']\n")
     with pytest.raises(UserError, match=r"t\.yaml:1: .*tag"):
-        h2fdp.topology.read(tmp_path / "t.yaml", seed=1)
+        h2fdp.network.read(tmp_path / "t.yaml", seed=1)
     assert Topology.regular(edges=1, devices=1).devices == 1

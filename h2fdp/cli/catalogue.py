@@ -121,7 +121,7 @@ def schema_command(
 
         print_json(json_schema(ExperimentFile))
     elif of == "topology":
-        from h2fdp.topology.schema import TopologyFile
+        from h2fdp.network.schema import TopologyFile
 
         print_json(json_schema(TopologyFile))
     else:

@@ -12,7 +12,7 @@ from h2fdp.cli.tables import AsJson, print_facts, print_json
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
-    from h2fdp.topology import Topology
+    from h2fdp.network import Topology
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and look at networks.")
 
@@ -40,7 +40,7 @@ def new_command(
 ) -> None:
     """Write a network made to order, distances drawn; trust is left to each run's seed."""
     from h2fdp.errors import UserError
-    from h2fdp.topology import write
+    from h2fdp.network import write
 
     if out.exists() and not overwrite:
         raise UserError("the file exists already; --overwrite replaces it", str(out))
@@ -86,8 +86,8 @@ def _number(kind: Any, option: str, text: str) -> Any:
 @app.command("check")
 def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
     """Check a file and print a summary; every error is reported with its line."""
-    from h2fdp.topology import read
-    from h2fdp.topology.summary import summarise
+    from h2fdp.network import read
+    from h2fdp.network.summary import summarise
 
     summary = summarise(read(file, seed))
     if as_json:
@@ -131,7 +131,7 @@ def show_command(
     out: Annotated[Path | None, typer.Option(help="Draw a picture instead: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Draw a network in the terminal, or into a picture."""
-    from h2fdp.topology import draw, read
+    from h2fdp.network import draw, read
 
     topology = read(file, seed)
     if out is not None:
@@ -145,7 +145,7 @@ def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
     import inspect
 
     from h2fdp.errors import Problem, UserError
-    from h2fdp.topology import GENERATORS
+    from h2fdp.network import GENERATORS
 
     if kind not in GENERATORS:
         raise UserError(f'expected one of {", ".join(GENERATORS)}, found "{kind}"', "topology new")
@@ -161,7 +161,7 @@ def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
 
 
 def _print_tree(topology: Topology) -> None:
-    from h2fdp.topology.summary import ASCII, SYMBOLS, headline, listing, trust_words
+    from h2fdp.network.summary import ASCII, SYMBOLS, headline, listing, trust_words
 
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
 

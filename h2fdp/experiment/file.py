@@ -15,11 +15,11 @@ from h2fdp.experiment import rules
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
 from h2fdp.experiment.training_section import PAIRS, TrainingSection
+from h2fdp.network import Topology, from_document, read
 from h2fdp.privacy import noise_placement_of
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
 from h2fdp.schedules.registry import chosen, reconciled
-from h2fdp.topology import Topology, from_document, read
 
 
 def check_experiment(document: Document) -> ExperimentFile:

@@ -10,11 +10,11 @@ from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.network import TRUSTS, Topology
 from h2fdp.privacy import Holder, UploadClipping, noise_placement_of
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.aggregation_times import share_of
 from h2fdp.schedules.registry import chosen
-from h2fdp.topology import TRUSTS, Topology
 
 Found = Iterator[tuple[str, str]]  # keys, and what is wrong with them
 

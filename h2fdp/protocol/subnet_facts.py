@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 
 from h2fdp.algorithms import Visible
+from h2fdp.network import Topology
 from h2fdp.privacy import Observer, Pipeline, Place, Sampling, Tier, levels_of_observers
 from h2fdp.privacy.places import Holder, NoiseSource
 from h2fdp.protocol.arrivals import Points
 from h2fdp.schedules import AggregationTimes
-from h2fdp.topology import Topology
 from h2fdp.training.batches import steps_per_epoch
 
 

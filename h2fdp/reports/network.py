@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.network import Aggregator, Subnet, Topology, draw
+from h2fdp.network.drawing import FAINT, INK, MOST_NAMED, STYLES, nodes_of
+from h2fdp.network.network import COLUMNS
+from h2fdp.network.summary import headline, summarise
 from h2fdp.reports.figures import Drawing, ReportSection, Table, number
 from h2fdp.reports.run_view import RunView
-from h2fdp.topology import Aggregator, Subnet, Topology, draw
-from h2fdp.topology.drawing import FAINT, INK, MOST_NAMED, STYLES, nodes_of
-from h2fdp.topology.network import COLUMNS
-from h2fdp.topology.summary import headline, summarise
 from h2fdp.wording import counted
 
 MOST_DRAWN = 4  # different networks; of the others there is a row in the table

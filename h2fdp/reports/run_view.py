@@ -11,15 +11,15 @@ from typing import Any, get_args
 
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError
+from h2fdp.network import Topology
+from h2fdp.network import read as read_topology
+from h2fdp.network.trust import TRUSTS
 from h2fdp.privacy import ADDED_BY, OBSERVERS, Accounts, ReleaseKind, observers
 from h2fdp.privacy.releases import release_of, rows_in
 from h2fdp.records import RunDirectory, check_lines, read_json_lines, read_summary, state_of
 from h2fdp.records.tables import read_table
 from h2fdp.reports.decisions import decision_columns
 from h2fdp.reports.figures import Column, Series, places
-from h2fdp.topology import Topology
-from h2fdp.topology import read as read_topology
-from h2fdp.topology.trust import TRUSTS
 
 ADDERS = {adder: words for adder, words in ADDED_BY.items() if adder != "none"}
 KINDS: tuple[ReleaseKind, ...] = get_args(ReleaseKind)

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from h2fdp.errors import Problem, UserError
+from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
 from h2fdp.records import versions
 from h2fdp.records.atomic import output_file, write_text
@@ -44,7 +45,6 @@ from h2fdp.reports.observers import noise, privacy
 from h2fdp.reports.results import configuration, fairness, results, schedule, training
 from h2fdp.reports.run_view import RunView, read_runs, series_of
 from h2fdp.reports.sweep_view import SEED, GridPoint, SweepView, is_sweep, sweep_sections
-from h2fdp.topology import Topology
 
 _OF_VALIDATION = "validation_"
 _OF_TESTS = ("accuracy", "loss", "best_accuracy", "accuracy_mean_last_", "personal_")
@@ -174,8 +174,8 @@ def report(
     with output_file(target, "--out"):
         write_text(target, page(title, sections, every, datetime.now(), versions()["h2fdp"]))
     if png is not None:
+        from h2fdp.network import draw
         from h2fdp.reports.pictures import SUFFIXES, write_pictures  # matplotlib, for those who want pictures
-        from h2fdp.topology import draw
 
         write_pictures([figure for part in sections for figure in part.figures], every, Path(png))
         for number, topology in enumerate(networks[:MOST_DRAWN]):

@@ -27,6 +27,8 @@ from h2fdp.experiment.file import (
 )
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
+from h2fdp.network import Topology
+from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
 from h2fdp.run.explain import explanation
@@ -40,8 +42,6 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import shown
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
-from h2fdp.topology import Topology
-from h2fdp.topology.yaml_text import yaml_text
 from h2fdp.wording import counted, facts_html
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from h2fdp.config.own_parts import OwnPart, own_parts_in
 from h2fdp.config.parsing import values_of
 from h2fdp.data.images import user_cache
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.network import Topology
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
 from h2fdp.records.atomic import write_text
@@ -36,7 +37,6 @@ from h2fdp.records.noise_key import id_of
 from h2fdp.records.summary import digest_of_code, hash_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.host import ARITHMETIC, COMPILERS, processor
-from h2fdp.topology import Topology
 
 # Where a run computes and how it is watched changes no bit; the engine does, and is counted by itself.
 _NOT_COUNTED = ("name", "runtime", "sweep", "tracking", "tune")

@@ -7,21 +7,21 @@ from typing import Self
 
 from torch import Tensor
 
+from h2fdp.costs import NetworkCosts
 from h2fdp.data import DeviceData
 from h2fdp.data.federated import Standardizing
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.registry import PublicFeatures
+from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
 from h2fdp.privacy.places import UNTARGETED
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.protocol.arrivals import Faults
-from h2fdp.radio import NetworkCosts
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
-from h2fdp.topology import Topology
 
 FILTERED = (
     "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.costs import NetworkCosts
 from h2fdp.data import DeviceData, Standardizing, within_unit_ball
 from h2fdp.data.configured import DataSource, Network, configured_data
 from h2fdp.data.files import is_bounded
@@ -24,8 +25,8 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models import ParameterLayout
 from h2fdp.models.construct import builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
+from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
-from h2fdp.radio import NetworkCosts
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.forecast import planned_accounts, rough_accounts
@@ -39,7 +40,6 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
-from h2fdp.topology import Topology
 from h2fdp.training import BatchSampler, Clipping, build_engine
 from h2fdp.training.batches import Sampling, padded_width, row_length
 from h2fdp.training.device_records import device_records

@@ -21,13 +21,13 @@ import numpy as np
 from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import PrivacySection
+from h2fdp.network import read as read_topology
 from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.releases import Adjacency, release_of
 from h2fdp.privacy.statement import epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
-from h2fdp.topology import read as read_topology
 
 _MOST_COMBINED = 4096  # combinations of distinct accounts that are looked at one by one
 ANY = "the device with the record"

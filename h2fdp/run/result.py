@@ -25,6 +25,8 @@ from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
 from h2fdp.models import CHOICES, ParameterLayout, build
 from h2fdp.models.construct import own_model
+from h2fdp.network.summary import summarise
+from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import (
     SCHEMA_VERSION,
     MetricsRows,
@@ -46,8 +48,6 @@ from h2fdp.run.recorders import RunState, reached
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
-from h2fdp.topology.summary import summarise
-from h2fdp.topology.yaml_text import yaml_text
 from h2fdp.wording import curve_svg, facts_html, word
 
 if TYPE_CHECKING:

@@ -11,24 +11,24 @@ import numpy as np
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.upcycled import upcycled
+from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
+from h2fdp.network import CLOUD, Topology
+from h2fdp.network.devices import Floats
 from h2fdp.privacy import NoiseSource, ReleaseKind, padded
 from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.planned_releases import noise_and_gradients
-from h2fdp.radio import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.records import noise_key
 from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.topology import CLOUD, Topology
-from h2fdp.topology.devices import Floats
 from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
 

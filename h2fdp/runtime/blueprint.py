@@ -15,13 +15,13 @@ from torch import nn
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
+from h2fdp.network import TRUSTS, Topology, Trust
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.stages import CutToLongest
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
 from h2fdp.streams import Streams
-from h2fdp.topology import TRUSTS, Topology, Trust
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores
 from h2fdp.training.batches import EpochSampler, Sampling, padded_width, row_length
 from h2fdp.training.descent import gain

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
+from h2fdp.network import CLOUD
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup
 from h2fdp.records import PACKAGE, versions
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.local_hosts import inline_nodes, set_arithmetic
 from h2fdp.runtime.placement import HostSpec
-from h2fdp.topology import CLOUD
 
 ARITHMETIC = ("numpy", "torch")  # libraries that compute every run
 COMPILERS = ("llvmlite", "numba")  # those that write what the compiled engine runs

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from h2fdp.errors import UserError
+from h2fdp.network import CLOUD, Topology
 from h2fdp.runtime.section import RuntimeSection
-from h2fdp.topology import CLOUD, Topology
 
 Kind = Literal["subnets", "edge", "device", "cloud"]
 

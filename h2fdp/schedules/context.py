@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.radio import ExchangeSizes, NetworkCosts
+from h2fdp.costs import ExchangeSizes, NetworkCosts
+from h2fdp.network import Topology
 from h2fdp.schedules.aggregation_times import AggregationTimes, StepDecay, share_of
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.privacy_gap import PrivacyTerms
 from h2fdp.streams import Streams
-from h2fdp.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.radio import MessageCosts, NetworkCosts
+from h2fdp.costs import MessageCosts, NetworkCosts
 from h2fdp.schedules.aggregation_times import AggregationTimes
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.control_section import ControlSection, Horizon

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.radio import ExchangeSizes, MessageCosts
-from h2fdp.radio.wires import beyond_edge, path_seconds
-from h2fdp.topology import Topology
+from h2fdp.costs import ExchangeSizes, MessageCosts
+from h2fdp.costs.wires import beyond_edge, path_seconds
+from h2fdp.network import Topology
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.costs import MessageCosts, SumMessages, interval_cost
+from h2fdp.costs.wires import beyond_edge, path_seconds
 from h2fdp.errors import UserError
-from h2fdp.radio import MessageCosts, SumMessages, interval_cost
-from h2fdp.radio.wires import beyond_edge, path_seconds
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.problem import ControlledNetwork, Counts, Floats, upper_wire_joules

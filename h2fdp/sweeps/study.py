@@ -30,6 +30,8 @@ from h2fdp.experiment.file import (
     parse_setting,
 )
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.network import Topology
+from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records.summary import hash_of
 from h2fdp.run.identity import code_of, counted
 from h2fdp.run.prepare import prepare
@@ -38,8 +40,6 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.streams import Streams
 from h2fdp.sweeps.grid import SWEEP, Point, points_of
-from h2fdp.topology import Topology
-from h2fdp.topology.yaml_text import yaml_text
 
 Value = TypeVar("Value")
 MOST_TOPOLOGIES, MOST_POOLS = 8, 2  # a pool may take 200 MB

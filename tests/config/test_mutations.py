@@ -13,8 +13,8 @@ import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import read_experiment
-from h2fdp.topology import read as read_topology
-from h2fdp.topology import write as write_topology
+from h2fdp.network import read as read_topology
+from h2fdp.network import write as write_topology
 
 ROOT = Path(__file__).parents[2]
 LARGE = ("million.yaml", "metro.yaml")

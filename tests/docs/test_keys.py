@@ -15,9 +15,9 @@ from h2fdp.experiment.sections import (
     TrackingSection,
     TrainingSection,
 )
+from h2fdp.network.schema import TopologyFile
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection
-from h2fdp.topology.schema import TopologyFile
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -19,11 +19,11 @@ from torch import nn
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import Aggregation, StatefulUpdate, StatelessObjective
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.network import Radio
+from h2fdp.network.channel import Access, PathLoss
+from h2fdp.network.fading import Fading
 from h2fdp.schedules import Decision, OwnSchedule
 from h2fdp.schedules.registry import chosen
-from h2fdp.topology import Radio
-from h2fdp.topology.channel import Access, PathLoss
-from h2fdp.topology.fading import Fading
 
 NETWORK = Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
 

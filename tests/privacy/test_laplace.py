@@ -11,6 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import integrate, stats
 
 from h2fdp import Topology, UserError
+from h2fdp.network import Aggregator
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, UnsupportedRelease, coarse, mixture_of, rdp_of
 from h2fdp.privacy.laplace import LAPLACE, LaplacePair
 from h2fdp.privacy.releases import RELEASE_KEYS, release_of
@@ -18,7 +19,6 @@ from h2fdp.privacy.vectors import NOISE_LAWS
 from h2fdp.protocol import InProcessNodes
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.streams import Streams
-from h2fdp.topology import Aggregator
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import prepared
 from tests.protocol.test_robust_rules import NETWORK, subnet

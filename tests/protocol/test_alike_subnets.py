@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 
 from h2fdp import Experiment, Topology
+from h2fdp.network import Aggregator
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.protocol.test_any_tree import drawn_settings
 from tests.protocol.test_any_tree import records as uneven

@@ -12,9 +12,9 @@ import torch
 from scipy import optimize, stats
 
 from h2fdp import Experiment, Topology
+from h2fdp.network import Aggregator
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, first_with, overheard, squared_distance
 from tests.protocol.test_noise_boundaries import carries

@@ -7,8 +7,8 @@ import torch
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import WeightedAverage
 from h2fdp.algorithms.robust import Krum, TrimmedMean
+from h2fdp.network import Aggregator
 from h2fdp.protocol import InProcessNodes
-from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from h2fdp import Topology
+from h2fdp.network import Aggregator
 from h2fdp.privacy.views import hidden_variance
 from h2fdp.protocol import InProcessNodes
-from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard
 from tests.protocol.test_any_tree import prepared

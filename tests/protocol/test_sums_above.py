@@ -6,8 +6,8 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
+from h2fdp.network import Aggregator
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.protocol.test_any_tree import prepared
 from tests.protocol.test_secure_sums import method, multipliers

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from h2fdp import Experiment, Run, Topology, report
 from h2fdp.cli.main import app
+from h2fdp.network import read
 from h2fdp.reports.observers import verdict_rows
 from h2fdp.reports.run_view import RunView
-from h2fdp.topology import read
 from tests.reports.pages import Page
 
 pytestmark = pytest.mark.run

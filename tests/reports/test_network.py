@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from h2fdp.network import Topology
 from h2fdp.reports.decisions import decision_table, participation
 from h2fdp.reports.network import drawing
 from h2fdp.reports.run_view import RunView
-from h2fdp.topology import Topology
 
 
 def user(topology):

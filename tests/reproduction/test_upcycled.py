@@ -12,8 +12,8 @@ from experiments.upcycled_rule import ended, half_width, seeds_afresh, seeds_nee
 from experiments.upcycled_runs import DATA_SETS, Job, held_out, split_leaf
 from experiments.upcycled_stored import UPCYCLED
 from experiments.upcycled_table import GRIDS, afresh, differences_of, table
+from h2fdp.network import Topology
 from h2fdp.run.api import Experiment
-from h2fdp.topology import Topology
 
 
 def test_a_fifth_of_each_device_is_held_out_and_no_test_record_is_seen(tmp_path):

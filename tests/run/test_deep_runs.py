@@ -9,9 +9,9 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.session import show_result
+from h2fdp.network import Aggregator
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.privacy_report import privacy_report
-from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.run.test_noise_as_wired import numbers
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.network import PerStep, Radio
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.preview import estimate
 from h2fdp.run.privacy_report import noises
 from h2fdp.streams import Streams
-from h2fdp.topology import PerStep, Radio
 from tests.networks import placed
 
 NETWORK = Topology(

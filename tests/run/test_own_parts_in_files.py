@@ -118,7 +118,7 @@ def test_a_wrong_name_is_told_with_file_line_and_key(file, key, value, words):
 
 AIR = """
 import numpy as np
-from h2fdp.topology import PathLoss
+from h2fdp.network import PathLoss
 
 class Shadowed(PathLoss):
     def gain_db(self, distance_m, stream):

@@ -8,8 +8,8 @@ import pytest
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.network import Radio
 from h2fdp.protocol import InProcessNodes
-from h2fdp.topology import Radio
 from tests.networks import placed
 from tests.noise_keys import keys_are, known
 

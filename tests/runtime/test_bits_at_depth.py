@@ -3,8 +3,8 @@
 import pytest
 
 import h2fdp
+from h2fdp.network import read
 from h2fdp.run import recorders
-from h2fdp.topology import read
 from tests.runtime.runs import assert_equal, recorded, small
 
 NETWORK = """

@@ -12,12 +12,12 @@ import torch
 
 import h2fdp
 from h2fdp import Topology, UserError
+from h2fdp.network import Aggregator
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.runtime.placement import HostResources, HostSpec
 from h2fdp.runtime.ray_nodes import HostSettings, RayNodes
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.topology import Aggregator
 from tests.networks import placed
 from tests.noise_keys import keys_are, known
 from tests.run.test_own_parts_in_files import fails_in_the_middle, file

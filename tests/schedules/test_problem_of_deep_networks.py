@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from h2fdp.radio import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
+from h2fdp.network import Aggregator, Topology
+from h2fdp.network.devices import StepCosts
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.problem import ControlProblem, prices
 from h2fdp.streams import Streams
-from h2fdp.topology import Aggregator, Topology
-from h2fdp.topology.devices import StepCosts
 from tests.networks import placed
 
 # Two regions: `north` above `e1` (two devices) and `e2` (one), `south` above `e3` (one).

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from h2fdp.config.fields import Magnitude
+from h2fdp.network import Trust
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
@@ -26,7 +27,6 @@ from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate
 from h2fdp.privacy.places import Holder, Observer, Place, ReleaseKind
 from h2fdp.privacy.views import Reach, Uploads
-from h2fdp.topology import Trust
 
 ADJACENCY = (
     "central: epsilon is about a whole device - neighbours differ in one device's updates, which become zero - "

@@ -11,6 +11,7 @@ import numpy as np
 
 from h2fdp.config.fields import Expect, Magnitude
 from h2fdp.errors import UserError
+from h2fdp.network import Trust
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, ReleaseType
 from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
@@ -31,7 +32,6 @@ from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisySteps
 from h2fdp.privacy.places import Holder, Place, ReleaseKind
 from h2fdp.privacy.views import Reach, Sampling, Uploads
-from h2fdp.topology import Trust
 
 DRAWN = (
     "normalize drawn: how many records a batch drew scales its noise, and shows in it, so sampling hides nothing: the "

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field
 
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Flag, Magnitude, Section, Whole
 from h2fdp.errors import UserError
+from h2fdp.network import Trust
 from h2fdp.privacy.accounting import Accountant, ReleaseType
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import EqualMultipliers, PaperCalibration
@@ -43,7 +44,6 @@ from h2fdp.privacy.mechanisms.stages import ModularShares, NoisySteps, UpdateNoi
 from h2fdp.privacy.places import Holder, Observer, Place, Seen, Tolerance
 from h2fdp.privacy.vectors import GAUSSIAN, NOISE_LAWS, NoiseLaw
 from h2fdp.privacy.views import Reach, Uploads
-from h2fdp.topology import Trust
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 
 from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
+from h2fdp.network import Trust
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import RecordVotes
 from h2fdp.privacy.places import Observer, Place, Seen, height_of
 from h2fdp.privacy.vectors import GAUSSIAN, AdaptiveClipping, NoiseLaw
-from h2fdp.topology import Trust
 
 Clips = Literal["gradient", "record", "update", "nothing"]
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from h2fdp.config.fields import Magnitude
 from h2fdp.errors import UserError
+from h2fdp.network import Trust
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
@@ -30,7 +31,6 @@ from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisyModel, RandomLinearTerm
 from h2fdp.privacy.places import Holder, Place, ReleaseKind
 from h2fdp.privacy.views import Reach, Uploads
-from h2fdp.topology import Trust
 
 NO_ACCOUNT = (
     "objective: no sound account: the claim (Theorem 6.3 of Upcycled-FL) holds for the exact minimiser of the "

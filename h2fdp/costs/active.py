@@ -1,0 +1,144 @@
+"""Participation in an interval over the whole network: uploads that arrive, local steps of each device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from h2fdp.costs.secure_messages import SumMessages
+from h2fdp.network import Topology
+from h2fdp.network.devices import Floats, Integers
+
+SumQuantity = Literal[
+    "set_up", "others_keys", "others_shares", "unopened", "unmasking", "sent_more", "received_more"
+]  # of `SumMessages`
+
+
+@dataclass(frozen=True, eq=False)
+class Failing:
+    """What the devices of a subnet did in an interval in which some of them failed.
+
+    Attributes:
+        uploads: (segments, s) whether the upload of each arrived at each aggregation.
+        steps: (s,) local steps that each computed, also those whose upload was never made.
+    """
+
+    uploads: np.ndarray
+    steps: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Active:
+    """The subnets that have active devices and those devices, A and K of them.
+
+    Attributes:
+        subnets, sizes: (A,) numbers of the subnets in the network; how many active devices each has.
+        firsts: (A,) where each subnet's begin among the K.
+        rows: (K,) the devices' rows in the network.
+        segments: for each subnet the local steps planned before each aggregation.
+        steps: (K,) that each device computed.
+        uploads: one array (segments, s) for each subnet: whether each device's upload arrives at each aggregation.
+        sums: what each subnet does for secure sums; None where it has none.
+    """
+
+    subnets: Integers
+    sizes: Integers
+    firsts: Integers
+    rows: Integers
+    segments: Sequence[Sequence[int]]
+    steps: Floats
+    uploads: Sequence[np.ndarray]
+    sums: Sequence[SumMessages | None]
+
+    @property
+    def slots(self) -> Floats:
+        """(A,) local steps planned for each subnet in the interval."""
+        return np.array([sum(lengths) for lengths in self.segments], dtype=np.float64)
+
+    @property
+    def local(self) -> Floats:
+        """(K,) local aggregations that each device's upload arrives at."""
+        return np.concatenate([np.zeros(0), *(each[:-1].sum(axis=0) for each in self.uploads)])
+
+    @property
+    def last(self) -> Floats:
+        """(K,) 1 where it arrives at the global one."""
+        return np.concatenate([np.zeros(0), *(each[-1] for each in self.uploads)])
+
+    def occasions(self) -> Iterator[np.ndarray]:
+        """(K,) whether each device's upload arrives at the first aggregation of its subnet, at the second, ..."""
+        for number in range(max((len(each) for each in self.uploads), default=0)):
+            yield np.concatenate(
+                [each[number] if number < len(each) else np.zeros(each.shape[1], dtype=bool) for each in self.uploads]
+            )
+
+    @property
+    def has_secure_sums(self) -> bool:
+        """Whether any of these subnets has."""
+        return any(each is not None for each in self.sums)
+
+    @property
+    def vector_sizes(self) -> Floats:
+        """(K,) messages in a device's upload: 1, or what a vector under masks takes."""
+        sizes = [1.0 if each is None else each.sizes.vector for each in self.sums]
+        return self.each(np.array(sizes, dtype=np.float64))
+
+    def of_sums(self, quantity: SumQuantity, number: int | None = None) -> Floats:
+        """(K,) what each device sends or receives of a kind, see `SumMessages`; 0 where there are no secure sums.
+
+        Args:
+            number: of the sum, from 0, or -1 for the last one; None for all together.
+        """
+        found = [np.zeros(0)]
+        for size, each in zip(self.sizes.tolist(), self.sums, strict=True):
+            values: np.ndarray = np.zeros((0, size)) if each is None else getattr(each, quantity)
+            if number is not None:
+                values = values[number : number + 1 or None]
+            found.append(values.sum(axis=0))
+        return np.concatenate(found)
+
+    def totals(self, values: Floats) -> Floats:
+        """(A,) the sum over each subnet's active devices of (K,) values."""
+        return np.add.reduceat(values, self.firsts)
+
+    def each(self, of_subnets: Floats) -> Floats:
+        """(K,) a subnet's value for each of its active devices."""
+        return np.repeat(of_subnets, self.sizes)
+
+
+def active_devices(
+    topology: Topology,
+    subnets: Sequence[int],
+    rows: Sequence[Integers],
+    segments: Sequence[Sequence[int]],
+    failing: Sequence[Failing | None],
+    sums: Sequence[SumMessages | None],
+) -> Active:
+    """Those of a plan; the arguments are those of `interval_cost`. Subnets without any are left out."""
+    assert len(subnets) == len(rows) == len(segments) == len(set(subnets)), "one plan for each subnet"
+    busy = [index for index, of_subnet in enumerate(rows) if len(of_subnet)]
+    numbers = np.array([subnets[index] for index in busy], dtype=np.int64)
+    sizes = np.array([len(rows[index]) for index in busy], dtype=np.int64)
+    within = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[index] for index in busy)])
+    all_sizes = topology.sizes
+    assert ((within >= 0) & (within < np.repeat(all_sizes[numbers], sizes))).all(), "rows are of the subnet"
+    starts = np.cumsum(all_sizes) - all_sizes
+    uploads, steps = [], [np.zeros(0)]
+    for index, size in zip(busy, sizes.tolist(), strict=True):
+        some = failing[index]
+        everybody = np.broadcast_to(True, (len(segments[index]), size))
+        uploads.append(everybody if some is None else some.uploads)
+        steps.append(np.full(size, float(sum(segments[index]))) if some is None else some.steps.astype(np.float64))
+    return Active(
+        subnets=numbers,
+        sizes=sizes,
+        firsts=np.cumsum(sizes) - sizes,
+        rows=np.repeat(starts[numbers], sizes) + within,
+        segments=[segments[index] for index in busy],
+        steps=np.concatenate(steps),
+        uploads=uploads,
+        sums=[sums[index] for index in busy],
+    )

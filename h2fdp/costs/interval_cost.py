@@ -1,0 +1,266 @@
+"""What an interval costs: energy and delay as the paper sums them, and the time that a clock would show.
+
+H2FDP, Appendix D. With S the devices of subnet c that take part, e and t the cost of one message of a device, ebar and
+tbar that of one from the edge server to the cloud:
+
+    each local aggregation     E_Loc = sum_S e                D_Loc = sum_S t
+    the global aggregation     E_Glob = sum_S e + ebar        D_Glob = 2 sum_S (t + tbar)
+
+The paper counts ebar alone in E_Glob; devices do send at a global aggregation, so they are counted. In a star each
+message of a device travels on to the cloud separately: e_relay takes ebar's place and t_relay that of tbar.
+
+Below the cloud, edge servers may stand under aggregators, in any number of tiers (ours; the paper has two). An
+aggregation above the edge servers costs what the global one costs, up to where it happens: with the wires v on the way,
+
+    E = sum_S e + sum_v ebar_v (each wire once)        D = 2 sum_S (t + sum_v tbar_v)
+
+Energy and delay add up everybody's. The clock runs while subnets work side by side, and so do their access points:
+
+    clock = max_a [ steps * max_S t_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
+
+where S are now the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
+broadcast at the rate of the slowest of them. In a deeper tree every aggregation waits for the slowest below it; see
+:mod:`h2fdp.costs.wires`. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
+the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
+
+Where devices fail, S is at each aggregation those whose uploads arrive, energy has every step that was computed, and
+the slots of the interval pass for all: nobody waits for a device that dropped out, nor less for a slow one.
+
+Where devices choose their power, t of what comes down to them is that at their own power
+(:mod:`h2fdp.costs.messages`).
+
+Secure sums exchange more than vectors, see :mod:`h2fdp.costs.secure_messages`. Whatever a device sends costs joules as
+its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
+keys down to the slowest, each device's shares down, and the shares that remove the masks up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from h2fdp.costs.active import Active, Failing, SumQuantity, active_devices
+from h2fdp.costs.messages import DrawnCosts
+from h2fdp.costs.secure_messages import ExchangeSizes, SumMessages
+from h2fdp.costs.wires import NO_SUMS, Wires, beyond_edge, path_seconds
+from h2fdp.network import Topology
+from h2fdp.network.channel import gathered
+from h2fdp.network.devices import Floats, Integers
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalCost:
+    """The cost of one interval, and whose it is. Nodes that take no part have 0.
+
+    Attributes:
+        energy_j, delay_s: of the whole network, as the paper sums them; energy with that of computation.
+        clock_s: from the interval's start to its end, with the time of computation.
+        local_energy_j, local_delay_s: (N,) all local aggregations of a subnet, at whatever height; energy with the edge
+            server's own messages.
+        global_energy_j, global_delay_s: (N,) the global aggregation, relays included.
+        compute_energy_j: (N,) all local steps of a subnet.
+        device_energy_j: (I,) what a device itself spends: all its messages and steps. The rest of `energy_j` is that of
+            the wires, `wired_energy_j`.
+        wired_energy_j: (N,) the messages from a subnet's edge server to the node above, or its devices' relays.
+        aggregator_energy_j: (A,) the messages from each aggregator to the node above.
+        device_delay_s: (I,) a device's terms of `delay_s`.
+    """
+
+    energy_j: float
+    delay_s: float
+    clock_s: float
+    local_energy_j: Floats
+    global_energy_j: Floats
+    compute_energy_j: Floats
+    wired_energy_j: Floats
+    aggregator_energy_j: Floats
+    local_delay_s: Floats
+    global_delay_s: Floats
+    device_energy_j: Floats
+    device_delay_s: Floats
+
+
+def interval_cost(
+    costs: DrawnCosts,
+    topology: Topology,
+    subnets: Sequence[int],
+    rows: Sequence[Integers],
+    segments: Sequence[Sequence[int]],
+    failing: Sequence[Failing | None] | None = None,
+    heights: Sequence[int] | None = None,
+    sums: Sequence[SumMessages | None] | None = None,
+    upper_sums: Mapping[str | None, ExchangeSizes] = NO_SUMS,
+) -> IntervalCost:
+    """The cost of an interval.
+
+    Args:
+        costs: of one message in this interval.
+        topology: the network that they are of.
+        subnets: the numbers of the subnets that take part, from 0 in the order of the network, each once.
+        rows: for each of them the rows, within the subnet, of the devices that take part. A subnet without any costs
+            nothing.
+        segments: for each of them the local steps before each aggregation; the last aggregation is the global one.
+        failing: for each of them what its devices did, where some fail; None where all did what was planned.
+        heights: of the aggregation after each segment, the same for all subnets; the cloud's, which is last, counts as
+            `topology.height(None)`. None where all others happen at the lowest edge servers.
+        sums: what each of them does for secure sums; None where it has none.
+        upper_sums: what the children of aggregators, or of the cloud (None), exchange that hold secure sums. Energy and
+            clock have it, and `delay_s`, which counts models there and back, has not.
+    """
+    nothing = [None] * len(rows)
+    active = active_devices(topology, subnets, rows, segments, failing or nothing, sums or nothing)
+    joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
+    there_and_back = seconds + costs.down_seconds[active.rows]
+    top = topology.height(None)
+    wire_seconds = costs.relay_seconds[active.rows] + active.each(path_seconds(costs, topology, top)[active.subnets])
+    local, last = active.local, active.last
+    at_edge, round_trips_below = _local_delays(active, costs, topology, heights)
+    wires, sent_before = _climbed(active, costs, topology, heights, upper_sums)
+
+    link_joules = costs.link_joules[active.subnets]
+    local_wired = link_joules * sent_before[active.subnets]
+    wired = link_joules * (wires.sent - sent_before)[active.subnets]
+    wired = wired + active.totals(last * costs.relay_joules[active.rows])
+    local_energy = active.totals(local * joules) + local_wired
+    local_delay = active.totals(at_edge * seconds) + active.totals(round_trips_below)
+    sent, round_trips = active.totals(last * joules), active.totals(last * (there_and_back + 2 * wire_seconds))
+    of_steps = _of(costs.step.joules, active) * active.steps
+    alike = not np.ndim(costs.step.joules)  # multiplied once for all devices, as one number always was
+    compute_energy = costs.step.joules * active.totals(active.steps) if alike else active.totals(of_steps)
+    aggregator_energy = costs.upper_joules * wires.upper_sent
+    device_energy = joules * (local + last) + of_steps
+    device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
+    if active.has_secure_sums:
+        up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
+        up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
+        sooner = costs.sooner[active.rows]
+        device_energy, device_delay = device_energy + up * joules, device_delay + (up + down) * seconds - down * sooner
+        local_energy = local_energy + active.totals((up - up_last) * joules)
+        sent = sent + active.totals(up_last * joules)
+        earlier = (up - up_last + down - down_last) * seconds - (down - down_last) * sooner
+        local_delay = local_delay + active.totals(earlier)
+        round_trips = round_trips + active.totals((up_last + down_last) * seconds - down_last * sooner)
+
+    def by_subnet(values: Floats) -> Floats:
+        return _spread(values, active.subnets, topology.edges)
+
+    return IntervalCost(
+        energy_j=float((local_energy + sent + wired + compute_energy).sum() + aggregator_energy.sum()),
+        delay_s=float((local_delay + round_trips).sum()),
+        clock_s=float(wires.clock.max(initial=0.0)),
+        local_energy_j=by_subnet(local_energy),
+        global_energy_j=by_subnet(sent + wired),
+        compute_energy_j=by_subnet(compute_energy),
+        wired_energy_j=by_subnet(local_wired + wired),
+        aggregator_energy_j=aggregator_energy,
+        local_delay_s=by_subnet(local_delay),
+        global_delay_s=by_subnet(round_trips),
+        device_energy_j=_spread(device_energy, active.rows, topology.devices),
+        device_delay_s=_spread(device_delay, active.rows, topology.devices),
+    )
+
+
+def _local_delays(
+    active: Active, costs: DrawnCosts, topology: Topology, heights: Sequence[int] | None
+) -> tuple[Floats, Floats]:
+    """(K,) local aggregations at its edge server that each device's upload arrives at, and (K,) the seconds of its
+    round trips at those above."""
+    at_edge, round_trips = active.local, np.zeros(len(active.rows))
+    for there, height in zip(active.occasions(), (heights or (1,))[:-1], strict=False):
+        if height > 1:
+            above = there & active.each(beyond_edge(topology, height)[active.subnets])
+            wires = active.each(path_seconds(costs, topology, height)[active.subnets])
+            at_edge = at_edge - above
+            there_and_back = (costs.seconds + costs.down_seconds)[active.rows]
+            round_trips += above * (there_and_back + 2 * wires)
+    return at_edge, round_trips
+
+
+def _climbed(
+    active: Active,
+    costs: DrawnCosts,
+    topology: Topology,
+    heights: Sequence[int] | None,
+    sums: Mapping[str | None, ExchangeSizes],
+) -> tuple[Wires, Floats]:
+    """The wires after the interval, and (N,) the messages of each lowest edge server before the global aggregation."""
+    _, sizes = topology.access_points
+    points = np.repeat(np.arange(len(sizes)), sizes)[active.rows]  # (K,) each active device's
+    owners = np.repeat(active.subnets, active.sizes)
+    uploading = active.local + active.last > 0
+    farthest = np.zeros(topology.edges)
+    np.maximum.at(farthest, owners[uploading], costs.relay_seconds[active.rows][uploading])
+    wires = Wires(topology, costs, farthest, sums)
+    on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
+    uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
+
+    step_seconds = np.zeros(len(sizes))
+    np.maximum.at(step_seconds, points, _of(costs.step.seconds, active))
+
+    def busy() -> Floats:
+        return step_seconds * slots + on_air
+
+    for number, there in enumerate(active.occasions()):
+        if not np.array_equal(there, uploads):  # mostly the same devices as at the aggregation before
+            sizes_there = active.vector_sizes[there]
+            uploads, once = there, _on_air(costs, topology, points[there], active.rows[there], sizes_there)
+        on_air += once
+        if active.has_secure_sums:
+            on_air += _sums_on_air(costs, topology, points, active, number)
+        lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
+        slots[points] += active.each(np.array(lengths))
+        wires.arrive(owners[there])
+        if heights is not None and number < len(heights) - 1 and heights[number] > 1:
+            wires.aggregate(heights[number], busy())
+            on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
+    sent = wires.sent.copy()
+    wires.aggregate(topology.height(None), busy())
+    return wires, sent
+
+
+def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers, messages: Floats) -> Floats:
+    """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`.
+
+    Args:
+        messages: (K,) that each upload takes.
+    """
+    sizes = topology.access_points[1]
+    seconds = costs.seconds[rows]
+    uplink = topology.radio.uplink_seconds(seconds * messages, costs.snr[rows], points, len(sizes))
+    return uplink + gathered(np.maximum, costs.down_seconds[rows], points, len(sizes))
+
+
+def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active: Active, number: int) -> Floats:
+    """(A,) seconds at each access point of what a secure sum exchanges beside opened vectors and models."""
+    count = len(topology.access_points[1])
+    up = costs.seconds[active.rows], costs.snr[active.rows]
+    down = costs.down_seconds[active.rows], costs.down_snr[active.rows]
+    found = np.zeros(count)
+    ways: Sequence[tuple[SumQuantity, tuple[Floats, Floats]]] = (
+        ("set_up", up),
+        ("others_shares", down),
+        ("unopened", up),
+        ("unmasking", up),
+    )
+    for quantity, (seconds, snr) in ways:
+        messages = active.of_sums(quantity, number)
+        there = messages > 0
+        times = seconds[there] * messages[there]
+        found += topology.radio.uplink_seconds(times, snr[there], points[there], count)
+    keys = active.of_sums("others_keys", number)
+    return found + gathered(np.maximum, down[0] * keys, points, count)
+
+
+def _of(values: Floats | float, active: Active) -> Floats:
+    """(K,) those of the active devices."""
+    each = np.asarray(values)
+    return each[active.rows] if each.ndim else np.full(len(active.rows), each)
+
+
+def _spread(values: Floats, at: Integers, length: int) -> Floats:
+    """(length,) the values at their places, and 0 elsewhere."""
+    spread = np.zeros(length)
+    spread[at] = values
+    return spread

@@ -1,0 +1,346 @@
+"""What one message costs: the model's Q M bits over every device's channel and over every wired link.
+
+H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
+(SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn for each
+interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; a compressed
+upload has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
+
+Where devices choose their power (:mod:`h2fdp.costs.power`), that is what they send with. What comes down to them takes
+as long as it would at their own power: an edge server does not send with less because a device does. (The paper has
+the same rate both ways.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from h2fdp.costs.power import PowerRule
+from h2fdp.errors import UserError
+from h2fdp.network import Link, Topology
+from h2fdp.network.devices import Floats, Integers, StepCosts
+from h2fdp.network.radio import ratio
+from h2fdp.streams import Streams
+
+DBM_OF_A_WATT = 30.0
+_LN2 = float(np.log(2.0))
+
+
+def watts(power_dbm: Floats | float) -> Floats:
+    """Power in watts from decibels above a milliwatt.
+
+    >>> watts(np.array([30.0, 0.0])).tolist()
+    [1.0, 0.001]
+    """
+    return ratio(np.asarray(power_dbm, dtype=np.float64) - DBM_OF_A_WATT)
+
+
+def path_gain_db(topology: Topology, streams: Streams) -> Floats:
+    """(I,) 10 log10 beta, the gain of every device's channel where |u|^2 = 1, in the order of the tree.
+
+    What a path loss draws, it draws from a stream of each access point, the same in every interval.
+
+    >>> from h2fdp.network import Subnet
+    >>> near = Topology("net", (Subnet("a", True, {"distance_m": [1.0, 10.0, 100.0]}),))
+    >>> path_gain_db(near, Streams(1)).tolist()
+    [-30.0, -67.5, -105.0]
+    """
+    distance_m = topology.table.columns["distance_m"]
+    names, sizes = topology.access_points
+    return np.concatenate(
+        [
+            topology.radio.gain_db(of_point, streams.open(name, "path loss"))
+            for name, of_point in zip(names, np.split(distance_m, np.cumsum(sizes)[:-1]), strict=True)
+        ]
+    )
+
+
+def mean_snr(topology: Topology, streams: Streams) -> Floats:
+    """(I,) p beta / (N0 W), each device's signal-to-noise ratio over the whole bandwidth where |u|^2 = 1.
+
+    It is added up in decibels: power and gain alone may be too small for a float where their ratio to the noise is not.
+    """
+    radio = topology.radio
+    power_dbm = topology.table.columns["power_dbm"]
+    noise_dbm = radio.noise_dbm_per_hz + 10 * np.log10(radio.bandwidth_hz)
+    return ratio(power_dbm + path_gain_db(topology, streams) - noise_dbm)
+
+
+def rate_bps(snr: Floats, bandwidth_hz: float) -> Floats:
+    """R = W log2(1 + SNR), in bits a second; accurate for the smallest ratios too.
+
+    >>> rate_bps(np.array([1.0, 3.0]), bandwidth_hz=1e6).tolist()
+    [1000000.0, 2000000.0]
+    """
+    return bandwidth_hz * np.log1p(snr) / _LN2
+
+
+def fading_power(topology: Topology, streams: Streams, interval: int) -> Floats:
+    """(I,) |u|^2 of every device in one interval, in the order of the tree.
+
+    Each access point has a stream of its own for each interval, so a draw depends on no other part of the network, and
+    is the same in a tree and in its star.
+    """
+    names, sizes = topology.access_points
+    return np.concatenate(
+        [
+            topology.radio.fading_power(streams.open(name, "fading", interval), size)
+            for name, size in zip(names, sizes.tolist(), strict=True)
+        ]
+    )
+
+
+_NO_LINK = "the rate and power of its link give no finite cost of a message"
+_SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows
+
+
+@dataclass(frozen=True, eq=False)
+class MessageCosts:
+    """The cost of one message on each link of a network; the arrays are read-only.
+
+    Attributes:
+        seconds: (I,) t_j, of an upload from a device to its edge server over the whole bandwidth.
+        down_seconds: (I,) from the edge server down to the device: t_j at the device's own power.
+        joules: (I,) e_j = p_j t_j.
+        link_seconds: (N,) tbar_c, from a lowest edge server to the node above it, the cloud in a network of two tiers;
+            0 where the link is infinitely fast.
+        link_joules: (N,) ebar_c = pbar_c tbar_c.
+        upper_seconds, upper_joules: (A,) the same from each aggregator, in the order of the topology's.
+        path_seconds: (N,) over all wires from a lowest edge server to the cloud.
+        path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
+        relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
+        relay_joules: (I,) the energy of that, spent by the access point.
+        step: of local steps.
+    """
+
+    seconds: Floats
+    down_seconds: Floats
+    joules: Floats
+    link_seconds: Floats
+    link_joules: Floats
+    upper_seconds: Floats
+    upper_joules: Floats
+    path_seconds: Floats
+    path_joules: Floats
+    relay_seconds: Floats
+    relay_joules: Floats
+    step: StepCosts
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            values = getattr(self, each.name)
+            if isinstance(values, np.ndarray):
+                values.flags.writeable = False
+
+    @property
+    def sooner(self) -> Floats:
+        """(I,) seconds by which a message comes down sooner than it goes up; 0 where nobody chooses power."""
+        return self.seconds - self.down_seconds
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnCosts(MessageCosts):
+    """The costs of one interval, whose channels are known.
+
+    Attributes:
+        snr: (I,) p |h|^2 / (N0 W), each device's signal-to-noise ratio over the whole bandwidth. Devices that share the
+            bandwidth need it: over a part of it the noise is less.
+        down_snr: (I,) the same at the device's own power.
+        power_dbm: (I,) with which each device sends.
+    """
+
+    snr: Floats
+    down_snr: Floats
+    power_dbm: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """(I,) what devices send: seconds and joules of a message, signal-to-noise ratio, power."""
+
+    seconds: Floats
+    joules: Floats
+    snr: Floats
+    power_dbm: Floats
+
+
+class NetworkCosts:
+    """Message costs of a network, for each interval and in the mean.
+
+    >>> network = NetworkCosts(Topology.regular(edges=3, devices=2), parameters=7840, streams=Streams(1))
+    >>> network.drawn(interval=0).seconds.shape, network.expected().link_seconds.tolist()
+    ((6,), [0.0025088, 0.0025088, 0.0025088])
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        parameters: int,
+        streams: Streams,
+        power: PowerRule | None = None,
+        records: Floats | None = None,
+        compressed: Callable[[float, int], float] | None = None,
+    ) -> None:
+        """Work out what does not change from interval to interval.
+
+        Args:
+            topology: the network.
+            parameters: M, the number of the model's parameters; a message has `radio.bits_per_parameter` bits for each.
+            streams: the run's randomness; path loss and fading are drawn from it.
+            power: how devices choose their power; None where each sends with its own. It is below all of these.
+            records: (I,) the mean number of records in a local step of each device; None for one record.
+            compressed: from the bits of a message and the numbers in it to the bits of a device's upload; None: the
+                same.
+
+        Raises:
+            UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
+        """
+        self._topology, self._parameters, self._streams, self._power = topology, parameters, streams, power
+        self._own_dbm = topology.table.columns["power_dbm"]
+        self._mean_snr = mean_snr(topology, streams)
+        self._own_w = watts(self._own_dbm)
+        self.step = topology.compute.step(
+            topology.table.columns, np.ones(topology.devices) if records is None else records
+        )
+        message = self.message_bits
+        self.upload_bits = message if compressed is None else math.ceil(compressed(message, parameters))
+        self._down = message / self.upload_bits  # a message down over one up
+        self._wired = _wired_costs(topology, message, self.upload_bits)
+        self._refuse_what_no_float_holds()
+
+    @property
+    def chooses_power(self) -> bool:
+        """Whether devices choose the power that they send with."""
+        return self._power is not None
+
+    @property
+    def message_bits(self) -> int:
+        """Q M, the bits of one message."""
+        return self._topology.radio.bits_per_parameter * self._parameters
+
+    def drawn(self, interval: int) -> DrawnCosts:
+        """The costs under the fading of one interval; the same again for the same seed and interval."""
+        own = self._at_own_power(self._mean_snr * fading_power(self._topology, self._streams, interval))
+        sent = own if self._power is None else self._at_chosen_power(self._power, own.snr)
+        return DrawnCosts(
+            seconds=sent.seconds,
+            down_seconds=own.seconds * self._down,
+            joules=sent.joules,
+            **self._wired,
+            snr=sent.snr,
+            down_snr=own.snr,
+            power_dbm=sent.power_dbm,
+            step=self.step,
+        )
+
+    def expected(self) -> MessageCosts:
+        """The mean costs over the fading, by quadrature; computed once.
+
+        Raises:
+            UserError: with a power that devices choose, a user's own fading that is no `Fading`.
+        """
+        return self._expected
+
+    @cached_property
+    def _expected(self) -> MessageCosts:
+        own = self._topology.radio.mean_seconds(self.upload_bits, self._mean_snr)
+        seconds, joules = own, self._own_w * own
+        if self._power is not None:
+            seconds, joules = self._expected_at_chosen_power(self._power)
+        down = own * self._down
+        return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
+
+    def _at_own_power(self, snr: Floats) -> _Sent:
+        seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
+        return _Sent(seconds, self._own_w * seconds, snr, self._own_dbm)
+
+    def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> _Sent:
+        """What devices send that would have this signal-to-noise ratio at their own power."""
+        chosen_dbm = power.chosen_dbm(self._own_dbm, own_snr)
+        snr = own_snr * ratio(chosen_dbm - self._own_dbm)
+        seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
+        return _Sent(seconds, watts(chosen_dbm) * seconds, snr, chosen_dbm)
+
+    def _expected_at_chosen_power(self, power: PowerRule) -> tuple[Floats, Floats]:
+        """(I,) mean seconds and joules, each over the power that is chosen under each fading.
+
+        Seconds and joules bend where the choice meets an end of its range: they are right to some three digits, their
+        weighed sum, which does not bend, to five.
+        """
+        seconds, joules = np.zeros_like(self._mean_snr), np.zeros_like(self._mean_snr)
+        for fading, weight in zip(*self._topology.radio.quadrature(), strict=True):
+            sent = self._at_chosen_power(power, self._mean_snr * fading)
+            seconds, joules = seconds + weight * sent.seconds, joules + weight * sent.joules
+        return seconds, joules
+
+    def _refuse_what_no_float_holds(self) -> None:
+        radio = self._topology.radio
+        with np.errstate(all="ignore"):
+            least = self._mean_snr * radio.least_fading()
+            if self._power is not None:
+                least = least * ratio(self._power.least_dbm - self._own_dbm)
+            possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
+            dearest = self._own_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
+        names, sizes = self._topology.access_points
+        for servers, joules in ((self._topology.subnets, "link_joules"), (self._topology.aggregators, "upper_joules")):
+            link_well = np.isfinite(self._wired[joules])
+            if not link_well.all():
+                raise UserError(_NO_LINK, key=servers[int(np.argmin(link_well))].name)
+        relay_well = np.isfinite(self._wired["relay_joules"])
+        if not relay_well.all():
+            raise UserError(_NO_LINK, key=names[_place(sizes, int(np.argmin(relay_well)))[0]])
+        device_well = possible & np.isfinite(dearest)
+        if not device_well.all():
+            number, row = _place(self._topology.sizes, int(np.argmin(device_well)))
+            name = self._topology.subnets[number].device_name(row)
+            raise UserError("its distance, power and channel give no finite cost of a message", key=name)
+
+
+def _place(sizes: Integers, device: int) -> tuple[int, int]:
+    """The group that a device of the network is in, and its row there."""
+    starts = np.cumsum(sizes) - sizes
+    group = int(np.searchsorted(starts, device, side="right")) - 1
+    return group, device - int(starts[group])
+
+
+def _wired_costs(topology: Topology, bits: int, upload_bits: int) -> dict[str, Floats]:
+    """The costs of a message over the wires: links to the node above, and relays in a star."""
+    with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
+        link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], bits)
+        upper_seconds, upper_joules = _link_costs([aggregator.link for aggregator in topology.aggregators], bits)
+        relay_seconds, _ = _relay_costs(topology, (bits + upload_bits) / 2)  # there and back, as it is counted twice
+        _, relay_joules = _relay_costs(topology, upload_bits)
+    path_seconds, path_joules = link_seconds.copy(), link_joules.copy()
+    for number, aggregator in enumerate(topology.aggregators):
+        below = topology.below(aggregator.name)
+        path_seconds[below.start : below.stop] += upper_seconds[number]
+        path_joules[below.start : below.stop] += upper_joules[number] / len(below)
+    return {
+        "link_seconds": link_seconds,
+        "link_joules": link_joules,
+        "upper_seconds": upper_seconds,
+        "upper_joules": upper_joules,
+        "path_seconds": path_seconds,
+        "path_joules": path_joules,
+        "relay_seconds": relay_seconds,
+        "relay_joules": relay_joules,
+    }
+
+
+def _link_costs(links: Sequence[Link], bits: int) -> tuple[Floats, Floats]:
+    """Seconds and joules of a message over each link."""
+    seconds = bits / np.array([link.rate_bps for link in links], dtype=np.float64)
+    return seconds, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * seconds
+
+
+def _relay_costs(topology: Topology, bits: float) -> tuple[Floats, Floats]:
+    """(I,) seconds and (I,) joules of a device's message from its access point on."""
+    relays = topology.subnets[0].relays
+    if relays is None:
+        return np.zeros(topology.devices), np.zeros(topology.devices)
+    seconds = bits / relays.rate_bps
+    return relays.of_devices(seconds), relays.of_devices(watts(relays.power_dbm) * seconds)

@@ -1,0 +1,121 @@
+"""Channels of devices: path loss and multiple access; `radio.pathloss` and `radio.access` of a topology file.
+
+Path loss says how much weaker a signal arrives, access how devices share the channel of their access point.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from h2fdp.config.fields import Expect, Options, Positive
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind
+from h2fdp.network.devices import Column, Decibels, Floats, Integers
+
+Exponent = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
+
+
+class PathLoss(ABC):
+    """The gain of each device's channel, the same in every interval; a subclass defines `gain_db`."""
+
+    # The paper is silent on distances; 50 m is ours.
+    columns: ClassVar[Mapping[str, Column]] = {
+        "distance_m": Column(50.0, "m", Positive, "from the device to its edge server, m.", stream="distance")
+    }
+
+    @abstractmethod
+    def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
+        """(s,) gains in dB, negative for a loss.
+
+        Args:
+            distance_m: (s,) from the devices of one access point to it.
+            stream: for what the model draws, such as shadowing. It is the access point's own and restarts at every
+                call, so that a run sees the same channels whenever it asks.
+        """
+
+
+PATH_LOSSES: Choices[Options] = Choices(
+    OwnKind("a path loss, derived from `h2fdp.network.PathLoss`", ("gain_db",)), unnamed="log-distance"
+)
+
+
+@PATH_LOSSES.register
+class LogDistance(PathLoss, Options):
+    """beta_0 - 10 alpha log10(d / d_0) dB (H2FDP, Appendix D).
+
+    Attributes:
+        beta0_db: beta_0, the gain at the reference distance.
+        exponent: alpha, how fast the gain falls with the distance.
+        reference_m: d_0, the reference distance, m.
+
+    >>> LogDistance().gain_db(np.array([1.0, 10.0, 100.0]), np.random.default_rng()).tolist()
+    [-30.0, -67.5, -105.0]
+    """
+
+    name: Literal["log-distance"] = "log-distance"
+    beta0_db: Decibels = -30.0
+    exponent: Exponent = 3.75
+    reference_m: Positive = 1.0
+
+    def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
+        """(s,) gains in dB."""
+        return self.beta0_db - 10 * self.exponent * np.log10(distance_m / self.reference_m)
+
+
+class Access(ABC):
+    """How the devices of an access point share its channel when all of them upload; a subclass defines
+    `uplink_seconds`."""
+
+    @abstractmethod
+    def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
+        """(count,) seconds until all messages have arrived at each access point; 0 where no device uploads.
+
+        Args:
+            seconds: (K,) of each device's message over the whole bandwidth.
+            snr: (K,) its signal-to-noise ratio there.
+            points: (K,) its access point, from 0 to count - 1.
+            count: number of access points.
+        """
+
+
+ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.network.Access`", ("uplink_seconds",)))
+
+
+@ACCESSES.register
+class Tdma(Access, Options):
+    """Devices take turns.
+
+    >>> Tdma().uplink_seconds(np.array([2.0, 1.0, 4.0]), np.ones(3), np.array([0, 0, 2]), 3).tolist()
+    [3.0, 0.0, 4.0]
+    """
+
+    name: Literal["tdma"] = "tdma"
+
+    def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
+        """(count,) the sum over each access point's devices."""
+        return gathered(np.add, seconds, points, count)
+
+
+@ACCESSES.register
+class Ofdma(Access, Options):
+    """Devices send at once, each over an equal part of the bandwidth: R = W/s log2(1 + s SNR)."""
+
+    name: Literal["ofdma"] = "ofdma"
+
+    def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
+        """(count,) the longest of each access point's devices."""
+        sharing = np.bincount(points, minlength=count)[points]
+        shared = seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr)
+        return gathered(np.maximum, shared, points, count)
+
+
+def gathered(gather: np.ufunc, values: Floats, points: Integers, count: int) -> Floats:
+    """(count,) the sum or maximum over each access point's devices of (K,) values; 0 without any."""
+    found = np.zeros(count)
+    gather.at(found, points, values)
+    return found

@@ -1,0 +1,225 @@
+"""The wireless channel of a network: `radio:` of a topology file in its users' units, and as the value `Radio`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field
+
+from h2fdp.config import Section, check, empty_document
+from h2fdp.config.fields import Expect, Options
+from h2fdp.config.own_answers import Words
+from h2fdp.config.own_parts import OwnPart
+from h2fdp.network.channel import ACCESSES, PATH_LOSSES, Access, LogDistance, PathLoss, Tdma
+from h2fdp.network.devices import Column, Decibels, Floats, Integers
+from h2fdp.network.fading import FADINGS, Fading, Rayleigh
+
+Model = Options | OwnPart
+
+# Wide bounds: beyond them lie slips of sign, unit or zeros, told here with line and key.
+FadingFloor = Annotated[float, Field(ge=-100, le=20), Expect("a number from -100 to 20")]
+Bandwidth = Annotated[float, Field(ge=1e-6, le=1e6), Expect("a number from 1e-6 to 1e6")]
+Bits = Annotated[int, Field(ge=1, le=1024), Expect("a whole number from 1 to 1024")]
+
+if TYPE_CHECKING:
+    AccessChoice = Options | OwnPart
+    FadingChoice = Options | OwnPart
+    PathLossChoice = Options | OwnPart
+else:
+    AccessChoice, FadingChoice, PathLossChoice = ACCESSES.section(), FADINGS.section(), PATH_LOSSES.section()
+
+
+class _Models(Section):
+    """The keys that name a model, its options, or a user's own.
+
+    Attributes:
+        access: how devices of a subnet share the channel: `tdma` or `ofdma`, or a model of your own.
+        fading: of the channel, drawn for each interval: `rayleigh` or `none`, or a model of your own.
+        pathloss: how the mean gain falls with the distance, or a model of your own.
+    """
+
+    access: AccessChoice = Tdma()
+    fading: FadingChoice = Rayleigh()
+    pathloss: PathLossChoice = LogDistance()
+
+
+class RadioSection(_Models):
+    """The wireless channel.
+
+    Attributes:
+        bandwidth_mhz: of the channel of each subnet.
+        noise_dbm_per_hz: power of the thermal noise for each hertz.
+        fading_floor_db: the worst fading that is drawn; deeper ones count as this one.
+        bits_per_parameter: of the model, in every message.
+    """
+
+    bandwidth_mhz: Bandwidth = 1.0
+    noise_dbm_per_hz: Decibels = -173.0
+    fading_floor_db: FadingFloor = -20.0
+    bits_per_parameter: Bits = 32
+
+    def radio(self) -> Radio:
+        """The section as a value."""
+        return Radio(
+            bandwidth_hz=self.bandwidth_mhz * 1e6,
+            noise_dbm_per_hz=self.noise_dbm_per_hz,
+            access=self.access,
+            fading=self.fading,
+            fading_floor_db=self.fading_floor_db,
+            bits_per_parameter=self.bits_per_parameter,
+            pathloss=self.pathloss,
+        )
+
+
+_POWERS = 10_000
+
+
+@dataclass(frozen=True)
+class Radio:
+    """The wireless channel from devices to their edge server (H2FDP, Appendix D).
+
+    `access`, `fading` and `pathloss` may be given as in a file (a word, or a mapping with options), or as a class or an
+    object derived from `Access`, `Fading` or `PathLoss`.
+
+    Raises:
+        UserError: an unknown model, or wrong options.
+
+    >>> Radio(fading="none").fading.name, Radio(pathloss={"exponent": 2.0}).pathloss.options()["exponent"]
+    ('none', 2.0)
+    """
+
+    columns: ClassVar[Mapping[str, Column]] = {
+        **PathLoss.columns,
+        "power_dbm": Column(24.0, "dBm", Decibels, "with which the device sends."),  # H2FDP, Appendix D
+    }
+
+    bandwidth_hz: float = 1e6
+    noise_dbm_per_hz: float = -173.0
+    access: Model = field(default_factory=Tdma)
+    fading: Model = field(default_factory=Rayleigh)
+    fading_floor_db: float = -20.0
+    bits_per_parameter: int = 32
+    pathloss: Model = field(default_factory=LogDistance)
+
+    def __post_init__(self) -> None:
+        given = {key: getattr(self, key) for key in _Models.model_fields}
+        if not all(isinstance(model, (Options, OwnPart)) for model in given.values()):
+            read = check(_Models, empty_document("Radio", Path.cwd(), given))
+            for key in given:
+                object.__setattr__(self, key, getattr(read, key))
+
+    @property
+    def own_parts(self) -> tuple[OwnPart, ...]:
+        """The models that are a user's own."""
+        return tuple(each for each in (self.access, self.fading, self.pathloss) if isinstance(each, OwnPart))
+
+    @property
+    def fading_floor(self) -> float:
+        """The least power |u|^2 of the fading."""
+        return float(ratio(self.fading_floor_db))
+
+    def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
+        """(s,) gains of the devices of one access point; see `PathLoss.gain_db`."""
+        model: PathLoss = self._made["pathloss"]
+        return self._asked("pathloss", "gain_db", len(distance_m), -np.inf, lambda: model.gain_db(distance_m, stream))
+
+    def least_fading(self) -> float:
+        """The least |u|^2 that is drawn."""
+        model: Fading = self._made["fading"]
+        return float(self._asked("fading", "least", 1, 0.0, lambda: [model.least(self.fading_floor)])[0])
+
+    def fading_power(self, stream: np.random.Generator, size: int) -> Floats:
+        """(size,) |u|^2 of the devices of one access point in one interval."""
+        model: Fading = self._made["fading"]
+        return self._asked("fading", "draw", size, 0.0, lambda: model.draw(stream, size, self.fading_floor))
+
+    def mean_seconds(self, bits: int, snr: Floats) -> Floats:
+        """(I,) the mean over fading of the seconds of a message; see `Fading.mean_seconds`."""
+        model: Fading = self._made["fading"]
+        floor = self.fading_floor
+        return self._asked(
+            "fading", "mean_seconds", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor)
+        )
+
+    def quadrature(self) -> tuple[list[float], list[float]]:
+        """Powers |u|^2 and weights, which add up to 1, of a mean over the fading.
+
+        Raises:
+            UserError: a user's own fading that has none, as it is not derived from `Fading`, or that fails.
+        """
+        model: Fading = self._made["fading"]
+        if not isinstance(self.fading, OwnPart):
+            return model.quadrature(self.fading_floor)
+        origin = self.fading.origin
+        if not hasattr(model, "quadrature"):
+            words = Words("none; mean costs at powers that devices choose are averaged over it")
+            raise origin.wrong("quadrature", "powers and weights, as those derived from Fading have them,", words)
+        found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(self.fading_floor))
+        return found
+
+    def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
+        """(count,) until all messages have arrived at each access point; see `Access.uplink_seconds`."""
+        model: Access = self._made["access"]
+        return self._asked(
+            "access", "uplink_seconds", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count)
+        )
+
+    def check_fading(self) -> None:
+        """Ask a user's own fading for powers: their mean is 1. Beyond a factor of 2 it is a mistake, no rounding.
+
+        Raises:
+            UserError: they are no powers, or their mean is another one.
+        """
+        if not isinstance(self.fading, OwnPart):
+            return
+        model: Any = self._made["fading"]
+        if hasattr(model, "quantile"):
+            method, middles = "quantile", (np.arange(_POWERS) + 0.5) / _POWERS
+            powers = self._asked("fading", method, _POWERS, 0.0, lambda: model.quantile(middles))
+        else:
+            method, powers = "draw", self.fading_power(np.random.default_rng(0), _POWERS)
+        if not 0.5 <= float(powers.mean()) <= 2.0:
+            raise self.fading.origin.wrong(method, "powers of mean 1", Words(f"powers of mean {powers.mean():.3g}"))
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        """The models themselves; a user's own are made once."""
+        return {
+            key: model.make() if isinstance(model := getattr(self, key), OwnPart) else model
+            for key in _Models.model_fields
+        }
+
+    def _asked(self, key: str, method: str, size: int, least: float, answer: Callable[[], ArrayLike]) -> Floats:
+        """(size,) what a model answers: from a user's own, what is no number of at least `least` is a mistake."""
+        model = getattr(self, key)
+        if not isinstance(model, OwnPart):
+            values: Floats = np.asarray(answer())
+            return values
+        found, origin = model.origin.call(method, answer), model.origin
+        try:
+            values = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise origin.wrong(method, f"numbers of shape ({size},)", found) from None
+        if values.shape != (size,):
+            raise origin.wrong(method, f"numbers of shape ({size},)", Words(f"shape {values.shape}"))
+        wrong = values[~(np.isfinite(values) & (values >= least))]
+        if len(wrong):
+            words = "finite numbers" if least == -np.inf else f"finite numbers of at least {least:g}"
+            raise origin.wrong(method, words, float(wrong[0]))
+        return values
+
+
+def ratio(decibels: Floats | float) -> Floats:
+    """10^(x/10); 0 or infinite beyond what a float holds.
+
+    >>> ratio(np.array([-30.0, 0.0, 20.0])).tolist()
+    [0.001, 1.0, 100.0]
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        return np.power(10.0, np.asarray(decibels, dtype=np.float64) / 10)

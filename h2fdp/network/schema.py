@@ -1,0 +1,317 @@
+"""A topology file, key by key, in the units that users write.
+
+Defaults are those of the paper (H2FDP, Appendix D).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+
+from h2fdp.config.fields import Count, Expect, Flag, Number, Section, Whole, shape
+from h2fdp.network.devices import Column, Compute, Decibels, PerStep
+from h2fdp.network.network import COLUMNS, COMPUTES
+from h2fdp.network.radio import Radio, RadioSection
+from h2fdp.network.trust import Trust, TrustLevel, TrustSection, trust_of
+
+LARGEST_NAME = 200
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError("a name has printable characters only, and no blank at either end")
+    return value
+
+
+def _ordered(value: list[Any]) -> list[Any]:
+    if value[0] > value[1]:
+        raise ValueError(f"expected the lowest value first, found [{value[0]:g}, {value[1]:g}]")
+    return value
+
+
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=LARGEST_NAME),
+    AfterValidator(_printable),
+    Expect(f"a text of 1 to {LARGEST_NAME} characters"),
+]
+Scalar, Many, Drawn = Tag("scalar"), Tag("list"), Tag("mapping")
+
+
+class Uniform(Section):
+    """Numbers drawn uniformly.
+
+    Attributes:
+        uniform: the lowest and the highest number, both included.
+        seed: draw under this seed instead of the run's; large networks are written with it.
+    """
+
+    uniform: Annotated[
+        list[Number], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
+    ]
+    seed: Whole | None = None
+
+
+_DRAWN = "{uniform: [lowest, highest]}"
+
+
+def _within(column: Column) -> Callable[[Uniform], Uniform]:
+    def checked(rule: Uniform) -> Uniform:
+        if not column.allows(np.array(rule.uniform)):
+            raise ValueError(f"expected twice {column.expected}, found {rule.uniform}")
+        return rule
+
+    return checked
+
+
+def _whole(rule: Uniform) -> Uniform:
+    if rule.uniform[0] < 1 or any(end % 1 for end in rule.uniform):
+        raise ValueError(f"expected whole numbers of at least 1, found {rule.uniform}")
+    return rule
+
+
+HowMany = Annotated[
+    Annotated[Count, Scalar] | Annotated[Uniform, AfterValidator(_whole), Drawn],
+    Discriminator(shape),
+    Expect(f"a whole number of at least 1 or {_DRAWN}"),
+]
+
+
+def _key(column: Column) -> tuple[Any, float]:
+    """The type and the default of a column's key: a number, one for each device, or drawn."""
+    number: Any = column.number
+    kinds: Any = (
+        Annotated[number, Scalar]
+        | Annotated[list[number], Many]
+        | Annotated[Uniform, AfterValidator(_within(column)), Drawn]
+    )
+    words = f"{column.expected}, a list of them, or {_DRAWN}"
+    return Annotated[kinds, Discriminator(shape), Expect(words)], column.default
+
+
+if TYPE_CHECKING:
+    _Columns = Section
+else:
+    _meanings = "\n".join(f"    {name}: {column.meaning}" for name, column in COLUMNS.items())
+    _Columns = create_model(
+        "Columns",
+        __base__=Section,
+        __doc__=f"What each device has.\n\nAttributes:\n{_meanings}",
+        **{name: _key(column) for name, column in COLUMNS.items()},
+    )
+
+
+class DeviceSection(_Columns):
+    """One device.
+
+    Attributes:
+        name: of the device; null is the edge server's name and a number.
+    """
+
+    name: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        for key in COLUMNS:
+            if isinstance(getattr(self, key), list):
+                raise ValueError(f"expected one number or {_DRAWN} as {key} of one device, found a list")
+        return self
+
+
+class DevicesSection(_Columns):
+    """All devices of an edge server at once.
+
+    Attributes:
+        count: how many, or `{uniform: [least, most]}`.
+    """
+
+    count: HowMany
+
+    @model_validator(mode="after")
+    def _one_value_for_each_device(self) -> Self:
+        for key in COLUMNS:
+            values = getattr(self, key)
+            if isinstance(values, list) and len(values) != self.count:
+                count = self.count if isinstance(self.count, int) else "a drawn number"
+                raise ValueError(f"expected as many {key} as devices: found {len(values)} for a count of {count}")
+        return self
+
+
+Devices = Annotated[
+    Annotated[list[DeviceSection], Field(min_length=1), Many] | Annotated[DevicesSection, Drawn],
+    Discriminator(shape),
+    Expect("a list of at least one device or {count: ...}, or `edges:` in its place"),
+]
+
+
+UNLIMITED = "unlimited"
+
+
+def _unlimited(value: Any) -> Any:
+    return float("inf") if value == UNLIMITED else value
+
+
+Rate = Annotated[
+    float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited), Expect(f"a number above 0, or `{UNLIMITED}`")
+]
+
+
+class LinkSection(Section):
+    """The link from an edge server to the node above it.
+
+    Attributes:
+        rate_mbps: of the link.
+        power_dbm: with which the edge server sends.
+    """
+
+    rate_mbps: Rate = 100.0
+    power_dbm: Decibels = 38.0
+
+
+class _ServerSection(Section):
+    """What every edge server has, at any height.
+
+    Attributes:
+        name: of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
+        repeat: how many of these there are.
+        trusted: whether it may see raw updates: true or false is short for `trust`.
+        trust: `trusted`, `secure-sum` or `untrusted`; where neither key is stated it is drawn.
+        link: to the node above; null is `cloud.link`.
+    """
+
+    name: Name
+    repeat: Count = 1
+    trusted: Flag | None = None
+    trust: TrustLevel | None = None
+    link: LinkSection | None = None
+
+    @model_validator(mode="after")
+    def _one_statement_of_trust(self) -> Self:
+        if self.trusted is not None and self.trust is not None:
+            raise ValueError("expected `trust:` or `trusted:`, found both")
+        return self
+
+    @property
+    def stated_trust(self) -> Trust | None:
+        """The trust that is stated; None where it is to be drawn."""
+        return self.trust if self.trusted is None else trust_of(self.trusted, self.name)
+
+
+class EdgeSection(_ServerSection):
+    """One edge server with devices, or `repeat` of them with {i} in the name.
+
+    {parent} in a name stands for the name of the edge server above.
+
+    Attributes:
+        devices: one by one, or `{count: 5}` of a kind.
+    """
+
+    devices: Devices
+
+
+class UpperEdgeSection(_ServerSection):
+    """One edge server above other edge servers, or `repeat` of them, each with edge servers of its own.
+
+    Attributes:
+        edges: the edge servers below it.
+    """
+
+    edges: Edges
+
+    @model_validator(mode="before")
+    @classmethod
+    def _devices_are_below(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "devices" in values:
+            raise ValueError("expected `devices:` or `edges:`, found both")
+        return values
+
+
+def _tier(value: Any) -> str:
+    """Which kind of edge server a value is; a misspelt `edges:` counts."""
+    if not isinstance(value, dict):
+        return "upper" if isinstance(value, UpperEdgeSection) else "lowest"
+    words = [str(key) for key in value]
+    upper = "edges" in words or ("devices" not in words and difflib.get_close_matches("edges", words, n=1, cutoff=0.75))
+    return "upper" if upper else "lowest"
+
+
+Edges = Annotated[
+    list[
+        Annotated[
+            Annotated[EdgeSection, Tag("lowest")] | Annotated[UpperEdgeSection, Tag("upper")], Discriminator(_tier)
+        ]
+    ],
+    Field(min_length=1),
+    Expect("a list of at least one edge server"),
+]
+UpperEdgeSection.model_rebuild()
+
+
+class CloudSection(Section):
+    """The cloud.
+
+    Attributes:
+        link: the default for every edge server of every tier.
+    """
+
+    link: LinkSection = LinkSection()
+
+
+if TYPE_CHECKING:
+    ComputeChoice = Compute
+else:
+    ComputeChoice = COMPUTES.section()
+
+
+class TopologyFile(Section):
+    """A whole topology file.
+
+    Attributes:
+        name: of the network.
+        cloud: the root of the tree.
+        radio: the wireless channel from devices to edge servers.
+        compute: the cost of local steps: `per-step`, the same for every device, or `processor`.
+        trust: how trust is drawn where an edge server states none; null is the probability 0.5.
+        edges: the edge servers, with their devices or with edge servers below them.
+    """
+
+    other_names: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("servers", "edge_servers", "clusters"), "edges"),
+        **dict.fromkeys(("clients", "num_clients", "users"), "devices"),
+    }
+
+    name: Name = "topology"
+    cloud: CloudSection = CloudSection()
+    radio: RadioSection = RadioSection()
+    compute: ComputeChoice = PerStep()
+    trust: TrustSection | None = None
+    edges: Edges
+
+    @model_validator(mode="after")
+    def _every_column_is_read(self) -> Self:
+        read = self.columns
+        for edge in self.every_edge():
+            if isinstance(edge, EdgeSection):
+                for section in edge.devices if isinstance(edge.devices, list) else [edge.devices]:
+                    for name in COLUMNS:
+                        if name in section.model_fields_set and name not in read:
+                            raise ValueError(f"expected no {name} ({edge.name}): compute is {self.compute.name} here")
+        return self
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """Of the devices, those that the models of this network read."""
+        return {**Radio.columns, **self.compute.columns}
+
+    def every_edge(self) -> Iterator[EdgeSection | UpperEdgeSection]:
+        """The sections of all edge servers, each before those below it."""
+        waiting = list(reversed(self.edges))
+        while waiting:
+            section = waiting.pop()
+            yield section
+            if isinstance(section, UpperEdgeSection):
+                waiting += reversed(section.edges)

@@ -1,0 +1,166 @@
+"""A topology in the words of a topology file: the values by their keys, and these as YAML."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from h2fdp.config.parsing import plain_scalar
+from h2fdp.network.channel import ACCESSES, PATH_LOSSES
+from h2fdp.network.devices import Floats
+from h2fdp.network.fading import FADINGS
+from h2fdp.network.network import COMPUTES, Aggregator, Link, Subnet
+from h2fdp.network.schema import UNLIMITED
+from h2fdp.network.topology import Topology
+from h2fdp.network.trust import DEFAULT_TRUST_PROBABILITY
+
+MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
+_SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
+_WORD = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
+
+
+def yaml_text(topology: Topology, state_trust: bool = True) -> str:
+    """The topology as a YAML file, an edge server on each line, or a named device.
+
+    >>> print(yaml_text(Topology.regular(edges=1, devices=2, trust=1.0, name="small")).splitlines()[-1])
+      - {name: edge-1, trusted: true, devices: {count: 2, distance_m: [45.792, 29.859], power_dbm: 24}}
+    """
+    default = common_link(topology)
+    lines = [f"{key}: {flow(value)}" for key, value in head(topology, state_trust).items()]
+    lines += [f"cloud: {flow({'link': link_values(default)})}", "edges:"]
+    writer = _Writer(topology, default, state_trust, explicit=topology.devices <= MOST_EXPLICIT_DEVICES)
+    for name in topology.children(None):
+        lines += (f"  {line}" for line in writer.lines(name))
+    return "\n".join(lines) + "\n"
+
+
+class _Writer:
+    """The lines of an edge server and of all below it."""
+
+    def __init__(self, topology: Topology, default: Link, state_trust: bool, explicit: bool) -> None:
+        self._topology = topology
+        self._aggregators = {aggregator.name: aggregator for aggregator in topology.aggregators}
+        self._default = default
+        self._state_trust = state_trust
+        self._explicit = explicit
+
+    def lines(self, name: str) -> list[str]:
+        if name in self._aggregators:
+            below = [f"  {line}" for child in self._topology.children(name) for line in self.lines(child)]
+            return [*self._block(self._aggregators[name]), "  edges:", *below]
+        subnet = self._topology.subnets[self._topology.below(name)[0]]
+        if subnet.names is None:
+            return [f"- {flow(self._values(subnet) | {'devices': _devices(subnet, self._explicit)})}"]
+        return [*self._block(subnet), "  devices:", *(f"    - {flow(device)}" for device in named_devices(subnet))]
+
+    def _block(self, node: Subnet | Aggregator) -> list[str]:
+        first, *others = [f"{key}: {flow(value)}" for key, value in self._values(node).items()]
+        return [f"- {first}", *(f"  {line}" for line in others)]
+
+    def _values(self, node: Subnet | Aggregator) -> dict[str, Any]:
+        """What every edge server has, at any height."""
+        values: dict[str, Any] = {"name": node.name}
+        if self._state_trust:
+            values |= trust_values(node)
+        if node.link != self._default:
+            values["link"] = link_values(node.link)
+        return values
+
+
+def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
+    """Everything about the network but its nodes, in the file's keys and units."""
+    radio = topology.radio
+    values: dict[str, Any] = {
+        "name": topology.name,
+        "radio": {
+            "bandwidth_mhz": mega(radio.bandwidth_hz),
+            "noise_dbm_per_hz": radio.noise_dbm_per_hz,
+            "access": ACCESSES.stated(radio.access),
+            "fading": FADINGS.stated(radio.fading),
+            "fading_floor_db": radio.fading_floor_db,
+            "bits_per_parameter": radio.bits_per_parameter,
+            "pathloss": PATH_LOSSES.stated(radio.pathloss),
+        },
+        "compute": COMPUTES.stated(topology.compute),
+    }
+    probability = topology.trust_probability
+    if probability is not None or not state_trust:
+        trusted = DEFAULT_TRUST_PROBABILITY if probability is None else probability
+        secure = topology.secure_sum_probability
+        values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
+    return values
+
+
+def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
+    """The trust in an edge server, in the file's keys."""
+    return {"trust": server.trust} if server.trust == "secure-sum" else {"trusted": server.trusted}
+
+
+def common_link(topology: Topology) -> Link:
+    """The link that most edge servers have; only others are written at their edge server."""
+    links = [subnet.link for subnet in topology.subnets] + [aggregator.link for aggregator in topology.aggregators]
+    return Counter(links).most_common(1)[0][0]
+
+
+def link_values(link: Link) -> dict[str, Any]:
+    """A link in the file's keys and units."""
+    return {"rate_mbps": UNLIMITED if math.isinf(link.rate_bps) else mega(link.rate_bps), "power_dbm": link.power_dbm}
+
+
+def mega(value: float) -> float:
+    """A value in millions, such that a million times it is the value to the last bit where a float can do that."""
+    quotient = value / 1e6
+    near = (quotient, math.nextafter(quotient, math.inf), math.nextafter(quotient, 0.0))
+    return min(
+        (candidate for candidate in near if candidate * 1e6 == value),
+        key=lambda candidate: len(repr(candidate)),
+        default=quotient,
+    )
+
+
+def flow(value: Any) -> str:
+    """A value on one line of YAML, read back by our own rules of what a plain word means.
+
+    >>> flow({"name": "1e5", "distance_m": [40.0, 75.5], "trusted": True})
+    '{name: "1e5", distance_m: [40, 75.5], trusted: true}'
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        plain = _WORD.fullmatch(value) and plain_scalar(value) == value
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value).removesuffix(".0")
+    return _SPELT.get(text, text)
+
+
+def _devices(subnet: Subnet, explicit: bool) -> dict[str, Any]:
+    rules = {} if explicit else subnet.rules
+    return {"count": subnet.size} | {
+        name: {"uniform": [rules[name].lowest, rules[name].highest], "seed": rules[name].seed}
+        if name in rules
+        else _one_or_all(values)
+        for name, values in subnet.columns.items()
+    }
+
+
+def _one_or_all(values: Floats) -> Any:
+    """One number when all are equal."""
+    return float(values[0]) if np.all(values == values[0]) else values.tolist()
+
+
+def named_devices(subnet: Subnet) -> list[dict[str, Any]]:
+    """The name and the numbers of each device."""
+    rows = zip(*(values.tolist() for values in subnet.columns.values()), strict=True)
+    return [
+        {"name": name, **dict(zip(subnet.columns, numbers, strict=True))}
+        for name, numbers in zip(subnet.device_names(), rows, strict=True)
+    ]

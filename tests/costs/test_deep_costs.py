@@ -1,0 +1,158 @@
+"""What an interval costs where edge servers stand under others: by hand, and by recursion over the tree."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from h2fdp.costs import Failing, NetworkCosts
+from h2fdp.errors import UserError
+from h2fdp.network import Aggregator, Link, PerStep, Topology
+from h2fdp.streams import Streams
+from tests.costs.plans import PLAIN, THREE, cost, everybody
+from tests.networks import placed
+
+
+def wire(seconds, watts=1.0):
+    """A link over which a message of 8 bits takes so long."""
+    return Link(8 / seconds, 30 + 10 * np.log10(watts))
+
+
+def subnet(name, size, link, parent=None):
+    return placed(name, True, [1.0] * size, [THREE] * size, link, parent=parent)
+
+
+# A device's message of 8 bits takes 4 s and 12 mJ. cloud - north (2 s, 2 J) - a (1 s, 1 J), b (4 s, 4 J); cloud - c.
+NETWORK = Topology(
+    "net",
+    (subnet("a", 1, wire(1), "north"), subnet("b", 2, wire(4), "north"), subnet("c", 1, wire(8))),
+    PLAIN,
+    aggregators=(Aggregator("north", True, wire(2)),),
+)
+EACH_SLOT = (1, 1, 1, 1)
+
+
+def test_aggregations_at_three_heights_by_hand():
+    found = everybody(NETWORK, EACH_SLOT, heights=(1, 2, 1, 3))
+    of_devices = 4 * 4 * 0.012
+    assert found.energy_j == pytest.approx(of_devices + (1 + 4) + (1 + 4 + 2 + 8))
+    assert found.wired_energy_j.tolist() == pytest.approx([2, 8, 8])
+    assert found.aggregator_energy_j.tolist() == pytest.approx([2])
+    assert found.device_energy_j.tolist() == pytest.approx([0.048] * 4)
+    # 4 s at the edge server twice; to north and back; to the cloud and back. Nobody stands above c but the cloud.
+    a, b, c = 8 + 2 * (4 + 1) + 2 * (4 + 1 + 2), 8 + 2 * (4 + 4) + 2 * (4 + 4 + 2), 12 + 2 * (4 + 8)
+    assert found.device_delay_s.tolist() == pytest.approx([a, b, b, c])
+    assert found.delay_s == pytest.approx(a + 2 * b + c)
+    assert found.global_delay_s.tolist() == pytest.approx([14, 40, 24])
+    # Up in turns and down once: a 8 s, b 12 s, c 8 s. North waits for b twice: 24 + 2 * 4 s. The cloud waits for north,
+    # 32 + 24 + 2 * 4 s, then for the slowest of its wires.
+    assert found.clock_s == pytest.approx(64 + 2 * 8)
+
+
+def test_subtrees_compute_side_by_side():
+    slow = replace(NETWORK, compute=PerStep(seconds_per_step=10.0))
+    assert everybody(slow, EACH_SLOT, heights=(1, 2, 1, 3)).clock_s == pytest.approx(80 + 4 * 10)
+
+
+def test_without_heights_all_but_the_last_aggregation_are_the_edge_servers():
+    found = everybody(NETWORK, (1, 1))
+    assert found.energy_j == pytest.approx(4 * 2 * 0.012 + 1 + 4 + 2 + 8)
+    assert found.clock_s == pytest.approx(24 + 2 * 4 + 2 * 8)
+
+
+def test_a_server_that_nothing_has_reached_sends_nothing():
+    reached = {0: [[False], [False], [True], [False]], 1: [[False] * 2] * 4, 2: [[True]] * 4}
+    failing = [Failing(np.array(uploads), np.array([4] * len(uploads[0]))) for uploads in reached.values()]
+    rows = [range(1), range(2), range(1)]
+    found = cost(NETWORK, range(3), rows, [EACH_SLOT] * 3, failing=failing, heights=(1, 2, 1, 3))
+    assert found.wired_energy_j.tolist() == pytest.approx([1, 0, 8])
+    assert found.aggregator_energy_j.tolist() == pytest.approx([2])
+    only_c = cost(NETWORK, [2], [range(1)], [EACH_SLOT], heights=(1, 2, 1, 3))
+    assert only_c.aggregator_energy_j.tolist() == [0]
+
+
+def test_an_aggregators_link_without_finite_cost_is_named():
+    north = Aggregator("north", True, Link(1e-320, 38.0))
+    with pytest.raises(UserError, match="north: the rate and power of its link"):
+        NetworkCosts(replace(NETWORK, aggregators=(north,)), 8, Streams(1))
+
+
+def test_in_a_network_of_two_tiers_heights_say_nothing_new():
+    flat = Topology("net", (subnet("a", 1, wire(1)), subnet("c", 3, wire(8))), PLAIN)
+    plain, told = everybody(flat, EACH_SLOT), everybody(flat, EACH_SLOT, heights=(1, 1, 1, 2))
+    for name in vars(plain):
+        assert np.array_equal(getattr(plain, name), getattr(told, name)), name
+
+
+@st.composite
+def deep_plans(draw):
+    """Any tree of two to four tiers of edge servers, with heights for a few aggregations."""
+    subnets, aggregators = [], []
+    seconds = st.floats(0.5, 20)
+
+    def grow(parent, tier):
+        for _ in range(draw(st.integers(1, 2))):
+            name = f"n{len(subnets) + len(aggregators)}"
+            if tier < 4 and draw(st.booleans()):
+                aggregators.append(Aggregator(name, True, wire(draw(seconds), draw(seconds)), parent))
+                grow(name, tier + 1)
+            else:
+                subnets.append(subnet(name, draw(st.integers(1, 2)), wire(draw(seconds), draw(seconds)), parent))
+
+    grow(None, 1)
+    network = Topology(
+        "net", tuple(subnets), PLAIN, PerStep(seconds_per_step=draw(st.floats(0, 3))), aggregators=tuple(aggregators)
+    )
+    heights = draw(st.lists(st.integers(1, network.depth), max_size=4))
+    lengths = tuple(draw(st.integers(1, 5)) for _ in range(len(heights) + 1))
+    return network, lengths, (*heights, network.depth + 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(plan=deep_plans())
+def test_any_tree_costs_what_the_recursion_over_it_says(plan):
+    network, lengths, heights = plan
+    servers = {server.name: server for server in network.servers()}
+    joules = dict.fromkeys(servers, 0.0)
+
+    def seconds(name):
+        return 8 / servers[name].link.rate_bps
+
+    def at(node, first, stop):
+        """When a node has what it averages, and hands it back, of the segments first .. stop - 1."""
+        if not network.children(node):
+            size = network.subnets[network.below(node)[0]].size
+            slots = sum(lengths[first:stop])
+            return slots * network.compute.seconds_per_step + (stop - first) * (4 * size + 4)
+        clock, begin = 0.0, first
+        for end in range(first + 1, stop + 1):
+            if end == stop or heights[end - 1] >= network.height(node):
+                for child in network.children(node):
+                    joules[child] += 10 ** (servers[child].link.power_dbm / 10 - 3) * seconds(child)
+                clock += max(at(child, begin, end) for child in network.children(node))
+                clock += 2 * max(map(seconds, network.children(node)))
+                begin = end
+        return clock
+
+    found = everybody(network, lengths, heights=heights)
+    assert found.clock_s == pytest.approx(at(None, 0, len(lengths)))
+    assert found.wired_energy_j.tolist() == pytest.approx([joules[each.name] for each in network.subnets])
+    assert found.aggregator_energy_j.tolist() == pytest.approx([joules[each.name] for each in network.aggregators])
+    delays = []
+    for each in network.subnets:
+        delay = 0.0
+        for height in heights:
+            above = [name for name in network.path(each.name) if network.height(servers[name].parent) <= height]
+            delay += 2 * (4 + sum(map(seconds, above))) if above else 4
+        delays += [delay] * each.size
+    assert found.device_delay_s.tolist() == pytest.approx(delays)
+    assert found.delay_s == pytest.approx(sum(delays))
+    assert found.energy_j == pytest.approx(sum(joules.values()) + network.devices * len(lengths) * 0.012)
+
+
+def test_the_way_to_the_cloud_is_shared_by_those_who_go_it():
+    found = NetworkCosts(replace(NETWORK, radio=replace(PLAIN, bits_per_parameter=1)), 8, Streams(1)).expected()
+    assert found.path_seconds.tolist() == pytest.approx([1 + 2, 4 + 2, 8])
+    assert found.path_joules.tolist() == pytest.approx([1 + 1, 4 + 1, 8])

@@ -1,0 +1,136 @@
+"""What secure sums add to an interval's messages: by hand, message by message, and in Bonawitz et al.'s own numbers."""
+
+from dataclasses import replace
+from math import log2
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.costs import ExchangeSizes, Failing, SumMessages
+from h2fdp.network import Aggregator, Link, PerStep, Topology
+from tests.costs.plans import PLAIN, THREE, cost
+from tests.networks import placed
+
+# A message of 8 bits takes 4 s and 12 mJ. A key of 2 bits takes 1 s, a share of 1 bit half a second.
+E = 0.012
+SIZES = ExchangeSizes.of_bits(key=2, share=1, vector=8, message=8)
+
+
+def network(access="tdma", size=2):
+    link = Link(rate_bps=8.0, power_dbm=30.0)  # one second, one watt
+    radio = replace(PLAIN, access=access)
+    return Topology(
+        "net",
+        (placed("a", "secure-sum", [1.0] * size, [THREE] * size, link),),
+        radio,
+        PerStep(seconds_per_step=0.5, joules_per_step=0.25),
+    )
+
+
+def of_two(segments=(3, 2), sizes=SIZES, access="tdma", sums=None, failing=None):
+    planned = SumMessages.planned(sizes, len(segments), 2)
+    return cost(network(access), [0], [[0, 1]], [segments], failing=failing, sums=[planned if sums is None else sums])
+
+
+def test_keys_shares_and_masks_by_hand():
+    """Each of two sends two keys and two shares (3 s), receives two keys (2 s) and two shares (1 s), sends its vector
+    (4 s), and a share for each of the two (1 s): 8 s up, 3 s down, once at each aggregation."""
+    found = of_two()
+    assert found.local_energy_j == pytest.approx([2 * 2 * E])  # 8 s at 3 mW are two messages
+    assert found.global_energy_j == pytest.approx([2 * 2 * E + 1])
+    assert found.device_energy_j == pytest.approx([4 * E + 1.25] * 2)
+    assert found.energy_j == pytest.approx(8 * E + 1 + 2.5)
+    assert found.local_delay_s == pytest.approx([2 * (8 + 3)])
+    assert found.global_delay_s == pytest.approx([2 * (2 * (4 + 1) + 4 + 3)])
+    assert found.device_delay_s == pytest.approx([11 + 17] * 2)
+    # One after the other: keys and shares 2 * 3 s, all keys at once to both 2 s, shares 2 * 1 s, vectors 2 * 4 s, the
+    # shares that open the sum 2 * 1 s, the new model 4 s.
+    assert found.clock_s == pytest.approx(5 * 0.5 + 2 * (6 + 2 + 2 + 8 + 2 + 4) + 2)
+
+
+def test_devices_that_share_the_bandwidth_by_hand():
+    """Two devices on half a hertz each see half the noise: a message takes 8 / (1/2 log2 7) seconds."""
+    message = 8 / (0.5 * log2(7))
+    assert of_two((1,), access="ofdma").clock_s == pytest.approx(0.5 + message * (6 + 2 + 8 + 2) / 8 + 2 + 4 + 2)
+
+
+def test_a_vector_of_fewer_bits_goes_up_and_a_whole_model_comes_down():
+    found = of_two((1,), replace(SIZES, vector=0.5))
+    assert found.device_energy_j == pytest.approx([1.5 * E + 0.25] * 2)
+    assert found.global_delay_s == pytest.approx([2 * (2 * (4 + 1) + 4 + 3 - 2)])
+    assert found.clock_s == pytest.approx(0.5 + 6 + 2 + 2 + 4 + 2 + 4 + 2)
+
+
+def test_who_vanishes_has_exchanged_keys_and_a_sum_that_is_not_opened_costs_its_vectors():
+    """Device 1 is gone in the second segment; the sum of device 2 alone is not opened, so nothing goes on."""
+    begun, sent = np.ones((2, 2), dtype=bool), np.array([[True, True], [False, True]])
+    sums = SumMessages(SIZES, begun, sent, np.array([True, False]))
+    failing = [Failing(np.array([[True, True], [False, False]]), np.array([4, 5]))]
+    found = of_two(sums=sums, failing=failing)
+    assert found.device_energy_j == pytest.approx([(2 + 0.75) * E + 4 * 0.25, (2 + 0.75 + 1) * E + 5 * 0.25])
+    assert found.global_energy_j == pytest.approx([2.5 * E + 1])  # the first sum goes on to the cloud
+    assert found.wired_energy_j == pytest.approx([1])
+    assert found.local_delay_s == pytest.approx([2 * (8 + 3)])
+    assert found.global_delay_s == pytest.approx([2 * (3 + 3) + 4])
+    assert found.clock_s == pytest.approx(5 * 0.5 + 24 + (6 + 2 + 2 + 4) + 2)
+
+
+def test_who_was_gone_before_a_segment_exchanges_nothing_in_it():
+    """Device 2 sums alone: two keys, no share but the one that opens its own sum."""
+    begun = np.array([[True, True], [False, True]])
+    failing = [Failing(begun, np.array([3, 5]))]
+    found = of_two(sums=SumMessages(SIZES, begun, begun, np.array([True, True])), failing=failing)
+    assert found.device_energy_j == pytest.approx([2 * E + 0.75, (2 + 1 + 0.5 + 0.125) * E + 1.25])
+    assert found.clock_s == pytest.approx(2.5 + 24 + (2 + 4 + 0.5 + 4) + 2)
+
+
+@given(devices=st.integers(1, 200), key=st.integers(1, 1000), share=st.integers(1, 1000), vector=st.integers(1, 10**6))
+def test_a_device_exchanges_what_the_paper_counts(devices, key, share, vector):
+    """2 n a_K + (5 n - 4) a_S + m log2 R bits (Bonawitz et al. 2017, Sec. 7.1)."""
+    sizes = ExchangeSizes.of_bits(key=key, share=share, vector=vector, message=1)
+    sums = SumMessages.planned(sizes, 1, devices)
+    exchanged = 1 + sums.sent_more + sums.received_more
+    assert exchanged == pytest.approx(2 * devices * key + (5 * devices - 4) * share + vector, rel=1e-9)
+    assert sizes.keys_and_shares(devices) == 2 * devices * key + (5 * devices - 4) * share
+
+
+def test_other_subnets_cost_what_they_did():
+    subnets = tuple(placed(name, "secure-sum", [1.0] * 2, [THREE] * 2, parent="r") for name in "ab")
+    topology = Topology("net", subnets, PLAIN, aggregators=(Aggregator("r", "trusted"),))
+    segments, rows = [(1, 2, 1)] * 2, [[0, 1]] * 2
+    plain = cost(topology, [0, 1], rows, segments, heights=(1, 2, 3))
+    mixed = cost(topology, [0, 1], rows, segments, heights=(1, 2, 3), sums=[None, SumMessages.planned(SIZES, 3, 2)])
+    assert mixed.local_energy_j - plain.local_energy_j == pytest.approx([0, 2 * 2 * E])
+    assert mixed.global_energy_j - plain.global_energy_j == pytest.approx([0, 2 * E])
+    assert mixed.device_delay_s - plain.device_delay_s == pytest.approx([0, 0, 21, 21])
+    assert mixed.clock_s - plain.clock_s == pytest.approx(3 * 12)
+    assert (mixed.wired_energy_j == plain.wired_energy_j).all()
+
+
+def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire():
+    """A message takes 1 s and 1 J on the wires of a and b to their region and 2 s and 2 J on that of the region; c is
+    below the cloud, 4 s and 4 J. Of two parties each sends two keys and two shares, and two shares in the end: a
+    message of 8 bits; it receives 6 bits. Once at the region, once on the way to the cloud at both."""
+
+    def wire(seconds):
+        return Link(8 / seconds, 30.0 + 0.0)
+
+    subnets = tuple(
+        placed(name, "untrusted", [1.0], [THREE], wire(seconds), parent=parent)
+        for name, seconds, parent in (("a", 1, "r"), ("b", 1, "r"), ("c", 4, None))
+    )
+    topology = Topology("net", subnets, PLAIN, aggregators=(Aggregator("r", "secure-sum", wire(2)),))
+    plain, summed = (
+        cost(topology, range(3), [[0]] * 3, [(1, 1)] * 3, heights=(2, 3), upper_sums=sums)
+        for sums in ({}, {"r": SIZES, None: SIZES})
+    )
+    assert plain.energy_j == pytest.approx(6 * E + (1 + 1) * 2 + 2 + 4)
+    assert summed.energy_j - plain.energy_j == pytest.approx(2 * (1 + 1) + 2 + 4)
+    assert summed.wired_energy_j.tolist() == pytest.approx([4, 4, 8])
+    assert summed.aggregator_energy_j.tolist() == pytest.approx([4])
+    # Both go through the region twice, 1.75 s more each, and wait for c, whose 4 s wire takes 7 s more.
+    assert plain.clock_s == pytest.approx(2 * 8 + 2 * 2 + 2 * 4)
+    assert summed.clock_s == pytest.approx(plain.clock_s + 2 * 1.75 + 4 * 1.75)
+    assert summed.delay_s == plain.delay_s

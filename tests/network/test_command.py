@@ -1,0 +1,123 @@
+"""h2fdp topology new|check|show."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from h2fdp.cli.topology import app
+from h2fdp.errors import UserError
+from h2fdp.network import read
+
+PAPER = str(Path(__file__).parents[2] / "topologies" / "paper.yaml")
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, UserError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_new_writes_a_network_whose_trust_each_run_draws(tmp_path):
+    run("new", "regular", "--edges", 3, "--devices", 2, "--trust", 0.25, "--out", tmp_path / "n.yaml")
+    assert read(tmp_path / "n.yaml", 1).sizes.tolist() == [2, 2, 2]
+    assert read(tmp_path / "n.yaml", 1).trust_probability == 0.25
+    assert "trusted:" not in (tmp_path / "n.yaml").read_text()
+
+
+def test_new_leaves_three_levels_of_trust_to_each_run(tmp_path):
+    run(
+        "new",
+        "deep",
+        "--edges",
+        "2,2",
+        "--devices",
+        1,
+        "--trust",
+        "trusted=0.3,secure-sum=0.4",
+        "--out",
+        tmp_path / "n.yaml",
+    )
+    network = read(tmp_path / "n.yaml", 1)
+    assert (network.trust_probability, network.secure_sum_probability) == (0.3, 0.4)
+    assert "trust: {trusted: 0.3, secure-sum: 0.4}" in (tmp_path / "n.yaml").read_text()
+
+
+def test_all_levels_of_trust_are_shown_and_counted(tmp_path):
+    (tmp_path / "n.yaml").write_text(
+        "edges:\n"
+        "  - {name: a, trust: secure-sum, devices: {count: 2}}\n"
+        "  - {name: b, trust: trusted, devices: {count: 1}}\n"
+        "  - {name: c, trust: untrusted, devices: {count: 1}}\n"
+    )
+    shown, checked = run("show", tmp_path / "n.yaml"), run("check", tmp_path / "n.yaml")
+    assert "3 edge servers, 1 trusted, 1 with secure sums; 4 devices" in shown
+    assert "◆ a  secure-sum" in shown
+    assert "◆ secure-sum: " in shown
+    assert "secure sums   1 of 3" in checked
+    found = json.loads(run("check", tmp_path / "n.yaml", "--json"))
+    assert (found["trusted"], found["secure_sum"], found["untrusted"]) == (1, 1, 1)
+
+
+def test_new_spares_a_file_that_is_there(tmp_path):
+    (tmp_path / "n.yaml").write_text("mine")
+    with pytest.raises(UserError, match="--overwrite"):
+        run("new", "star", "--out", tmp_path / "n.yaml")
+    run("new", "star", "--out", tmp_path / "n.yaml", "--overwrite")
+    assert not read(tmp_path / "n.yaml", 1).subnets[0].trusted
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ring"],
+        ["star", "--edges", 3],
+        ["regular", "--edges", "2,3"],
+        ["config1", "--edges", 0],
+        ["regular", "--trust", "x=1"],
+    ],
+)
+def test_new_refuses_what_a_generator_does_not_take(tmp_path, arguments):
+    with pytest.raises(UserError):
+        run("new", *arguments, "--out", tmp_path / "n.yaml")
+    assert not (tmp_path / "n.yaml").exists()
+
+
+def test_check_says_what_is_in_a_file():
+    output = run("check", PAPER)
+    assert "10" in output
+    assert "50 (5 under each edge server)" in output
+    assert json.loads(run("check", PAPER, "--json"))["devices"] == 50
+
+
+def test_check_tells_mistakes(tmp_path):
+    (tmp_path / "n.yaml").write_text("edges: []")
+    with pytest.raises(UserError, match=r"n\.yaml:1: edges"):
+        run("check", tmp_path / "n.yaml")
+
+
+def test_show_draws_a_tree_and_a_picture(tmp_path):
+    assert run("show", PAPER).count("edge-") == 10
+    run("show", PAPER, "--out", tmp_path / "n.svg")
+    assert (tmp_path / "n.svg").exists()
+
+
+def test_show_draws_what_the_seed_draws():
+    shown = {seed: run("show", PAPER, "--seed", seed).count("■") for seed in range(1, 9)}
+    assert len(set(shown.values())) > 1
+
+
+def test_what_is_no_number_of_edge_servers_is_refused(tmp_path):
+    with pytest.raises(UserError, match="--edges: expected whole numbers, as 2,5"):
+        run("new", "deep", "--edges", "2,x", "--out", tmp_path / "n.yaml")
+
+
+def test_check_counts_the_edge_servers_of_every_tier_as_show_does():
+    campus = str(Path(PAPER).parent / "campus-three-tier.yaml")
+    assert "11 edge servers in 2 tiers, 6 trusted" in run("show", campus)
+    checked = run("check", campus)
+    assert "edge servers  11 in 2 tiers, 6 trusted" in checked
+    assert "trusted       5 of 9 of tier 1 (as stated)" in checked

@@ -1,0 +1,319 @@
+"""Edge servers under edge servers: what a deeper tree means, as values and in files."""
+
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from h2fdp.config import Document, parse
+from h2fdp.errors import UserError
+from h2fdp.network import Aggregator, Link, Topology, from_document, read, write
+from h2fdp.network.trust import TRUSTS
+from tests.networks import placed
+
+
+def topology(text, seed=1):
+    return from_document(Document("a.yaml", parse(text, "a.yaml"), Path()), seed)
+
+
+def subnet(name, parent=None):
+    return placed(name, False, [5.0], [24.0], parent=parent)
+
+
+def tree(subnets, aggregators=()):
+    """A network from pairs of a name and its parent."""
+    return Topology(
+        "net",
+        tuple(subnet(*each) for each in subnets),
+        aggregators=tuple(Aggregator(name, False, parent=parent) for name, parent in aggregators),
+    )
+
+
+# cloud - north - (n1 - (a, b), c); cloud - d; cloud - south - e
+UNEVEN = tree(
+    [("a", "n1"), ("b", "n1"), ("c", "north"), ("d", None), ("e", "south")],
+    [("north", None), ("n1", "north"), ("south", None)],
+)
+
+
+def test_a_path_leads_from_the_lowest_edge_server_up_to_the_one_below_the_cloud():
+    assert UNEVEN.path("a") == ("a", "n1", "north")
+    assert UNEVEN.path("c") == ("c", "north")
+    assert UNEVEN.path("d") == ("d",)
+    assert UNEVEN.path("n1") == ("n1", "north")
+
+
+def test_a_node_is_one_higher_than_its_highest_child():
+    assert [UNEVEN.height(name) for name in ("a", "n1", "north", "d", "south", None)] == [1, 2, 3, 1, 2, 4]
+    assert UNEVEN.depth == 3
+
+
+def test_children_come_in_the_order_of_the_tree():
+    assert UNEVEN.children(None) == ("north", "d", "south")
+    assert UNEVEN.children("north") == ("n1", "c")
+    assert UNEVEN.children("a") == ()
+
+
+def test_the_edge_servers_below_a_node_are_adjacent():
+    assert [list(UNEVEN.below(name)) for name in (None, "north", "n1", "c", "south")] == [
+        [0, 1, 2, 3, 4],
+        [0, 1, 2],
+        [0, 1],
+        [2],
+        [4],
+    ]
+
+
+def test_a_network_of_two_tiers_has_no_aggregators():
+    flat = tree([("a", None), ("b", None)])
+    assert (flat.aggregators, flat.depth, flat.children(None), flat.path("b")) == ((), 1, ("a", "b"), ("b",))
+
+
+def test_aggregators_are_kept_in_the_order_of_the_tree():
+    other = tree(
+        [("a", "n1"), ("b", "n1"), ("c", "north"), ("d", None), ("e", "south")],
+        [("south", None), ("north", None), ("n1", "north")],
+    )
+    assert other == UNEVEN
+    assert [aggregator.name for aggregator in other.aggregators] == ["north", "n1", "south"]
+
+
+def test_networks_with_other_aggregators_are_other_networks():
+    two = [("a", "n1"), ("b", "n2")]
+    assert tree(two, [("n1", None), ("n2", None)]) == tree(two, [("n1", None), ("n2", None)])
+    assert tree(two, [("n1", None), ("n2", None)]) != tree(two[::-1], [("n2", None), ("n1", None)])
+    assert tree([("a", "n1")], [("n1", None)]) != tree([("a", "n1")], [("n0", None), ("n1", "n0")])
+    for change in ({"trust": "trusted"}, {"trust": "secure-sum"}, {"link": Link(1e6, 38.0)}):
+        plain, other = (
+            Topology(
+                "net", (subnet("a", "n"),), aggregators=(Aggregator(**({"name": "n", "trust": "untrusted"} | keys)),)
+            )
+            for keys in ({}, change)
+        )
+        assert plain != other
+
+
+@pytest.mark.parametrize(
+    ("subnets", "aggregators", "message"),
+    [
+        ([("a", None)], [("n", None)], "n: an aggregator without children"),
+        ([("a", "n")], [], 'a: expected a parent among the aggregators, found "n"'),
+        ([("a", "b"), ("b", None)], [], 'a: expected a parent among the aggregators, found "b"'),
+        ([("a", "n")], [("n", "m")], 'n: expected a parent among the aggregators, found "m"'),
+        ([("a", "n")], [("n", "m"), ("m", None)], "n: its parent comes after it; expected parents first"),
+        ([("a", "n")], [("n", "m"), ("m", "n")], "n: its parent comes after it; expected parents first"),
+        ([("a", "n")], [("n", "n")], "n: its parent comes after it; expected parents first"),
+        ([("a", "n"), ("b", None), ("c", "n")], [("n", None)], 'expected the edge servers below "n" one after the'),
+        ([("a", "n")], [("n", None), ("n", None)], 'two nodes have the name "n"'),
+        ([("a", "a")], [("a", None)], 'two nodes have the name "a"'),
+        ([("a", "a/1")], [("a/1", None)], 'two nodes have the name "a/1"'),
+        ([("a", "cloud")], [("cloud", None)], '"cloud" is the name of the cloud'),
+        ([("cloud", "n")], [("n", None)], '"cloud" is the name of the cloud'),
+    ],
+)
+def test_a_tree_that_is_not_one_is_refused(subnets, aggregators, message):
+    with pytest.raises(UserError) as caught:
+        tree(subnets, aggregators)
+    assert message in str(caught.value)
+
+
+def test_a_file_has_edges_under_an_edge():
+    read = topology("""
+cloud: {link: {rate_mbps: 7}}
+edges:
+  - name: north
+    trusted: true
+    link: {rate_mbps: 9, power_dbm: 30}
+    edges:
+      - {name: a, trusted: false, devices: {count: 2}}
+      - {name: n1, trusted: true, edges: [{name: b, trusted: true, devices: [{}]}]}
+  - {name: c, trusted: false, devices: [{}]}
+""")
+    assert read.aggregators == (
+        Aggregator("north", True, Link(9e6, 30.0), None),
+        Aggregator("n1", True, Link(7e6, 38.0), "north"),
+    )
+    assert [(each.name, each.parent, each.size) for each in read.subnets] == [
+        ("a", "north", 2),
+        ("b", "n1", 1),
+        ("c", None, 1),
+    ]
+    assert read.trust_probability is None
+
+
+def test_templates_are_written_out_at_every_tier():
+    read = topology("""
+edges:
+  - name: region-{i}
+    repeat: 2
+    edges:
+      - name: "{parent}-edge-{i}"
+        repeat: 3
+        devices: [{name: "{parent}-cam"}, {}]
+""")
+    assert read.children(None) == ("region-1", "region-2")
+    assert read.children("region-2") == ("region-2-edge-1", "region-2-edge-2", "region-2-edge-3")
+    assert read.subnets[4].device_names() == ["region-2-edge-2-cam", "region-2-edge-2/2"]
+
+
+def test_an_edge_server_is_drawn_the_same_wherever_it_stands():
+    lowest = "{name: a, devices: {count: {uniform: [1, 9]}, distance_m: {uniform: [10, 100]}}}"
+    flat, deep = topology(f"edges: [{lowest}]"), topology(f"edges: [{{name: n, edges: [{lowest}]}}]")
+    assert (flat.subnets[0].size, flat.subnets[0].trusted) == (deep.subnets[0].size, deep.subnets[0].trusted)
+    assert flat.subnets[0].column("distance_m").tolist() == deep.subnets[0].column("distance_m").tolist()
+
+
+def test_trust_of_an_aggregator_is_drawn_from_its_own_name():
+    names = [f"n{number}" for number in range(40)]
+    flat = topology("edges: [" + ", ".join(f"{{name: {name}, devices: [{{}}]}}" for name in names) + "]")
+    deep = topology(
+        "edges: [" + ", ".join(f"{{name: {n}, edges: [{{name: {n}-e, devices: [{{}}]}}]}}" for n in names) + "]"
+    )
+    assert [each.trusted for each in flat.subnets] == [each.trusted for each in deep.aggregators]
+    assert {each.trusted for each in deep.aggregators} == {True, False}
+    assert deep.trust_probability == 0.5
+
+
+def test_no_network_has_more_than_twenty_tiers(tmp_path):
+    deepest = Topology.deep([1] * 20 + [2])
+    write(deepest, tmp_path / "net.yaml")
+    assert read(tmp_path / "net.yaml", 1) == deepest
+    with pytest.raises(UserError, match="at most 20 tiers of edge servers"):
+        tree([("a", "n20")], [("n1", None), *((f"n{at}", f"n{at - 1}") for at in range(2, 21))])
+    text = (tmp_path / "net.yaml").read_text()
+    head, below = text.split("edges:\n", 1)
+    indented = "".join(f"    {line}\n" for line in below.splitlines())
+    with pytest.raises(UserError, match=r"edges: expected at most 20 tiers of edge servers, found 21"):
+        topology(f"{head}edges:\n  - name: top\n    edges:\n{indented}")
+
+
+def test_a_generated_tree_has_equally_many_children_at_each_tier():
+    network = Topology.deep((2, 3, 4), trust=1.0)
+    assert network.children(None) == ("edge-1", "edge-2")
+    assert network.children("edge-2") == ("edge-2-1", "edge-2-2", "edge-2-3")
+    assert network.sizes.tolist() == [4] * 6
+    assert all(server.trusted for server in network.servers())
+    assert Topology.deep((10, 5), seed=3, name="net") == Topology.regular(10, 5, seed=3, name="net")
+
+
+@pytest.mark.parametrize("tiers", [(), (3,), (2, 0), (2, 2.5), (1,) * 22, (1000, 1000, 1), (10, 10, 1_000_000)])
+def test_a_tree_that_cannot_be_generated_says_so(tiers):
+    with pytest.raises(UserError, match="tiers"):
+        Topology.deep(tiers)
+
+
+def test_the_star_of_a_deep_tree_keeps_every_device_and_its_way_to_the_cloud():
+    north = Aggregator("north", True, Link(2e6, 30.0))  # 0.5 us and 0.5 uJ a bit
+    lowest = (
+        placed("a", False, [5.0, 6.0], [24.0, 24.0], Link(1e6, 20.0), parent="north"),  # 1 us and 0.1 uJ a bit
+        placed("b", True, [7.0], [24.0], Link(float("inf"), 10.0), parent="north"),  # free
+        placed("c", True, [8.0], [24.0], Link(4e6, 33.0)),
+    )
+    (only,) = Topology("net", lowest, aggregators=(north,)).as_star().subnets
+    assert only.device_names() == ["a/1", "a/2", "b/1", "c/1"]
+    assert only.parent is None
+    assert only.relays.names == ("a", "b", "c")
+    seconds = 1 / only.relays.rate_bps
+    assert seconds == pytest.approx([1.5e-6, 0.5e-6, 0.25e-6])
+    joules = 10 ** (only.relays.power_dbm / 10 - 3) * seconds
+    assert joules == pytest.approx([0.6e-6, 0.5e-6, 10**0.3 * 0.25e-6])
+    assert (only.relays.rate_bps[2], only.relays.power_dbm[2]) == (4e6, 33.0)
+
+
+LEAF = "devices: [{}]"
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("edges:\n  - {name: n, edges: []}", "2: edges[0].edges: expected a list of at least one edge server, found an em"),
+    ("edges:\n  - {name: n, edges: 3}", "2: edges[0].edges: expected a list of at least one edge server, found 3"),
+    (f"edges:\n  - {{name: n, edges: [{{name: a, {LEAF}}}], {LEAF}}}", "2: edges[0]: expected `devices:` or `edges:`"),
+    ("edges:\n  - name: n\n    edges:\n      - {name: a}",
+     "4: edges[0].edges[0].devices: the key is missing; expected a list of at least one device"),
+    ("edges:\n  - name: n\n    edges:\n      - {name: a, devices: {count: 0}}",
+     "4: edges[0].edges[0].devices.count: expected a whole number of at least 1 or {uniform: "),
+    (f"edges:\n  - name: n\n    edges:\n      - name: m\n        edges: [{{name: a, trustd: true, {LEAF}}}]",
+     "5: edges[0].edges[0].edges[0].trustd: unknown key; did you mean `trusted`?"),
+    (f"edges:\n  - name: n\n    link: {{rate_mbps: 0}}\n    edges: [{{name: a, {LEAF}}}]",
+     "3: edges[0].link.rate_mbps: expected a number above 0, or `unl"),
+    (f"edges:\n  - name: n\n    edges:\n      - {{name: n, {LEAF}}}",
+     '4: edges[0].edges[0].name: duplicate name "n" (first on line 2)'),
+    (f"edges:\n  - name: n\n    edges:\n      - {{name: cloud, {LEAF}}}",
+     '4: edges[0].edges[0].name: the name "cloud" is reserved'),
+    (f"edges:\n  - name: cloud\n    edges:\n      - {{name: a, {LEAF}}}",
+     '2: edges[0].name: the name "cloud" is reserved'),
+    (f"edges:\n  - name: a/1\n    edges:\n      - {{name: a, {LEAF}}}",
+     '2: edges[0].name: the name "a/1" is that of a device of edge server "a" already'),
+    (f"edges:\n  - name: n\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', {LEAF}}}",
+     '2: edges[0].name: expected {i} in a name of 2 nodes, as in "n-{i}"'),
+    (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: 'a-{{i}}', repeat: 3, {LEAF}}}",
+     '5: edges[0].edges[0].name: expected {parent} in a name of 6 nodes, as in "a-{i}-{parent}"'),
+    (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', repeat: 3, {LEAF}}}",
+     '5: edges[0].edges[0].name: expected {i} in a name of 6 nodes, as in "{parent}-a-{i}"'),
+    ("edges:\n  - name: n-{i}\n    repeat: 2\n    edges:\n      - {name: '{parent}-a', devices: [{name: 'x-{i}'}]}",
+     '5: edges[0].edges[0].devices[0].name: expected {parent} in a name of 2 nodes, as in "x-{i}-{parent}"'),
+    (f"edges:\n  - {{name: 'n-{{i}}', repeat: 2, edges: [{{name: '{{parent}}-a', {LEAF}}}]}}\n"
+     f"  - {{name: n-2-a, {LEAF}}}",
+     '3: edges[1].name: duplicate name "n-2-a" (first on line 2)'),
+    (f"edges:\n  - {{name: '{{parent}}-a', {LEAF}}}", "2: edges[0].name: {parent} stands for the edge server above"),
+    (f"edges:\n  - {{name: 'n-{{i}}', repeat: 400, edges: [{{name: '{{parent}}-{{i}}', repeat: 400, {LEAF}}}]}}",
+     "1: edges: expected at most 100,000 edge servers, found 160,400"),
+    ("edges:\n  - {name: 'n-{i}', repeat: 4, edges: [{name: '{parent}-a', devices: {count: 3000000}}]}",
+     "1: edges: expected at most 10,000,000 devices, found 12,000,000"),
+])  # fmt: skip
+def test_a_mistake_below_is_told_with_file_line_and_key(text, line):
+    with pytest.raises(UserError) as caught:
+        topology(text)
+    (found,) = str(caught.value).splitlines()
+    assert found.startswith(f"a.yaml:{line}")
+
+
+@st.composite
+def trees(draw, tiers=4):
+    """Any tree of one to four tiers of edge servers, with any trust and links."""
+    subnets, aggregators = [], []
+
+    def grow(parent, tier):
+        for _ in range(draw(st.integers(1, 3))):
+            name = f"n{len(subnets) + len(aggregators)}"
+            node = (name, draw(st.sampled_from(TRUSTS)))
+            link = draw(st.sampled_from([Link(), Link(5e6, 30.0), Link(float("inf"), 1.0)]))
+            if tier < tiers and draw(st.booleans()):
+                aggregators.append(Aggregator(*node, link, parent))
+                grow(name, tier + 1)
+            else:
+                sizes = draw(st.lists(st.floats(1, 100), min_size=1, max_size=3))
+                named = draw(st.booleans())
+                names = tuple(f"{name}-cam-{at}" for at in range(len(sizes))) if named else None
+                subnets.append(placed(*node, sizes, [24.0] * len(sizes), link, names, parent=parent))
+
+    grow(None, 1)
+    return Topology("net", tuple(subnets), aggregators=tuple(aggregators))
+
+
+@settings(max_examples=100, deadline=None)
+@given(network=trees())
+def test_what_the_tree_says_agrees_with_networkx(network):
+    graph = nx.DiGraph()
+    for node in (*network.aggregators, *network.subnets):
+        graph.add_edge("cloud" if node.parent is None else node.parent, node.name)
+    assert nx.is_arborescence(graph)
+    assert network.depth == nx.dag_longest_path_length(graph)
+    lowest = {each.name: number for number, each in enumerate(network.subnets)}
+    for name in graph.nodes - {"cloud"}:
+        up = nx.shortest_path(graph, "cloud", name)
+        assert network.path(name) == tuple(up[:0:-1])
+        assert set(network.children(name)) == set(graph.successors(name))
+        under = nx.descendants(graph, name) | {name}
+        assert network.height(name) == 1 + nx.dag_longest_path_length(graph.subgraph(under))
+        assert list(network.below(name)) == sorted(lowest[each] for each in under & lowest.keys())
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
+@settings(max_examples=60, deadline=None)
+@given(network=trees())
+def test_any_tree_is_read_back_as_it_was_written(tmp_path_factory, suffix, network):
+    path = tmp_path_factory.mktemp("round") / f"net.{suffix}"
+    write(network, path)
+    assert read(path, seed=99) == network

@@ -1,0 +1,133 @@
+"""What is written is read back equal, whatever the seed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from h2fdp.errors import UserError
+from h2fdp.network import GENERATORS, Link, PerStep, Radio, Topology, read, write
+from h2fdp.network.channel import LogDistance
+from h2fdp.network.trust import TRUSTS
+from tests.networks import placed
+
+positive = st.floats(1e-6, 1e9)
+decibels = st.floats(-300, 100)  # what a file may say
+names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12).filter(
+    lambda name: name.isprintable() and "{i}" not in name and name != "cloud" and "/" not in name
+)
+links = st.builds(Link, (positive.map(lambda rate: rate * 1e6)) | st.just(float("inf")), decibels)
+radios = st.builds(
+    Radio,
+    st.floats(1e-6, 1e6).map(lambda width: width * 1e6),
+    decibels,
+    st.sampled_from(["tdma", "ofdma"]),
+    st.sampled_from(["rayleigh", "none"]),
+    st.floats(-100, 20),
+    st.integers(1, 1024),
+    st.builds(LogDistance, beta0_db=decibels, exponent=st.floats(0, 20), reference_m=positive),
+)
+
+
+@st.composite
+def topologies(draw):
+    total = draw(st.integers(1, 4))
+    sizes = [draw(st.integers(1, 4)) for _ in range(total)]
+    taken = draw(st.lists(names, unique=True, min_size=total + sum(sizes), max_size=total + sum(sizes)))
+    subnets = []
+    for name, size in zip(taken, sizes, strict=False):
+        own = tuple(taken.pop() for _ in range(size)) if draw(st.booleans()) else None
+        lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, decibels)]
+        subnets.append(placed(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), own))
+    compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
+    odds = draw(st.just((None, 0.0)) | st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))
+    given = (draw(names), tuple(subnets), draw(radios), compute)
+    return Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1])
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
+@settings(max_examples=60, deadline=None)
+@given(topology=topologies())
+def test_any_topology(tmp_path_factory, suffix, topology):
+    path = tmp_path_factory.mktemp("round") / f"net.{suffix}"
+    write(topology, path)
+    assert read(path, seed=99) == topology
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_every_generated_network_and_its_star(tmp_path, kind, suffix):
+    path = tmp_path / f"net.{suffix}"
+    topology = GENERATORS[kind]()
+    write(topology, path)
+    assert read(path, seed=99) == topology
+    star = topology.as_star()
+    write(star, path)
+    assert read(path, seed=99) == replace(star, subnets=(without_relays(*star.subnets),))
+
+
+def without_relays(subnet):
+    """What a file can say of a star: its access points belong to the network that it was made of."""
+    return replace(subnet, relays=None)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "1e5",
+        "no",
+        "null",
+        "1",
+        "0x1f",
+        "-",
+        "a: b",
+        "#c",
+        "{x}",
+        "'",
+        '"',
+        "\\",
+        "é",
+        "*a",
+        "<<",
+        "true",
+        "~",
+        "<b>&amp;",
+    ],
+)
+@pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
+def test_names_that_look_like_something_else(tmp_path, word, suffix):
+    topology = Topology(word, (placed(word, True, [1.0], [2.0]),))
+    write(topology, tmp_path / f"net.{suffix}")
+    assert read(tmp_path / f"net.{suffix}", 1) == topology
+
+
+def test_large_networks_are_written_by_their_rules(tmp_path):
+    large = Topology.regular(edges=100, devices=1000, seed=5)
+    write(large, tmp_path / "net.yaml")
+    assert (tmp_path / "net.yaml").stat().st_size < 20_000
+    assert read(tmp_path / "net.yaml", seed=99) == large
+
+
+def test_trust_may_be_left_to_be_drawn(tmp_path):
+    write(Topology.regular(edges=50, trust=0.5, seed=1), tmp_path / "net.yaml", state_trust=False)
+    assert "trusted" not in (tmp_path / "net.yaml").read_text()
+    assert read(tmp_path / "net.yaml", 1) == Topology.regular(edges=50, trust=0.5, seed=1)
+    assert read(tmp_path / "net.yaml", 2) != read(tmp_path / "net.yaml", 1)
+
+
+def test_a_graph_format_too_small_for_the_network_says_so(tmp_path):
+    with pytest.raises(UserError, match="at most 20,000 devices"):
+        write(Topology.regular(edges=10, devices=3000), tmp_path / "net.json")
+
+
+@pytest.mark.parametrize("path", ["net.txt", "net", "no/such/folder/net.yaml"])
+def test_a_place_that_cannot_be_written(tmp_path, path):
+    with pytest.raises(UserError):
+        write(Topology.regular(), tmp_path / path)
+
+
+def test_the_papers_file_is_the_regular_network():
+    paper = read(Path(__file__).parents[2] / "topologies" / "paper.yaml", seed=4)
+    assert paper == Topology.regular(edges=10, devices=5, trust=0.5, seed=4, name="paper")

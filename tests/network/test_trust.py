@@ -1,0 +1,102 @@
+"""Trust: stated or drawn from the seed and the edge server's name (H2FDP, Eq. 27)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from h2fdp.network import Topology
+from h2fdp.network.schema import TopologyFile
+from h2fdp.network.templates import expand
+from h2fdp.network.trust import TRUSTS, TrustProbabilities, TrustShares
+from h2fdp.streams import Streams
+
+probabilities = st.floats(0, 1)
+names = st.text(min_size=1, max_size=20)
+seeds = st.integers(0, 2**31 - 1)
+
+
+def draw(name, seed, trusted, secure_sum=0.0):
+    return TrustProbabilities(trusted, secure_sum).draw(name, Streams(seed))
+
+
+@given(names, seeds, probabilities, probabilities)
+def test_raising_the_probability_never_untrusts(name, seed, one, other):
+    low, high = sorted((one, other))
+    assert TRUSTS.index(draw(name, seed, low)) <= TRUSTS.index(draw(name, seed, high))
+
+
+@given(names, seeds)
+def test_certainty_is_certain(name, seed):
+    assert draw(name, seed, 1.0) == "trusted"
+    assert draw(name, seed, 0.0) == "untrusted"
+    assert draw(name, seed, 0.0, 1.0) == "secure-sum"
+
+
+@given(names, seeds, probabilities, probabilities, probabilities)
+def test_secure_sums_are_taken_from_the_untrusted_alone(name, seed, trusted, one, other):
+    low, high = sorted((one, other))
+    before, after = draw(name, seed, trusted, low), draw(name, seed, trusted, high)
+    assert after == before or (before, after) == ("untrusted", "secure-sum")
+    assert (draw(name, seed, trusted) == "trusted") == (after == "trusted")
+
+
+@given(names, seeds, probabilities, probabilities)
+def test_levels_follow_one_number_for_each_edge_server(name, seed, trusted, secure_sum):
+    drawn = Streams(seed).open(name, "trust").random()
+    expected = "trusted" if drawn < trusted else "secure-sum" if drawn < trusted + secure_sum else "untrusted"
+    assert draw(name, seed, trusted, secure_sum) == expected
+
+
+@pytest.mark.slow
+def test_the_share_of_trusted_edge_servers_is_the_probability():
+    # binomial(4,000, 0.3): standard deviation 29.0; five of them fail once in 1.7 million
+    network = Topology.regular(edges=4_000, devices=1, trust=0.3, seed=1)
+    assert abs(sum(subnet.trusted for subnet in network.subnets) - 1200) < 145
+
+
+@pytest.mark.slow
+def test_the_shares_of_three_levels_are_their_probabilities():
+    # binomials of 4,000 with 0.3 and 0.2: deviations 29.0 and 25.3; five of them fail once in a million
+    network = Topology.regular(edges=4_000, devices=1, trust=0.3, secure_sum=0.2, seed=1)
+    levels = [subnet.trust for subnet in network.subnets]
+    assert abs(levels.count("trusted") - 1200) < 145
+    assert abs(levels.count("secure-sum") - 800) < 126
+
+
+@pytest.mark.slow
+def test_seeds_draw_trust_independently():
+    # agreement of two fair coins over 4,000 edge servers: mean 2,000, deviation 31.6; five of them
+    first, second = (Topology.regular(edges=4_000, devices=1, trust=0.5, seed=seed) for seed in (1, 2))
+    pairs = zip(first.subnets, second.subnets, strict=True)
+    assert abs(sum(one.trusted == other.trusted for one, other in pairs) - 2_000) < 158
+
+
+@given(st.sets(names, min_size=1, max_size=12), seeds, st.lists(st.floats(0, 0.5), min_size=3, max_size=3))
+def test_shares_are_exact_and_raising_one_takes_no_trust_away(servers, seed, three):
+    low, high, secure = *sorted(three[:2]), three[2]
+    before, after = (TrustShares(each, secure).draw(servers, Streams(seed)) for each in (low, high))
+    for share, drawn in ((low, before), (high, after)):
+        levels, total = list(drawn.values()), len(servers)
+        assert abs(levels.count("trusted") - share * total) <= 0.5 + 1e-9
+        assert abs(levels.count("trusted") + levels.count("secure-sum") - (share + secure) * total) <= 0.5 + 1e-9
+    assert all(TRUSTS.index(before[name]) <= TRUSTS.index(after[name]) for name in servers)
+
+
+@given(st.sets(names, min_size=2, max_size=12), seeds, st.integers(1, 11))
+def test_with_as_many_trusted_by_chance_shares_and_probabilities_agree(servers, seed, count):
+    """Between the number of the last trusted edge server and the next one's, a probability trusts the same ones."""
+    numbers = sorted(Streams(seed).open(name, "trust").random() for name in servers)
+    count = min(count, len(servers) - 1)
+    probability = (numbers[count - 1] + numbers[count]) / 2
+    by_chance = {name: draw(name, seed, probability) for name in servers}
+    assert TrustShares(count / len(servers)).draw(servers, Streams(seed)) == by_chance
+
+
+def test_shares_of_a_file_leave_stated_trust_alone_and_count_each_kind_of_edge_server_by_itself():
+    lower = [{"name": "{parent}-{i}", "repeat": 3}, {"name": "{parent}-known", "trusted": True}]
+    lower = [{**each, "devices": {"count": 1}} for each in lower]
+    upper = [{"name": "region-{i}", "repeat": 4, "edges": lower}]
+    network = expand(TopologyFile.model_validate({"trust": {"share": 0.5}, "edges": upper}), 3)
+    assert sum(subnet.trust == "trusted" for subnet in network.subnets) == 4 + 6
+    assert sum(each.trust == "trusted" for each in network.aggregators) == 2
+    assert network.trust_probability is None
