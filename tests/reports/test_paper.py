@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from h2fdp import UserError
 from h2fdp.cli.main import app
 from h2fdp.reports.paper import along_runs, over_key, paper_table
 from h2fdp.reports.study_numbers import study_numbers
