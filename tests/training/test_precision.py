@@ -15,7 +15,7 @@ from h2fdp.training import engine as engines
 from h2fdp.training.batches import Batches
 from h2fdp.training.engine import TrainingJob, chosen_engine, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY
-from tests.training.groups import draw, records
+from tests.training.groups import records
 
 CPU = torch.device("cpu")
 SHAPE, SIZES = (1, 8, 8), np.array([30, 9, 14])
@@ -70,18 +70,6 @@ def test_no_record_moves_a_step_further_than_its_bound(seed, bound):
     moved = engine.train(start.expand(4, -1), held, np.zeros(4, int), batches, 1.0).updates.double().norm(dim=1)
     assert (moved <= bound * (1 + 2e-6) + 2.0**-23 * start.norm()).all()
     assert moved.max() > 0.9 * bound, "some record is cut"
-
-
-def test_bits_are_a_devices_own():
-    torch.manual_seed(3)
-    module, held, batches = convolutional(), records(SHAPE, SIZES), draw("poisson", SIZES, np.full(3, 0.4), 2)
-    start = ParameterLayout(module).to_vector(module)
-
-    def of(rows):
-        engine = build_engine("stacked", module, CLIPPINGS["record"], Plain(), precision="bfloat16")
-        return engine.train(start.expand(len(rows), -1), held, rows, batches.part(rows), 0.1).updates
-
-    assert of(np.array([2, 0])).equal(of(np.arange(3))[[2, 0]])
 
 
 def job(precision, objective=None):

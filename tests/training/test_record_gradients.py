@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from h2fdp.training.gradients.convolution import Windows
 from h2fdp.training.gradients.layers import chain_of
-from h2fdp.training.gradients.per_example import Collected, ExplicitGradients, GhostGradients, ghost_is_cheaper
+from h2fdp.training.gradients.per_example import Collected, ExplicitGradients, GhostGradients
 
 SIDES = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
@@ -97,10 +97,3 @@ def test_a_layer_agrees_with_torch_record_by_record(name, devices):
         found.add(None, name, target)
     summed = torch.cat([one.flatten(2).sum(dim=1) for one in each.values()], dim=1)
     torch.testing.assert_close(target.vector(step.names), summed, rtol=1e-4, atol=1e-4)
-
-
-@given(st.integers(1, 400), st.integers(1, 2000), st.integers(1, 2000))
-def test_norms_by_ghosts_are_never_chosen_where_they_cost_more(positions, inputs, outputs):
-    assume(positions > 1)
-    if ghost_is_cheaper(positions, inputs, outputs):
-        assert positions**2 * (inputs + outputs) < positions * inputs * outputs
