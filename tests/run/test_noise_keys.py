@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 
 import h2fdp
 from h2fdp import Experiment, Topology, report
@@ -108,13 +107,6 @@ def test_only_what_is_public_is_drawn_without_the_key(tmp_path, monkeypatch, met
     assert not drawn[True] & PUBLIC
     assert any(purpose.startswith("noise-") for purpose in drawn[True])
     assert drawn[True] & {"batch", "epoch"}
-
-
-def test_without_a_guarantee_the_seed_determines_every_bit(tmp_path):
-    one, other = (small("hfl").run(tmp_path / name) for name in ("one", "other"))
-    assert torch.equal(weights(one), weights(other))
-    assert (one.summary["noise_key"], one.summary["noise_key_id"]) == (None, None)
-    assert not (tmp_path / "one" / "checkpoint" / "noise-key").exists()
 
 
 def test_a_key_of_the_seed_gives_the_bits_of_the_seed_and_is_marked(tmp_path, capsys, monkeypatch):
@@ -217,13 +209,6 @@ def fails_at(step, interval):
     return fail
 
 
-def test_a_setup_that_is_run_twice_draws_two_keys(tmp_path):
-    setup = small().prepare()
-    one, other = (start_run(setup, tmp_path / name) for name in ("one", "other"))
-    assert len({setup.noise_key, *(run.summary["noise_key_id"] for run in (one, other))}) == 3
-    assert not torch.equal(weights(one), weights(other))
-
-
 def test_runs_of_a_sweep_have_keys_of_their_own_and_keep_them(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text(
@@ -237,13 +222,6 @@ def test_runs_of_a_sweep_have_keys_of_their_own_and_keep_them(tmp_path):
     shutil.rmtree(first)
     again = h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
     assert len(ids & {run.summary["noise_key_id"] for run in again.runs.values()}) == 1
-
-
-def test_the_choice_is_recorded_and_others_are_refused(tmp_path):
-    small(intervals=1).run(tmp_path / "run")
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["privacy"]["noise_key"] == "system"
-    with pytest.raises(h2fdp.UserError, match=r'privacy\.noise_key: expected one of system, seed, found "secret"'):
-        small(noise_key="secret")
 
 
 def stored_digest(path):

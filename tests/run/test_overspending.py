@@ -27,7 +27,6 @@ from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.resume import resume_run
 from h2fdp.schedules import Decision, OwnSchedule
-from tests.noise_keys import keys_are, known
 
 EPSILON, DELTA, INTERVALS = 1.0, 1e-5, 3
 BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
@@ -188,17 +187,6 @@ def interrupted(tmp_path, monkeypatch, **settings):
     return experiment
 
 
-def test_a_run_is_held_by_the_accountant_that_its_noise_was_made_by():
-    """`classic-rdp` is above `rdp`, which must not answer for it; `pld` is below."""
-    planned = planned_accounts(prepared("fixed"))
-    held = [each.composition for each in planned.classes("cloud")]
-    by = {name: max(ACCOUNTANTS[name].epsilon(each, DELTA) for each in held) for name in ("pld", "rdp", "classic-rdp")}
-    assert by["pld"] < by["rdp"] < by["classic-rdp"]
-    for name, spent in by.items():
-        assert planned.exceeds("cloud", 0.999 * spent, DELTA, ACCOUNTANTS[name])
-        assert not planned.exceeds("cloud", 1.001 * spent, DELTA, ACCOUNTANTS[name])
-
-
 @pytest.mark.run
 def test_a_trial_of_a_search_releases_no_more_than_was_planned(tmp_path, monkeypatch):
     """What the search pays is a bound on what its trials planned, not on their epsilon."""
@@ -293,23 +281,6 @@ def test_raw_measurements_have_no_account(schedule, words):
         Experiment(topology=NETWORK, data="digits", method=method, intervals=3, calibration="accounted").prepare()
 
 
-def test_a_schedule_that_spends_iterations_is_calibrated_to_all_of_them():
-    """However ALI-DPFL cuts them into intervals, a device takes R_c steps of one type."""
-    stated = {"name": "experiments.ali_dpfl:AliDpfl", "curvature": 1.0, "heterogeneity": 0.1}
-    method = {"extends": "fedavg-dp", "privacy": "dp-sgd", "schedule": stated}
-    made = Experiment(
-        topology=NETWORK,
-        data="digits",
-        method=method,
-        intervals=3,
-        epsilon=EPSILON,
-        delta=DELTA,
-        calibration="accounted",
-    )
-    setup = made.prepare()
-    assert 0.99 * EPSILON < worst_planned(setup, "pld") <= EPSILON
-
-
 def crash(monkeypatch, folder, experiment, interval):
     """A run whose machine fails after the ledger's rows of an interval, counted from 0, are on disk."""
 
@@ -384,18 +355,6 @@ def test_lost_steps_are_released_again_only_where_the_account_ends_the_run(tmp_p
     assert len(done.metrics) == 4
     rows = releases_of_ledger(tmp_path / "accounted" / "privacy.jsonl", stepping().prepare().sizes)
     assert by_dp_accounting(rows) <= EPSILON
-
-
-def test_noise_that_is_chosen_step_by_step_is_the_same_after_a_crash(tmp_path, monkeypatch):
-    monkeypatch.setattr(Resting, "planning", False)
-    named = {"name": f"{__name__}:Resting"}
-    with keys_are(known):
-        crash(monkeypatch, tmp_path / "cut", made(named), 2)
-        whole, again = made(named).run(tmp_path / "whole"), h2fdp.resume(tmp_path / "cut")
-    factors = [{each["noise_std"] for each in rows(run) if each["interval"] == 3} for run in (whole, again)]
-    assert factors[0] == factors[1]
-    assert whole.metrics["loss"].tolist() == again.metrics["loss"].tolist()
-    assert again.privacy.epsilon("edge") <= EPSILON
 
 
 def rows(run):

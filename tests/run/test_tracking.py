@@ -1,7 +1,6 @@
 """Where metrics go beside the run's own files."""
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -50,22 +49,3 @@ def test_tensorboard_that_is_not_installed_is_told_before_anything_is_released(t
     with pytest.raises(UserError, match=words):
         small(tensorboard=True).run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-class NoFolders:
-    """MLflow's client as it is since releases that take no folders."""
-
-    def __init__(self, tracking_uri):
-        pass
-
-    def get_experiment_by_name(self, name):
-        raise RuntimeError("The filesystem tracking backend\nis in maintenance mode")
-
-
-def test_a_folder_that_mlflow_no_longer_takes_is_told_with_what_it_takes(tmp_path, monkeypatch):
-    fake = SimpleNamespace(MlflowClient=NoFolders, entities=SimpleNamespace(Metric=None))
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", fake.entities)
-    words = r"^tracking\.mlflow: MLflow at store .* tracking backend is in maintenance mode; .* sqlite:///runs\.db$"
-    with pytest.raises(UserError, match=words):
-        small(mlflow="store").run(tmp_path / "run")
