@@ -8,7 +8,7 @@ import pytest
 from h2fdp import Experiment, Topology
 from h2fdp.run.loop import notices
 from h2fdp.run.preview import estimate
-from h2fdp.run.privacy_report import claim_warning, privacy_report
+from h2fdp.run.privacy_report import privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 BROKEN = {"sensitivity": "tight", "epsilon": 8.0}  # on so few records
@@ -35,18 +35,6 @@ def test_a_claim_that_the_account_does_not_confirm_is_told_once_with_the_numbers
     assert told(said) == pytest.approx(unmet, rel=0.02)
     lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
     assert [line["level"] for line in lines if line["event"] == "notice"] == ["warning"]
-
-
-@pytest.mark.parametrize("settings", [{"participation": 0.34}, {"faults": {"device_dropout": 0.3}}, {}])
-@pytest.mark.parametrize("epsilon", [0.5, 6.0])
-def test_the_estimate_agrees_with_the_report_where_that_is_clear(settings, epsilon):
-    """The report plans every interval with its participants; the claim and its numbers are not near each other here."""
-    setup = small(sensitivity="tight", epsilon=epsilon, **{"intervals": 30, **settings}).prepare()
-    observers = privacy_report(setup)["observers"]
-    ratio = {name: min(each["rdp"], each["pld"]) / each["claimed"] for name, each in observers.items()}
-    unmet = told(claim_warning(setup) or "")
-    assert {name for name, value in ratio.items() if value > 1.3} <= set(unmet)
-    assert not {name for name, value in ratio.items() if value < 0.75} & set(unmet)
 
 
 @pytest.mark.parametrize("settings", [BROKEN, {}, {**BROKEN, "calibration": "accounted"}])

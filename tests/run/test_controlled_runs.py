@@ -145,37 +145,6 @@ def test_training_ends_at_slot_T_or_after_K_g_intervals(tmp_path):
     assert many["slot"].iloc[-1] < 1000
 
 
-def test_known_channels_move_decisions_and_expected_ones_do_not():
-    def first_objectives(channel):
-        cloud = experiment({"channel": channel, "slots": 10_000}).prepare().schedule()
-        return {cloud.decide(interval, 0).reasons["objective"] for interval in range(4)}
-
-    assert len(first_objectives("known")) == 4
-    assert len(first_objectives("expected")) == 1
-
-
-def test_energy_delay_and_clock_without_fading(tmp_path):
-    """Appendix D by hand: t = Q M / R, R = W log2(1 + p beta / (N0 W)); 38 dBm and 100 Mbps to the cloud."""
-    done = experiment(fading="none", control={"enabled": False}).run(tmp_path / "run")
-    bits = 32 * 640
-    watts = 10 ** ((24 - 30) / 10)
-    energy = delay = clock = 0.0
-    link_s = bits / 100e6
-    for distances in DISTANCES.values():
-        times = []
-        for d in distances:
-            gain = 10 ** ((-30 - 37.5 * math.log10(d)) / 10)
-            snr = watts * gain / (10 ** ((-173 - 30) / 10) * 1e6)
-            times.append(bits / (1e6 * math.log2(1 + snr)))
-        energy += 3 * watts * sum(times) + 10 ** ((38 - 30) / 10) * link_s
-        delay += 2 * sum(times) + 2 * sum(t + link_s for t in times)
-        clock = max(clock, 3 * (sum(times) + max(times)))
-    clock += 2 * link_s
-    metrics = done.metrics
-    for column, each in (("energy_j", energy), ("delay_s", delay), ("clock_s", clock)):
-        assert metrics[column].tolist() == pytest.approx([each * (k + 1) for k in range(INTERVALS)], rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
@@ -192,16 +161,6 @@ def test_what_the_controller_cannot_do_is_refused_with_its_key(settings, key):
     with pytest.raises(UserError) as refused:
         experiment(**settings)
     assert key in str(refused.value)
-
-
-@pytest.mark.parametrize("estimates", ["private", "oracle"])
-def test_measured_estimates_reach_the_controller(tmp_path, estimates):
-    done = experiment({"estimates": estimates, "alpha1": 0, "alpha2": 0}, epsilon=3000.0).run(tmp_path / "run")
-    decisions = lines(done, "control.jsonl")
-    known = [name for name in ("beta", "sigma", "zeta_c") if decisions[-1]["constants"][name] is not None]
-    assert known == ["beta", "sigma", "zeta_c"]
-    assert decisions[0]["constants"]["sigma"] is None
-    assert done.summary["leaking"] is (estimates == "oracle")
 
 
 def test_private_estimates_are_in_the_ledger_and_their_noise_is_the_formulas(tmp_path):

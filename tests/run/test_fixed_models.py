@@ -14,41 +14,6 @@ class Net(nn.Sequential):
     def __init__(self, width=16):
         first = [nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten()]
         super().__init__(*first, nn.Linear(width * 36, 10))
-
-
-class Plain(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(64, 10))
-
-
-class Sequence(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.states, self.scores = nn.LSTM(8, 6, batch_first=True), nn.Linear(6, 10)
-
-    def forward(self, x):
-        return self.scores(self.states(x[:, 0])[0][:, -1])
-
-
-class Vectors(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
-
-
-class Twice(nn.Sequential):
-    def __init__(self):
-        norm = nn.BatchNorm2d(4)
-        super().__init__(nn.Conv2d(1, 4, 3), norm, nn.ReLU(), norm, nn.Flatten(), nn.Linear(144, 10))
-
-
-class Fixed(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, affine=False), nn.Flatten(), nn.Linear(144, 10))
-
-
-class Dropping(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(), nn.Linear(64, 10))
 """
 
 

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.resource_budget import ResourceBudgetSchedule
 from h2fdp import Experiment, Topology
 
-BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
 DEVICES, FEATURES, CLASSES, ROUNDS, STEPS, ETA = 4, 3, 3, 4, 3, 0.2
 SIZES = [5, 8, 3, 6]
 WEIGHTS = np.array(SIZES) / sum(SIZES)
@@ -224,46 +222,3 @@ def test_scaffold_in_a_tree_counts_the_steps_of_all_segments(tmp_path):
                 own[device] = new
         w, c = w - average, c + change
     np.testing.assert_allclose(model, w, rtol=2e-4, atol=2e-6)
-
-
-def loss(w, device):
-    x, y = DATA[device]
-    scores = x @ w.T
-    return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]))
-
-
-@pytest.mark.parametrize("engine", ["loop", "stacked"])
-@pytest.mark.parametrize("tree", [False, True])
-def test_what_devices_measure_for_a_schedule(engine, tree, tmp_path, monkeypatch):
-    seen = []
-    observe = ResourceBudgetSchedule.observe
-    monkeypatch.setattr(
-        ResourceBudgetSchedule, "observe", lambda self, each: (seen.append(each), observe(self, each))[1]
-    )
-    axes = {"extends": "hfl"} if tree else {"extends": "fedavg"}
-    schedule = {"name": BUDGET, "units": 40.0, "step_cost": 1.0, "aggregation_cost": 2.0}
-    start, _, run = outcome(
-        trained({**axes, "schedule": schedule}, engine, aggregations_per_interval=0), tmp_path / "run"
-    )
-    assert run.metrics["local_steps"].iloc[0] == 1
-    w = start
-    for each in seen:
-        models = [descended(w, device, steps=each.local_steps) for device in range(DEVICES)]
-        before = [descended(w, device, steps=each.local_steps - 1) for device in range(DEVICES)]
-        after = sum(p * model for p, model in zip(WEIGHTS, models, strict=True))
-        at_after = [gradient(after, device) for device in range(DEVICES)]
-        mean = sum(p * own for p, own in zip(WEIGHTS, at_after, strict=True))
-        found = each.secants
-        norm = np.linalg.norm
-        np.testing.assert_allclose(found.weights, WEIGHTS)
-        np.testing.assert_allclose(found.distance, [norm(model - after) for model in models], rtol=1e-3)
-        lengths = [norm(model - one) for model, one in zip(models, before, strict=True)]
-        np.testing.assert_allclose(found.last_step, lengths, rtol=1e-3)
-        np.testing.assert_allclose(found.loss_local, [loss(model, i) for i, model in enumerate(models)], rtol=1e-4)
-        np.testing.assert_allclose(found.loss_before, [loss(model, i) for i, model in enumerate(before)], rtol=1e-4)
-        np.testing.assert_allclose(found.loss, [loss(after, device) for device in range(DEVICES)], rtol=1e-4)
-        changes = [norm(gradient(model, i) - at_after[i]) for i, model in enumerate(models)]
-        np.testing.assert_allclose(found.gradient_change, changes, rtol=1e-2)
-        np.testing.assert_allclose(found.divergence, [norm(own - mean) for own in at_after], rtol=1e-3)
-        w = after
-    assert len(seen) == len(run.metrics) >= 2

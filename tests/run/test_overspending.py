@@ -29,7 +29,6 @@ from h2fdp.run.resume import resume_run
 from h2fdp.schedules import Decision, OwnSchedule
 
 EPSILON, DELTA, INTERVALS = 1.0, 1e-5, 3
-BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
 NETWORK = h2fdp.Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
 
 
@@ -266,19 +265,6 @@ class Resting(Adversary):
     def choose(self, interval, slot):
         sizes = self.context.sizes
         return Decision(2, 0.1, sizes if self.planning or interval != 1 else 0 * sizes)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "words"),
-    [
-        ("experiments.ali_dpfl:AliDpfl", "no account covers the raw measurements"),
-        ({"name": BUDGET, "units": 9, "step_cost": 1, "aggregation_cost": 1}, "no account covers"),
-    ],
-)
-def test_raw_measurements_have_no_account(schedule, words):
-    method = {"extends": "fedavg-dp", "privacy": "dp-sgd", "schedule": schedule}
-    with pytest.raises(UserError, match=words):
-        Experiment(topology=NETWORK, data="digits", method=method, intervals=3, calibration="accounted").prepare()
 
 
 def crash(monkeypatch, folder, experiment, interval):

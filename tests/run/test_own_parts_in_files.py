@@ -76,16 +76,6 @@ def test_an_interrupted_run_goes_on_and_draws_afresh_only_for_other_code(file, c
     assert bool(resumed.summary["fresh_from"]) == bool(change)
 
 
-def test_a_sweep_redoes_runs_whose_own_code_changed(file):
-    study = FILE | {"sweep": {"model.hidden": [3, 4]}}
-    file.write_text(yaml.safe_dump(study))
-    h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)
-    h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)  # nothing left to do
-    (file.parent / "own_module.py").write_text(MODULE + "LATER = 1\n")
-    with pytest.raises(UserError, match="its own code has changed"):
-        h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [

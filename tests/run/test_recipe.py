@@ -17,7 +17,6 @@ import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.data.configured import configured_data
 from h2fdp.data.records import Records
-from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
@@ -142,14 +141,6 @@ def test_the_reach_of_noise_is_the_length_of_the_scores_gradients():
     assert all(torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True))
 
 
-def test_the_clip_norm_is_a_share_of_what_gradients_are_long():
-    setup = asked(model="softmax").prepare()
-    inputs = setup.data.test.x[:32].astype(np.float64) * setup.data.scaling.scale + setup.data.scaling.shift
-    # At small weights all ten classes are nearly equally likely: |p - y|^2 = 0.9^2 + 9 * 0.1^2.
-    rough = math.sqrt(0.9) * np.median(np.sqrt((inputs.reshape(32, -1) ** 2).sum(1)))
-    assert setup.config.training.clip_norm == pytest.approx(0.15 * rough, rel=0.15)
-
-
 @pytest.mark.parametrize("model", ["auto", "softmax"])
 def test_no_private_record_has_a_part_in_the_choice(model):
     experiment = asked(model=model)
@@ -197,20 +188,6 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize("word", ["paper", {"extends": "paper"}])
-def test_the_papers_training_has_a_word(word):
-    training = TrainingSection.model_validate(word)
-    assert {key: getattr(training, key) for key in PAPER} == PAPER
-    assert training.left_open == frozenset()
-
-
-@pytest.mark.parametrize("privacy", ["central", "output"])
-def test_where_there_is_no_rule_the_papers_values_are_taken_and_a_line_says_so(privacy):
-    setup = asked(method={"extends": "h2fdp", "privacy": privacy}, model="softmax", calibration=None).prepare()
-    assert (setup.config.training.intervals, setup.config.training.batch_size) == (200, 32)
-    assert "no rule" in setup.chosen[0]
-
-
 def test_without_noise_steps_fit_the_scale_of_the_inputs():
     setup = asked(method="hfl", calibration=None).prepare()
     assert setup.config.training.step_size == pytest.approx(80 / 1.01, rel=0.1)  # features of length 1, and a constant
@@ -234,16 +211,6 @@ def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pa
     best = " ".join(found[-1]["chosen"])
     assert all(word in best for word in ("public-features", "record clipping", "30 intervals", "1 local step"))
     assert found[-1]["energy_j"] < planned_work(setup).costs["energy_j"] / 3
-
-
-def test_a_trained_model_takes_images_and_has_the_runs_accuracy(tmp_path):
-    run = asked({"intervals": 6}, epsilon=8.0).run(tmp_path / "run")
-    test = asked(epsilon=8.0).records(None).test
-    images = torch.from_numpy(test.x.astype(np.float32) / 16)
-    scores = h2fdp.load_model(tmp_path / "run")(images)
-    assert scores.shape == (len(test), 10)
-    right = float((scores.argmax(1).numpy() == test.y).mean())
-    assert right == pytest.approx(run.summary["accuracy"], abs=2 / len(test))  # features are kept in 16 bits
 
 
 def table():

@@ -2,10 +2,8 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from h2fdp import Experiment, Topology, UserError, load_model, resume
 from h2fdp.cli.runs import runs_command
@@ -92,37 +90,6 @@ def test_the_resolved_configuration_runs_again_to_the_same_bits(tmp_path):
     pd.testing.assert_frame_equal(first.metrics.drop(columns="wall_s"), again.metrics.drop(columns="wall_s"))
     names = ("config.yaml", "topology.yaml", "privacy.jsonl")
     assert all((tmp_path / "first" / name).read_text() == (tmp_path / "again" / name).read_text() for name in names)
-
-
-def test_a_users_own_model_and_data_plug_in(tmp_path):
-    from torch import nn
-
-    class Tiny(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-
-        def forward(self, x):
-            return self.layer(x)
-
-    def data(device):
-        random = np.random.default_rng(list(device.encode()))
-        x = random.normal(size=(100, 2)).astype(np.float32)
-        return x, (x[:, 0] > 0).astype(np.int64)
-
-    experiment = Experiment(
-        topology=Topology.regular(edges=2, devices=2, trust=1.0),
-        data=data,
-        test_data=data("test"),
-        model=Tiny,
-        method="hfl",
-        intervals=30,
-        batch_size=10,
-        step_size=0.5,
-    )
-    run = experiment.run(tmp_path / "run")
-    assert run.metrics["accuracy"].iloc[-1] > 0.9
-    assert "Tiny" in yaml.safe_load(run.directory.joinpath("config.yaml").read_text())["model"]
 
 
 def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, monkeypatch):

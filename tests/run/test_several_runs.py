@@ -138,16 +138,3 @@ def test_the_difference_of_two_runs_under_one_key_has_no_noise(runs):
 def test_what_cannot_be_accounted_for_together_is_refused(runs, names, words):
     with pytest.raises(UserError, match=words):
         SeveralRuns([runs[name] for name in names])
-
-
-def test_ledgers_by_themselves_are_accounted_for_with_what_is_not_known(runs, tmp_path):
-    paths = []
-    for name in ("a", "b"):
-        paths.append(tmp_path / f"{name}.jsonl")
-        paths[-1].write_bytes((runs[name] / "privacy.jsonl").read_bytes())
-    found = SeveralRuns(paths, 1e-5).statement(["rdp"])
-    assert found["warnings"] == [
-        f"the noise keys of {paths[0]}, {paths[1]} are not known; the accounts assume that they differ"
-    ]
-    by_device = SeveralRuns([runs["a"], runs["b"]]).statement(["rdp"])
-    assert all(each["rdp"] >= by_device["worst"][name]["rdp"] for name, each in found["worst"].items())

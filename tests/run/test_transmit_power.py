@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import h2fdp
-from h2fdp import Experiment, Topology, UserError
 from h2fdp.reports.decisions import reason
 from tests.noise_keys import keys_are, known
 from tests.run.test_wishes import experiment, planned
@@ -36,24 +35,6 @@ def test_each_device_sends_with_the_power_that_costs_least_as_the_form_weighs_it
     least = (joule * watts * seconds + second * seconds).min(axis=0)
     assert joule * drawn.joules + second * drawn.seconds == pytest.approx(least, rel=1e-6)
     assert (joule * own.joules + second * own.seconds > 1.01 * least).all()
-
-
-@pytest.mark.parametrize("name", ["secure sums", "star", "three tiers"])
-def test_controllers_weigh_what_meters_count_where_messages_go_other_ways(name):
-    network = {
-        "secure sums": {
-            "topology": Topology.regular(edges=3, devices=4, trust=0.3, secure_sum=0.7, seed=2),
-            "aggregate_every": 2,
-        },
-        "star": {"method": {"extends": "pedpfl"}, "aggregate_every": None, "aggregations_per_interval": 0},
-        "three tiers": {"topology": Topology.deep(tiers=[2, 2, 3], seed=3), "aggregate_every": [1, 2]},
-    }
-    setup = made("target", **network[name]).prepare()
-    assert setup.costs.drawn(0).sooner.max() > 0
-    for plan, cost in planned(setup):
-        weighed = plan.decision.reasons["weighed"]
-        assert weighed["joules"] == pytest.approx(cost["energy_j"], rel=1e-9)
-        assert weighed["seconds"] == pytest.approx(cost["delay_s"], rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -98,29 +79,3 @@ def test_a_run_goes_on_to_the_same_bits_and_tells_the_powers_of_those_who_take_p
         assert told == {"least": powers.min(), "mean": pytest.approx(powers.mean()), "most": powers.max()}
         assert 0.0 <= told["least"] <= told["mean"] <= told["most"] <= 24.0
     assert "dBm" in reason(rows_of(whole)[0])
-
-
-FILE = """\
-topology: {edges: [{name: a, trust: trusted, devices: {count: 3, distance_m: 20}}]}
-data: {name: digits, partition: iid}
-method: h2fdp
-control:
-  enabled: true
-  %s
-"""
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("least_dbm: 24", "control.least_dbm: expected a number below 24, the power_dbm of"),
-        ("least_dbm: 400", "control.least_dbm: expected a number from -300 to 300, found 400"),
-        ("power: {least_dbm: 3}", "control.power: unknown key; did you mean `control.least_dbm`"),
-    ],
-)
-def test_what_is_no_range_of_powers_is_refused_with_file_line_and_key(tmp_path, line, words):
-    (tmp_path / "x.yaml").write_text(FILE % line)
-    with pytest.raises(UserError) as refused:
-        Experiment.from_file(tmp_path / "x.yaml")
-    assert words in str(refused.value)
-    assert "x.yaml:6" in str(refused.value)

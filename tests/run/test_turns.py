@@ -77,13 +77,6 @@ def test_the_account_is_used_and_not_exceeded():
     assert min(found) > 0.97, "all devices have equal turns"
 
 
-def test_a_budget_is_not_exceeded_and_one_that_pays_for_no_plan_is_refused():
-    costs = [cost for _, cost in planned(experiment({"joules": 0.05}).prepare())]
-    assert 0.5 * 0.05 < sum(each["energy_j"] for each in costs) <= 0.05
-    with pytest.raises(UserError, match=r"control\.joules: the cheapest plan"):
-        experiment({"joules": 1e-6}).prepare()
-
-
 def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
     def stop(row):
         if row["interval"] == 2:
@@ -120,17 +113,3 @@ def test_what_cannot_be_planned_is_refused_with_its_key(control, settings, words
     with pytest.raises(UserError) as refused:
         experiment(control, **settings)
     assert words in str(refused.value)
-
-
-def test_local_noise_on_steps_is_that_of_a_network_without_trust():
-    """Of the same releases, at the same account."""
-    trusted = {"topology": NETWORKS["trusted"]["topology"], "aggregate_every": 4}
-    local = {"privacy": {"name": "local", "noise": "steps"}}
-    ours = wished({"enabled": False}, **trusted, method=local).prepare()
-    theirs = wished({"enabled": False}, topology=EVEN, aggregate_every=4).prepare()
-    assert ours.factor == theirs.factor
-    assert ours.noise.steps == theirs.noise.steps
-    (a, _), (b, _) = next(planned(ours)), next(planned(theirs))
-    assert [part.noise_std.tolist() for part in a.subnets.values()] == [
-        part.noise_std.tolist() for part in b.subnets.values()
-    ]

@@ -15,7 +15,6 @@ from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
 from h2fdp.training.batches import Batches
-from h2fdp.training.compiled.blocks import BLOCK
 from h2fdp.training.descent import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
@@ -80,17 +79,6 @@ def assert_alike(found, expected):
         assert (a is None) == (b is None), name
         if a is not None:
             assert ((a - b).norm(dim=1) <= 1e-5 * b.norm(dim=1) + 1e-7).all(), name
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_clipping_and_objective_is_the_loops(name, clipping, objective):
-    batches = draw("poisson", SIZES, RATES, 3)
-    assert batches.counts.min() == 0, "some batches are empty"
-    assert batches.counts.max() > BLOCK, "some take several blocks"
-    given_here = CLIPPINGS[clipping], OBJECTIVES[objective], batches
-    assert_alike(trained("compiled", name, *given_here), trained("loop", name, *given_here))
 
 
 @settings(max_examples=60)

@@ -95,13 +95,6 @@ def test_objectives_momentum_noise_stragglers_and_divisors_are_the_loops(objecti
     assert_alike(*both("pooled", CLIPPINGS["batch"], objective, batches, momentum=0.5, loss=Hinge(), terms=terms))
 
 
-def test_plain_steps_are_watched_and_scaled_as_the_loops_also_where_a_batch_takes_several_passes():
-    drawn = draw("fixed", SIZES, RATES, 2)
-    assert drawn.counts.max() > 10
-    batches = Batches(drawn.indices, drawn.counts, np.array([2, 1, 0]), RATES * SIZES + 0.5)
-    assert_alike(*both("cnn12", None, Plain(), batches, terms=lambda starts: StepTerms(watched=True), width=2))
-
-
 @pytest.mark.parametrize("clipping", ["none", "batch", "record"])
 def test_any_split_gives_the_same_bits(clipping):
     module = MODELS["cnn12"]()
