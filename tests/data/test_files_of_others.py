@@ -194,22 +194,3 @@ def test_what_is_wrong_with_a_table_is_told_by_column_and_row(tmp_path, files, t
         loaded({"name": "table", "path": str(tmp_path), "label": "label", "classes": [0, 1]})
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("stored", ["save_to_disk", "parquet"])
-def test_the_validation_split_of_a_hugging_face_folder_is_used(tmp_path, stored):
-    parts = {
-        name: {"x": [[float(at)], [at + 0.5]], "label": [0, 1]}
-        for at, name in enumerate(("train", "test", "validation"))
-    }
-    for name, columns in parts.items():
-        if stored == "parquet":
-            pd.DataFrame(columns).to_parquet(tmp_path / f"{name}-00000-of-00001.parquet")
-        else:
-            hugging_face(tmp_path / name, columns)
-            (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": list(parts)}))
-    section = {"name": "huggingface", "path": str(tmp_path)}
-    found = loaded(section)
-    assert (found.test.x.tolist(), found.validation.x.tolist()) == ([[1.0], [1.5]], [[2.0], [2.5]])
-    held_out = loaded(section | {"validation": 0.5}, 1)  # of the training records, as for every data set
-    assert held_out.validation.x.item() < 1

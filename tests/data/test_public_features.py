@@ -15,7 +15,6 @@ from h2fdp.data.images import Digits
 from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, pixel_bounds, with_features
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.scattering import ANGLES, AVERAGES, morlet, scattering
-from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
 CELLS = 4  # of images of 16x16
@@ -102,27 +101,6 @@ def test_a_record_is_of_length_1_with_a_constant_next_to_it():
 
 
 @pytest.mark.usefixtures("few_crops")
-def test_features_are_computed_once_for_the_same_images(monkeypatch, tmp_path):
-    first = FEATURES.kept(images(3), 0, 255)
-    folder = tmp_path / "h2fdp" / "features"
-    ours, fitted = sorted(folder.iterdir(), key=lambda each: each.stat().st_size)
-    computed = []
-    monkeypatch.setattr(public_features, "scattering", lambda part: computed.append(len(part)) or scattering(part))
-    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
-    assert not computed
-    FEATURES.kept(images(3, seed=9), 0, 255)
-    assert computed == [3]
-    ours.write_bytes(ours.read_bytes()[:90])  # a torn file is no features
-    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
-    assert computed == [3, 3]
-    public_features._whitening.cache_clear()
-    ours.unlink()
-    fitted.write_bytes(b"torn")
-    np.testing.assert_array_equal(FEATURES.kept(images(3), 0, 255), first)
-    assert computed == [3, 3, 60, 3]
-
-
-@pytest.mark.usefixtures("few_crops")
 @pytest.mark.parametrize(
     "shape",
     [
@@ -137,18 +115,6 @@ def test_other_sides_are_padded_and_scaled(shape):
     assert features.side <= 64
     assert found.shape == (2, 6)
     assert np.isfinite(found).all()
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        (784,),
-        (1, 28, 7),
-    ],
-)
-def test_what_is_no_image_has_none(shape):
-    with pytest.raises(UserError, match=r"model\.name: public features are those of images"):
-        PublicFeatures.of(shape, 5)
 
 
 @pytest.mark.usefixtures("few_crops")

@@ -3,11 +3,8 @@
 All of it happens in `prepare`, before there is a run directory or a ledger.
 """
 
-import copy
 import itertools
-import pickle
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,11 +15,7 @@ from torch import nn
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import Aggregation, StatefulUpdate, StatelessObjective
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.network import Radio
-from h2fdp.network.channel import Access, PathLoss
-from h2fdp.network.fading import Fading
 from h2fdp.schedules import Decision, OwnSchedule
-from h2fdp.schedules.registry import chosen
 
 NETWORK = Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
 
@@ -180,41 +173,6 @@ def test_a_schedule(schedule, words):
         prepare({"schedule": schedule})
 
 
-def stating(**methods):
-    """A right schedule but for these."""
-    return type("Stating", (Steady,), methods)
-
-
-@pytest.mark.parametrize(
-    ("methods", "words"),
-    [
-        ({"ends": lambda self, slot: "no"}, r"True or False from .*Stating\.ends, found 'no'"),
-        ({"lengths": lambda self, horizon: range(4, 9)}, r"a range of whole numbers from 1 to 4 .*range\(4, 9\)"),
-        ({"kept": lambda self, model: None}, r"a tensor of shape \(6,\) and .* detached, .*kept, found None"),
-        ({"state": lambda self: {"seen": {1}}}, r"a dict of plain values, arrays and tensors"),
-    ],
-)
-def test_what_else_a_schedule_answers(methods, words):
-    with pytest.raises(UserError, match=rf"^Experiment: method\.schedule: expected {words}"):
-        prepare({"schedule": stating(**methods)()})
-
-
-class Steady(OwnSchedule):
-    def choose(self, interval, slot):
-        return Decision(4, 0.1, np.array([2, 2]))
-
-    def scored(self, loss):
-        return self.missing
-
-
-def test_a_schedule_travels_to_other_processes_and_has_no_more_than_the_users_own():
-    schedule = chosen(prepare({"schedule": Steady(), "privacy": "none"}, calibration=None).config.method.schedule)
-    for same in (schedule, pickle.loads(pickle.dumps(schedule)), copy.deepcopy(schedule)):
-        assert (same.varies_tau, same.ends(3), hasattr(same, "nothing")) == (False, False, False)
-        with pytest.raises(UserError, match=r"Steady\.scored fails: .*: AttributeError: .* no attribute 'missing'"):
-            same.scored(0.5)
-
-
 # ---- aggregations
 
 
@@ -314,51 +272,7 @@ def test_a_data_set(answer, words):
         prepare(data=given)
 
 
-def test_data_that_differ_at_each_call():
-    stream = np.random.default_rng(1)
-
-    def given(device):
-        return stream.normal(size=(6, 3)).astype(np.float32), [0, 1, 0, 1, 0, 1]
-
-    with pytest.raises(UserError, match=r"^Experiment: data: expected the same records of device .* at each call from"):
-        prepare(data=given)
-
-
 # ---- radio models
-
-
-class Deaf(PathLoss):
-    def gain_db(self, distance_m, stream):
-        return distance_m * np.nan
-
-
-class Backwards(Fading):
-    def quantile(self, probability):
-        return np.ones(len(probability))
-
-    def mean_seconds(self, bits, bandwidth_hz, snr, floor):
-        return np.ones(len(snr))
-
-    def draw(self, stream, size, floor):
-        return -np.ones(size)
-
-
-class Early(Access):
-    def uplink_seconds(self, seconds, snr, points, count):
-        return -np.ones(count)
-
-
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        ({"pathloss": Deaf}, r"pathloss: expected finite numbers from .*Deaf\.gain_db, found nan"),
-        ({"fading": Backwards}, r"fading: expected finite numbers of at least 0 from .*Backwards\.draw, found -1"),
-        ({"access": Early}, r"access: expected finite numbers of at least 0 from .*Early\.uplink_seconds, found -1"),
-    ],
-)
-def test_a_radio_model(model, words):
-    with pytest.raises(UserError, match=rf"^Radio: {words}"):
-        prepare(topology=replace(NETWORK, radio=Radio(**model)))
 
 
 # ---- code that fails

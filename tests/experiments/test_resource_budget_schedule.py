@@ -122,18 +122,6 @@ def step(of, interval, loss, ended, started=0.0):
     return of.kept(model(ended)).item()
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_reverts_to_the_model_before_with_one_step(loss):
-    of = schedule()
-    step(of, 0, 2.0, 1.0)
-    assert of.decide(1, 0).local_steps == 10
-    assert step(of, 1, loss, math.nan, started=1.0) == 1.0
-    assert of.decide(2, 0).local_steps == 1
-    assert of.returned(model(math.nan)).item() == 1.0
-    assert step(of, 2, 1.0, 5.0, started=1.0) == 5.0
-    assert of.decide(3, 0).local_steps == 10
-
-
 def test_a_schedule_that_is_killed_after_any_interval_goes_on_as_if_it_had_not_been(tmp_path):
     rng = np.random.default_rng(3)
     seen = [secants(divergence=rng.uniform(0, 3, 2), loss=rng.uniform(1, 2, 2)) for _ in range(5)]

@@ -2,24 +2,17 @@
 
 import pyarrow.parquet as pq
 import pytest
-from filelock import FileLock
 
 from h2fdp import UserError, report
 from h2fdp.records import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
 from h2fdp.reports.observers import verdict_rows
-from h2fdp.reports.results import results
 from h2fdp.reports.run_view import RunView, noise_columns
 from tests.reports.pages import Page
 
 
 def summary_of(run, **changes):
     RunDirectory(run).write_summary(read_summary(run) | changes)
-
-
-def cells(section):
-    (table,) = section.tables.values()
-    return dict(zip(table.heads, table.rows[0], strict=True))
 
 
 def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
@@ -34,19 +27,6 @@ def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
     assert rows["edge"] == ["run", "edge", 1.0, 0.8, "pld", "met", "a"]
     assert [rows[observer][5] for observer in ("edge", "peer", "cloud")] == ["met", "open", "met"]
     assert rows["public"][3:6] == [None, None, "nothing released"]
-
-
-def test_a_run_that_goes_on_tells_its_live_account(spoilt):
-    run = spoilt("fixed")
-    summary_of(run, state="running", privacy=None, accuracy=None)
-    with FileLock(run / ".lock"):
-        view = RunView.read(run, "run")
-    assert view.summary["state"] == "running"
-    told = cells(results([view]))
-    assert (told["intervals"], told["accuracy"]) == (3, view.metrics["accuracy"][-1])
-    for row in verdict_rows(view):
-        assert row[3] == pytest.approx(view.metrics[f"epsilon_{row[1]}"][-1])
-        assert row[5].endswith(" so far")
 
 
 def test_a_killed_run_tells_what_it_released_after_its_last_checkpoint(spoilt):

@@ -29,19 +29,13 @@ def told(path, **changed):
 @pytest.mark.parametrize(
     ("claims", "expected"),
     [
-        (("measure: final", "measure: first"), "claims.yaml:3: claims[0]: measure: expected one of final accuracy"),
-        (("target: 99", "source: S"), "duplicate key"),
-        (("    target: 99\n", ""), "claims.yaml:12: claims[1]: energy to target needs a target"),
-        (("at most", "about"), 'claims.yaml:10: claims[0].relation: expected one of at least, at most, found "about"'),
-        (("figure: two", "figure: four"), 'claims.yaml:13: claims[1].figure: expected one of one, two, three, found'),
-        (("{digits: 10}", "{other: 10}"), 'claims.yaml:20: claims[1].paper: expected one of digits, wide, found'),
-        (("id: energy", "id: noise-costs"), "claims.yaml:12: claims[1].id: another claim has this id"),
-        (("[0.3, 0.03]", "[0.3, 0.04]"), "claims.yaml:19: claims[1].points: expected a point of the grid of two.yaml, "
+(("measure: final", "measure: first"), "claims.yaml:3: claims[0]: measure: expected one of final accuracy"),
+(("    target: 99\n", ""), "claims.yaml:12: claims[1]: energy to target needs a target"),
+(("figure: two", "figure: four"), 'claims.yaml:13: claims[1].figure: expected one of one, two, three, found'),
+(("[0.3, 0.03]", "[0.3, 0.04]"), "claims.yaml:19: claims[1].points: expected a point of the grid of two.yaml, "
          "which has it not: {training.step_size: 0.04}"),
-        (("[{method: hfl}", "[{seed: 1}"), "which has 2 of it; name more of its keys: {seed: 1}"),
-        (("[0.3, 0.03]", "0.3"), "expected a list of points, or one point in which one key has a list of values"),
-        (("[[{method: hfl}, {method: h2fdp}]]", "[[{method: hfl}]]"), "difference takes 2 points a ladder, found 1"),
-    ],
+(("[0.3, 0.03]", "0.3"), "expected a list of points, or one point in which one key has a list of values"),
+],
 )  # fmt: skip
 def test_a_claim_that_cannot_be_evaluated_is_told_by_its_line(tmp_path, claims, expected):
     assert expected in told(tmp_path, claims=claims)

@@ -123,18 +123,6 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
     assert (tmp_path / "experiments" / "reproduction.md").read_text() == page
 
 
-def test_runs_of_another_configuration_are_refused_and_not_judged(done, tmp_path):
-    path, _ = done
-    changed = folder(tmp_path / "experiments", one=("epsilon: 50", "epsilon: 40"))
-    refused = reproduce(path, "one", "--quiet", experiments=changed)
-    assert "privacy" in str(refused.exception)
-    assert "has changed since the run was made" in str(refused.exception)
-    answer = reproduce(path, "two", "--check", "--quiet", "--page", str(tmp_path / "page.md"), experiments=changed)
-    assert answer.exit_code == 0, answer.output
-    page = (tmp_path / "page.md").read_text()
-    assert "Digits, noise by formula: the configuration or code has changed since its runs were made" in page
-
-
 def test_decisions_are_those_of_a_trained_run(tmp_path):
     folder(tmp_path)
     experiment = Experiment.from_file(tmp_path / "three.yaml", ["method=h2fdp-adaptive", "control.alpha1=100"])

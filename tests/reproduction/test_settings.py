@@ -4,18 +4,11 @@ import pandas as pd
 import pytest
 
 from experiments.reproduction.claims import Claim
-from experiments.reproduction.evaluation import JudgedClaim
 from experiments.reproduction.plan import read_reproduction
-from experiments.reproduction.quantities import Estimate, Finding
-from experiments.reproduction.settings.design import Axis, drawn
+from experiments.reproduction.settings.design import drawn
 from experiments.reproduction.settings.file import read_settings
-from experiments.reproduction.settings.judged import (
-    JudgedSetting,
-    over_settings,
-)
 from experiments.reproduction.settings.stored_runs import RunHead, RunStore, read_runs, results_from, stored
 from experiments.reproduction.settings.studies import SettingStudies, check_figures
-from experiments.reproduction.verdict import Verdict
 from h2fdp import UserError
 from tests.docs.reader import REPOSITORY
 
@@ -47,32 +40,6 @@ def claim(**changed):
     return Claim(
         **(values | {"comparison": "least rise", "points": points, "paper": {"d": 6}, "tolerance": 1} | changed)
     )
-
-
-def judged_settings(values, verdicts, plausibilities=(), **setting):
-    found = []
-    for number, (value, verdict) in enumerate(zip(values, verdicts, strict=True), 1):
-        finding = Finding(Estimate(value, value - 1, value + 1), Estimate(value, value - 1, value + 1), 3)
-        plausible = plausibilities[number - 1] if plausibilities else None
-        axes = {name: of[number - 1] for name, of in setting.items()}
-        found.append(JudgedSetting(number, axes, "", {}, plausible, {"a": JudgedClaim(verdict, finding)}))
-    return found
-
-
-def test_claims_are_counted_over_settings_and_the_axis_they_go_with_is_named():
-    H, D, F = Verdict.HOLDS, Verdict.IN_DIRECTION, Verdict.FAILS
-    numbers = list(range(1, 9))
-    found = judged_settings([9, 7, 6, 5, 3, 2, 0, -1], [H, H, D, D, D, F, F, F], batch=numbers, other=[1, 2] * 4)
-    axes = {"batch": Axis(least=1, most=9), "other": Axis(least=1, most=9)}
-    over = over_settings(claim(), "d", found, axes, {})
-    assert (over.judged, over.holds, over.fully, over.reached, over.best) == (8, 5, 2, 4, 1)
-    assert over.goes_with == ("batch", pytest.approx(-1))
-    assert over.signs == 6
-    most = claim(comparison="difference", points=[[{"a": 1}, {"a": 2}]], relation="at most")
-    assert over_settings(most, "d", found, axes, {}).signs == 7  # 7 and less
-    elsewhere = {**axes, "batch": Axis(least=1, most=9, figures=["fig5"])}
-    assert over_settings(claim(), "d", found, elsewhere, {}).goes_with is None
-    assert over_settings(claim(), "d", found[:5], axes, {}).goes_with is None  # too few to tell
 
 
 def test_the_projects_settings_fit_its_figures_and_claims():

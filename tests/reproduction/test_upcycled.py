@@ -1,14 +1,10 @@
 """The programs of Upcycled-FL's tables: who is held out, when seeds are enough, the user's files in LEAF's format."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from experiments.upcycled_page import TABLE_1, comparison_table, tally
 from experiments.upcycled_rule import ended, half_width
 from experiments.upcycled_runs import held_out
-from experiments.upcycled_stored import UPCYCLED
-from experiments.upcycled_table import differences_of, table
 
 
 def test_a_fifth_of_each_device_is_held_out_and_no_test_record_is_seen(tmp_path):
@@ -35,34 +31,3 @@ def test_seeds_are_enough_at_the_corrected_level():
     assert not ended([0.4, -0.4] * 4)
     assert ended([0.39, -0.39] * 4)
     assert not ended([0.39, -0.39] * 3)  # fewer than a first look has
-
-
-def test_a_comparison_that_has_ended_gets_no_more_seeds(tmp_path, monkeypatch):
-    seen = []
-
-    def accuracy(folder, job):
-        """FedAvg gains a point under every seed; FedProx gains or loses ten."""
-        gain = 1.0 if job.method == "fedavg" else 10.0 * (-1) ** job.seed
-        return 50.0 + job.seed + (gain if "factor" in job.choice else 0.0)
-
-    def answer(jobs, workers):
-        seen.append(len(jobs))
-        return {
-            folder: {"rows": [{"accuracy": accuracy(folder, job) / 100}], "seconds": 0.0}
-            for folder, job in jobs.items()
-        }
-
-    monkeypatch.setattr("experiments.upcycled_table.run_all", answer)
-    monkeypatch.setattr("experiments.upcycled_table.commit_of", lambda folder: "no commit")
-    cells = {("iid", method): {"step": 1.0} for method in ("fedavg", "fedprox")}
-    choices = {"": cells, UPCYCLED: {cell: {**choice, "factor": 0.5} for cell, choice in cells.items()}}
-    runs = table({"iid": tmp_path}, choices, tmp_path, 1, 0.9, 3)
-    assert seen == [2 * 2 * 8, 2 * 16, 2 * 32]
-    assert differences_of(runs, ("iid", "fedavg")) == pytest.approx([1.0] * 8)
-    assert len(differences_of(runs, ("iid", "fedprox"))) == 32
-    written = pd.read_csv(tmp_path / "upcycled.csv", comment="#", dtype={"data_set": str})
-    assert len(written) == 2 * 8 + 2 * 32
-    (one, other) = list(comparison_table(written, TABLE_1))[2:]
-    assert "| +1.00 ± 0.00 | +0.77 | 8 | better |" in one
-    assert "| 32 | open: about" in other
-    assert tally(written) == "Of 2 comparisons: 1 better, 1 open."

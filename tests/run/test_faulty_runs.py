@@ -90,11 +90,6 @@ def world():
     return made
 
 
-@pytest.fixture(scope="module")
-def private(tmp_path_factory):
-    return experiment(sampling="fixed").run(tmp_path_factory.mktemp("private") / "run")  # quick to account
-
-
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
 def test_a_run_is_what_numpy_finds_slot_by_slot(tmp_path, world, engine):
     run = experiment(method="hfl", engine=engine).run(tmp_path / "run")
@@ -146,14 +141,6 @@ def test_calibration_to_an_account_knows_the_faults(tmp_path):
     run = experiment(calibration="accounted", accountant="rdp", epsilon=2.0, intervals=3).run(tmp_path / "run")
     reached = max(run.privacy.epsilon(observer=observer) for observer in ("edge", "peer", "cloud", "public"))
     assert 1.98 < reached <= 2.0
-
-
-def test_a_budget_stops_a_run_with_faults_before_it_is_exceeded(tmp_path, private):
-    budget = float(private.metrics["epsilon_cloud"].iloc[3]) * 1.02
-    run = experiment(budget={"cloud": budget}, sampling="fixed").run(tmp_path / "run")
-    assert run.summary["state"] == "budget spent"
-    assert 0 < run.summary["intervals"] < INTERVALS
-    assert run.privacy.epsilon(observer="cloud", accountant="rdp") <= budget
 
 
 def test_a_star_and_its_tree_meet_the_same_faults():

@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 import stat
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 import h2fdp
-from h2fdp import Experiment, Topology, report
+from h2fdp import Experiment, Topology
 from h2fdp.cli.main import main
 from h2fdp.records import RunDirectory, noise_key
 from h2fdp.run.loop import start_run
@@ -158,19 +157,6 @@ def test_the_key_is_its_owners_beside_the_checkpoints_until_the_run_is_complete(
     assert not directory.noise_key.exists()
 
 
-def test_no_other_file_has_the_key(tmp_path):
-    with keys_are(known):
-        run = stopped(tmp_path / "run")
-    report(run.directory)
-    for path in run.directory.rglob("*"):
-        if path.is_file() and path.name != "noise-key":
-            text = path.read_bytes()
-            assert KEY not in text, path
-            assert KEY.hex().encode() not in text, path
-    assert KEY.hex() not in repr(small().prepare().keyed(KEY))
-    assert repr(KEY) not in repr(small().prepare().keyed(KEY))
-
-
 def test_a_run_goes_on_under_its_own_key(tmp_path):
     with keys_are(known):
         whole = small().run(tmp_path / "whole")
@@ -207,21 +193,6 @@ def fails_at(step, interval):
             raise RuntimeError("the host is gone")
 
     return fail
-
-
-def test_runs_of_a_sweep_have_keys_of_their_own_and_keep_them(tmp_path):
-    file = tmp_path / "study.yaml"
-    file.write_text(
-        "name: small\ntopology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\n"
-        "training: {intervals: 3, local_steps: 2, batch_size: 4}\nsweep: {seed: [1], privacy.epsilon: [1, 20]}\n"
-    )
-    found = h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
-    ids = {run.summary["noise_key_id"] for run in found.runs.values()}
-    assert len(ids) == 2
-    first = next(iter(found.runs.values())).directory
-    shutil.rmtree(first)
-    again = h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
-    assert len(ids & {run.summary["noise_key_id"] for run in again.runs.values()}) == 1
 
 
 def stored_digest(path):

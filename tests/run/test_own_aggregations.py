@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, UserError
-from h2fdp.algorithms import Aggregation
 
 MODULE = """
 import torch; from h2fdp.algorithms import Aggregation
@@ -87,17 +86,3 @@ def file_of(folder, name="Rule", **method):
 def test_what_a_users_own_does_wrong_is_told(folder, name, words):
     with pytest.raises(UserError, match=words):
         Experiment.from_file(file_of(folder, name)).run(folder / "run")
-
-
-def test_an_object_from_python(folder, tmp_path):
-    class Even(Aggregation):
-        def weights(self, uploads):
-            return uploads.shares * 0 + 1 / len(uploads.shares)
-
-    keys = {key: value for key, value in FILE.items() if key not in ("topology", "method")}
-    topology = Experiment.from_file(file_of(folder)).topology
-    made = [
-        Experiment(topology, method={"extends": "h2fdp", "aggregation": rule}, **keys).run(tmp_path / str(number))
-        for number, rule in enumerate((Even(), Even, "average"))
-    ]
-    assert made[0].metrics["loss"].tolist() == made[1].metrics["loss"].tolist() == made[2].metrics["loss"].tolist()

@@ -10,8 +10,6 @@ from scipy import stats
 from h2fdp import Experiment, Topology
 from h2fdp.audit.run_audit import audit
 from h2fdp.privacy import Release
-from h2fdp.run.forecast import forecast
-from h2fdp.run.preview import estimate
 from h2fdp.run.privacy_report import privacy_report
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard
@@ -64,23 +62,6 @@ def test_an_audit_refutes_the_noise_that_is_off_and_keeps_the_right_one(observer
     assert kept.epsilon_lower <= kept.accounted("pld")
     off = audit(run, observer, canaries=200, noise_scale=0.02)
     assert off.epsilon_lower > kept.accounted("pld")
-
-
-def test_keys_shares_and_masks_are_paid_for():
-    """Two edge servers of 4 devices, two aggregations an interval: the fading is the same as with trusted ones, so that
-    every upload costs 1 + (2 * 256 + (3 * 4 - 2) * 256) / (32 M) times as many joules."""
-    sums, trusted = (experiment(level).prepare() for level in ("secure-sum", "trusted"))
-    more = (2 + 10) * 256 / (32 * sums.initial.numel())
-    for interval, (of_sums, plain) in enumerate(zip(forecast(sums), forecast(trusted), strict=True)):
-        found, before = sums.interval_costs(of_sums.plan), trusted.interval_costs(plain.plan)
-        uploads = 2 * float(trusted.costs.drawn(interval).joules.sum())
-        assert found["energy_j"] - before["energy_j"] == pytest.approx(more * uploads)
-        passed = (2 * 4 + 5 * 4 - 4) * 256 / (32 * sums.initial.numel())
-        uploads = 2 * float(trusted.costs.drawn(interval).seconds.sum())
-        assert found["delay_s"] - before["delay_s"] == pytest.approx(passed * uploads)
-        assert found["clock_s"] > before["clock_s"]
-    assert estimate(sums)["secure sums"] == 2
-    assert "secure sums" not in estimate(trusted)
 
 
 def test_noise_inside_with_all_three_levels_meets_one_target(tmp_path):

@@ -27,17 +27,6 @@ def test_it_ends_after_the_first_interval_that_has_it_and_is_the_same_run_up_to_
     assert len(run.metrics) == first <= at
 
 
-def test_a_cost_ends_it_after_the_first_interval_that_has_spent_it(whole, tmp_path):
-    for measure, column in (("joules", "energy_j"), ("seconds", "clock_s")):
-        most = float(whole[column][3])
-        run = small("h2fdp", epsilon=20.0, calibration="paper", until={measure: most, "accuracy": 1.0}).run(
-            tmp_path / measure
-        )
-        assert run.summary["state"] == f"{measure} reached"
-        assert len(run.metrics) == 4, "costs of this network do not depend on the method"
-        assert run.metrics[column].tolist() == whole[column][:4].tolist()
-
-
 def test_a_run_that_was_killed_after_it_arrived_does_not_go_on(whole, tmp_path, monkeypatch):
     target = float(whole["accuracy"][:3].max())
     first = int((whole["accuracy"] >= target).idxmax()) + 1

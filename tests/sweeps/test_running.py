@@ -1,7 +1,6 @@
 """A sweep in one process: runs as `h2fdp run` makes them, going on, changes noticed, failures kept apart."""
 
 import json
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,6 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, UserError, sweep
-from h2fdp.data.images import Digits
 from h2fdp.records.directory import locked
 from h2fdp.records.summary import write_checked_json
 from h2fdp.run import recorders
@@ -58,19 +56,6 @@ def test_finished_runs_are_not_redone_and_the_grid_may_grow(tmp_path):
     fewer = sweep(study(tmp_path, "{seed: [2]}"), out=tmp_path / "out", jobs=1)
     assert set(fewer.table["run"]) == {"seed=2"}
     assert files_of(tmp_path / "out" / "runs" / "seed=1") == before  # left aside, not lost
-
-
-@pytest.mark.parametrize("harm", ["damaged", "removed"])
-def test_metrics_that_cannot_be_read_are_told_and_their_run_can_be_made_again(tmp_path, harm):
-    done = sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    run = next(iter(sorted((tmp_path / "out" / "runs").iterdir())))
-    metrics = run / "metrics.parquet"
-    metrics.write_text("x") if harm == "damaged" else metrics.unlink()
-    with pytest.raises(UserError, match=r"metrics\.parquet: .*(damaged|No such file).*, although its run is done"):
-        sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    shutil.rmtree(run)
-    again = sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    assert len(again.table) == len(done.table)
 
 
 def test_a_changed_configuration_is_noticed_and_only_those_runs_are_redone(tmp_path):
@@ -162,20 +147,6 @@ def test_a_directory_in_use_or_of_something_else_is_refused(tmp_path):
         sweep(path, out=tmp_path / "out", jobs=1)
     with pytest.raises(UserError, match="something other than a sweep"):
         sweep(path, out=tmp_path, jobs=1)
-
-
-def test_runs_read_their_data_once_for_all(tmp_path, monkeypatch):
-    read = []
-    load = Digits.load
-
-    def counting(self, request):
-        read.append(request.streams.seed)
-        return load(self, request)
-
-    monkeypatch.setattr(Digits, "load", counting)
-    done = sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    assert len(done.runs) == 4
-    assert read == [1]
 
 
 def test_data_that_are_not_there_are_told_once_and_nothing_is_touched(tmp_path):

@@ -58,12 +58,6 @@ def test_poisson_draws_each_record_independently_with_its_rate():
     assert stats.chi2.sf((correlations**2).sum(), correlations.size) > 1e-6
 
 
-def test_the_poisson_test_would_notice_a_wrong_rate():
-    batches = sampler("poisson", [0.32], np.array([12])).draw(0, range(20_000), np.arange(1))
-    z = (batches.counts.sum() - 20_000 * 12 * 0.3) / np.sqrt(20_000 * 12 * 0.3 * 0.7)
-    assert abs(z) > 5
-
-
 def test_fixed_batches_are_uniform_over_subsets():
     draws = 30_000
     batches = sampler("fixed", [2 / 5], np.array([5])).draw(0, range(draws), np.arange(1))

@@ -8,7 +8,6 @@ from torch import nn
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_answers import Origin
-from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.training import Clipping, build_engine
 from h2fdp.training.batches import Batches
 from h2fdp.training.device_records import DeviceRecords
@@ -73,29 +72,6 @@ def test_the_gradient_in_the_scores_is_the_formulas_slope(name):
         assert found[row, column] == pytest.approx(slope, abs=1e-7)
 
 
-@pytest.mark.parametrize("name", ["label-smoothing", "hinge"])
-@pytest.mark.parametrize("scope", ["batch", "record"])
-@pytest.mark.parametrize("layers", [1, 2])
-def test_engines_agree_on_a_loss(name, scope, layers):
-    torch.manual_seed(1)
-    module = nn.Linear(3, 4) if layers == 1 else nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
-    size = sum(each.numel() for each in module.parameters())
-    records = DeviceRecords(
-        torch.randn(8, 3), torch.randint(0, 4, (8,)), np.array([0, 4, 8]), torch.ones(3), torch.zeros(3)
-    )
-    batches = Batches(np.arange(4).repeat(2).reshape(2, 2, 2) % 4, np.full((2, 2), 2))
-    starts = torch.randn(2, size)
-    updates = [
-        build_engine(engine, module, Clipping(0.5, scope), Plain(), 4, loss=loss(FORMULAS[name][0]))
-        .train(starts, records, np.array([0, 1]), batches, 0.3)
-        .updates
-        for engine in ("loop", "stacked")
-    ]
-    np.testing.assert_allclose(updates[0], updates[1], rtol=1e-4, atol=1e-6)
-    plain = build_engine("loop", module, Clipping(0.5, scope), Plain(), 4)
-    assert (plain.train(starts, records, np.array([0, 1]), batches, 0.3).updates - updates[0]).abs().max() > 1e-3
-
-
 def cross_entropies(scores, labels):
     return nn.functional.cross_entropy(scores, labels, reduction="none")
 
@@ -157,10 +133,6 @@ def test_one_record_moves_the_sum_of_clipped_gradients_by_no_more_than_its_bound
     moved = (sums(41) - sums(40)).norm(dim=1)
     assert moved[0] <= (1.0 if scope == "record" else 2.0) * (1 + 1e-5)
     assert moved[1] <= 1e-6, "no record of another device moves it"
-
-
-def own_part(function):
-    return OwnPart(f"loss:{function.__name__}", function, OwnKind("a loss"))
 
 
 def experiment(given, **training):

@@ -111,22 +111,6 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
 
 
 @pytest.mark.run
-def test_limits_and_several_objectives(tmp_path):
-    options = "trials: 4\n  privacy: ignore\n  objective: [accuracy, joules]\n  limits: {seconds: 0.06}"
-    ranges = "training.intervals: [2, 4, 8, 500]"
-    done = tune(search(tmp_path, ranges, options), (), tmp_path / "out", jobs=1)
-    table = done.trials
-    long = table["training.intervals"] == 500
-    assert long.any()
-    assert (table.loc[long, "state"] == "over a limit").all()
-    assert (table.loc[long, "seconds"] < 0.2).all()  # it was stopped there
-    assert (table.loc[table["state"] == "done", "seconds"] <= 0.06).all()
-    assert {each["file"] for each in done.front} == {str(each) for each in (tmp_path / "out" / "front").iterdir()}
-    joules = [each["joules"] for each in done.front]
-    assert joules == sorted(joules, reverse=True)
-
-
-@pytest.mark.run
 def test_the_account_covers_each_trial_by_its_ledger(tmp_path):
     path, shared = search(tmp_path, "training.step_size: [0.3, 1.0]", "trials: 3", PRIVATE), SharedInputs()
     path.write_text(path.read_text().replace(", training.batch_size: [8]", ""))

@@ -76,14 +76,6 @@ def test_a_given_noise_allows_as_many_steps_as_the_papers_table(epsilon, safe, p
         assert made.iterations(epsilon, CLASSIC) == steps
 
 
-def test_less_noise_is_accounted_as_what_it_is():
-    """A schedule may change the noise: the ledger has the level of each step."""
-    less = account(GIVEN, [upload("step", [0.55 * 0.5] * 3)])
-    assert GIVEN.claimed(less, AggregationCounts(0, 1)) == pytest.approx(
-        CLASSIC.epsilon({ReleaseType(0.55, 1, 0.08): 4}, 1e-5)
-    )
-
-
 def test_opacus_optimizer_adds_noise_of_the_same_size():
     """DPOptimizer on gradients of zero, against ours: N(0, (z C / expected batch)^2), at an error rate of 1e-6."""
     size, multiplier, clip_norm, batch = 40_000, 1.3, 0.7, 8.0
