@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from h2fdp.config import Section, check, empty_document
-from h2fdp.config.fields import Options, Positive
+from h2fdp.config.fields import Count, Options, Positive
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind
 from h2fdp.errors import UserError
@@ -18,6 +18,13 @@ SHAPES: Choices[Options] = Choices(OwnKind("a shape", ("area",)))
 class Circle(Options):
     name: Literal["circle"] = "circle"
     radius: Positive = 1.0
+
+
+@SHAPES.register
+class Polygon(Options):
+    name: Literal["polygon"] = "polygon"
+    sides: Count
+    length: Positive = 2.0
 
 
 class File(Section):

@@ -225,3 +225,10 @@ def test_a_device_votes_about_the_whole_update_before_it_is_cut():
     found = made.pipeline.encode(updates, torch.zeros(3), made.moment(asked))
     np.testing.assert_allclose(found, [[0.6, 0.8, 0, -0.75], [0.3, 0.4, 0, 0.75]], rtol=1e-6)
     assert float(torch.linalg.vector_norm(found[0])) == pytest.approx(adaptive.length(1.0))
+
+
+def test_a_device_that_is_not_told_the_norm_sends_nothing():
+    _, records, module, model = situation(5, 7, scale=3.0)
+    made = group(records, module, np.ones((1, 7), dtype=bool), 0.5, AdaptiveClipping(1.0), "loop")
+    with pytest.raises(AssertionError, match="says what devices vote about"):
+        made.train(model, order(1, 0.5, None))

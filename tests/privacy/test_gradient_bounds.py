@@ -9,6 +9,7 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
+from h2fdp.privacy.accounting import ReleaseType, mixture_of
 from h2fdp.privacy.gradient_bounds import ClippedRecords, LinearScores, StepsDoNotExpand
 from h2fdp.training import Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
@@ -179,3 +180,11 @@ def test_softmax_regressions_gradient_and_smoothness_by_brute_force():
             )
         assert 0.97 * scores.gradient < max(gradients) <= scores.gradient
         assert 0.9 * scores.smoothness < max(curvatures) <= scores.smoothness + 1e-12
+
+
+def test_the_accounts_shifts_are_the_bounds_by_the_first_draw():
+    steps, own = 4, 0.1
+    mixture = mixture_of(ReleaseType(1.0, steps, 0.3, bound="record", own_gradient=own))
+    by_hand = [(own + later) / (own + 3) for later in (3, 2, 1, 0)]
+    assert mixture.shifts == pytest.approx((*by_hand, 0.0))
+    assert mixture.probabilities == pytest.approx((0.3, 0.7 * 0.3, 0.49 * 0.3, 0.343 * 0.3, 0.7**4))

@@ -106,3 +106,11 @@ def test_the_worst_epsilon_is_the_largest_of_all_accounts_though_most_are_passed
     largest = max(ACCOUNTANTS["pld"].epsilon(each.composition, DELTA) for each in accounts.classes("cloud"))
     assert worst_epsilon(accounts, "cloud", DELTA, "pld") == pytest.approx(largest, rel=5e-4)  # what pld promises
     assert worst_epsilon(accounts, "edge", DELTA, "pld") is None
+
+
+def test_a_slow_accountant_looks_at_as_many_as_it_takes(asked):
+    compositions = falling(100)
+    recorded = asked(compositions, [0.1] * 99 + [0.3])
+    found, largest = epsilons("recorded", compositions, DELTA)
+    assert sorted(recorded.asked) == list(range(100))
+    assert largest == found[99] == max(found)

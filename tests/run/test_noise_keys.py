@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import stat
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import h2fdp
-from h2fdp import Experiment, Topology
+from h2fdp import Experiment, Topology, report
 from h2fdp.cli.main import main
 from h2fdp.records import RunDirectory, noise_key
 from h2fdp.run.loop import start_run
@@ -209,3 +210,38 @@ def test_no_file_has_a_digest_of_the_records_by_which_a_guess_of_one_is_confirme
         assert path.is_dir() or fingerprint.encode() not in path.read_bytes(), path
     assert stored_digest(one.directory) != stored_digest(other.directory)
     assert small("hfl").run(tmp_path / "open").summary["data_fingerprint"] == fingerprint
+
+
+def test_runs_of_a_sweep_have_keys_of_their_own_and_keep_them(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "name: small\ntopology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\n"
+        "training: {intervals: 3, local_steps: 2, batch_size: 4}\nsweep: {seed: [1], privacy.epsilon: [1, 20]}\n"
+    )
+    found = h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
+    ids = {run.summary["noise_key_id"] for run in found.runs.values()}
+    assert len(ids) == 2
+    first = next(iter(found.runs.values())).directory
+    shutil.rmtree(first)
+    again = h2fdp.sweep(file, out=tmp_path / "out", jobs=1)
+    assert len(ids & {run.summary["noise_key_id"] for run in again.runs.values()}) == 1
+
+
+def test_no_other_file_has_the_key(tmp_path):
+    with keys_are(known):
+        run = stopped(tmp_path / "run")
+    report(run.directory)
+    for path in run.directory.rglob("*"):
+        if path.is_file() and path.name != "noise-key":
+            text = path.read_bytes()
+            assert KEY not in text, path
+            assert KEY.hex().encode() not in text, path
+    assert KEY.hex() not in repr(small().prepare().keyed(KEY))
+    assert repr(KEY) not in repr(small().prepare().keyed(KEY))
+
+
+def test_a_setup_that_is_run_twice_draws_two_keys(tmp_path):
+    setup = small().prepare()
+    one, other = (start_run(setup, tmp_path / name) for name in ("one", "other"))
+    assert len({setup.noise_key, *(run.summary["noise_key_id"] for run in (one, other))}) == 3
+    assert not torch.equal(weights(one), weights(other))

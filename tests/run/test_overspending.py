@@ -27,6 +27,10 @@ from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.resume import resume_run
 from h2fdp.schedules import Decision, OwnSchedule
+from tests.noise_keys import keys_are, known
+
+BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
+
 
 EPSILON, DELTA, INTERVALS = 1.0, 1e-5, 3
 NETWORK = h2fdp.Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
@@ -345,3 +349,56 @@ def test_lost_steps_are_released_again_only_where_the_account_ends_the_run(tmp_p
 
 def rows(run):
     return [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+
+
+def test_a_run_is_held_by_the_accountant_that_its_noise_was_made_by():
+    """`classic-rdp` is above `rdp`, which must not answer for it; `pld` is below."""
+    planned = planned_accounts(prepared("fixed"))
+    held = [each.composition for each in planned.classes("cloud")]
+    by = {name: max(ACCOUNTANTS[name].epsilon(each, DELTA) for each in held) for name in ("pld", "rdp", "classic-rdp")}
+    assert by["pld"] < by["rdp"] < by["classic-rdp"]
+    for name, spent in by.items():
+        assert planned.exceeds("cloud", 0.999 * spent, DELTA, ACCOUNTANTS[name])
+        assert not planned.exceeds("cloud", 1.001 * spent, DELTA, ACCOUNTANTS[name])
+
+
+def test_noise_that_is_chosen_step_by_step_is_the_same_after_a_crash(tmp_path, monkeypatch):
+    monkeypatch.setattr(Resting, "planning", False)
+    named = {"name": f"{__name__}:Resting"}
+    with keys_are(known):
+        crash(monkeypatch, tmp_path / "cut", made(named), 2)
+        whole, again = made(named).run(tmp_path / "whole"), h2fdp.resume(tmp_path / "cut")
+    factors = [{each["noise_std"] for each in rows(run) if each["interval"] == 3} for run in (whole, again)]
+    assert factors[0] == factors[1]
+    assert whole.metrics["loss"].tolist() == again.metrics["loss"].tolist()
+    assert again.privacy.epsilon("edge") <= EPSILON
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ("experiments.ali_dpfl:AliDpfl", "no account covers the raw measurements"),
+        ({"name": BUDGET, "units": 9, "step_cost": 1, "aggregation_cost": 1}, "no account covers"),
+    ],
+)
+def test_raw_measurements_have_no_account(schedule, words):
+    method = {"extends": "fedavg-dp", "privacy": "dp-sgd", "schedule": schedule}
+    with pytest.raises(UserError, match=words):
+        Experiment(topology=NETWORK, data="digits", method=method, intervals=3, calibration="accounted").prepare()
+
+
+def test_a_schedule_that_spends_iterations_is_calibrated_to_all_of_them():
+    """However ALI-DPFL cuts them into intervals, a device takes R_c steps of one type."""
+    stated = {"name": "experiments.ali_dpfl:AliDpfl", "curvature": 1.0, "heterogeneity": 0.1}
+    method = {"extends": "fedavg-dp", "privacy": "dp-sgd", "schedule": stated}
+    made = Experiment(
+        topology=NETWORK,
+        data="digits",
+        method=method,
+        intervals=3,
+        epsilon=EPSILON,
+        delta=DELTA,
+        calibration="accounted",
+    )
+    setup = made.prepare()
+    assert 0.99 * EPSILON < worst_planned(setup, "pld") <= EPSILON

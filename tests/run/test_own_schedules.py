@@ -8,8 +8,30 @@ import pytest
 import h2fdp
 from h2fdp.errors import UserError
 from h2fdp.run.api import Experiment
-from h2fdp.run.forecast import first_interval
+from h2fdp.run.forecast import budgets_of, first_interval
 from h2fdp.schedules import Decision, OwnSchedule
+
+
+class Steady(OwnSchedule):
+    """Every interval has this many local steps, whatever the file says."""
+
+    varies_tau = True
+
+    def __init__(self, tau, longest):
+        self.tau, self.longest = tau, longest
+
+    def longest_interval(self, horizon):
+        return self.longest
+
+    def choose(self, interval, slot):
+        step_size = self.context.step_size / math.sqrt(interval + 1)
+        return Decision(self.tau, step_size, self.context.participation)
+
+
+class Measuring(Steady):
+    observes = True
+    measures = "gradients"
+
 
 MODULE = """
 from h2fdp.schedules import Decision, OwnSchedule
@@ -176,3 +198,16 @@ class Sly(Steady):
 
 def test_a_schedule_is_shown_no_secants_that_its_traits_do_not_state():
     assert not experiment(Sly(2, longest=2)).prepare().schedule().measures_secants
+
+
+@pytest.mark.parametrize("privacy", ["central", "dp-sgd", "output", {"name": "hierarchical", "noise": "steps"}])
+def test_noisy_estimates_are_refused_where_nothing_adds_noise_to_them(privacy):
+    with pytest.raises(UserError, match=r"control\.estimates: .* expected one of these, or released, found private"):
+        experiment(Measuring(1, longest=1), local_steps=1, privacy=privacy, control={"estimates": "private"}).prepare()
+
+
+def test_the_account_ends_a_run_that_does_not_keep_to_the_iterations_of_given_noise(tmp_path):
+    steps = {"name": "dp-sgd", "noise_multiplier": 1.0}
+    setup = experiment(Steady(6, longest=6), privacy=steps, epsilon=8.0).prepare()
+    assert setup.iterations is not None
+    assert set(budgets_of(setup).values()) == {8.0}

@@ -17,9 +17,9 @@ import torch
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import main
-from h2fdp.records import summary
+from h2fdp.records import RunDirectory, summary
 from h2fdp.records.json_lines import write_sums
-from h2fdp.run import recorders
+from h2fdp.run import identity, recorders
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
@@ -438,3 +438,19 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_p
     expected = [row["interval"] for row in ledger(whole.directory)]
     assert begun == [interval for interval in expected if interval <= max(begun, default=0)]  # no part of a group
     assert_same(h2fdp.resume(tmp_path / "run"), whole)
+
+
+def test_the_library_of_the_accountant_that_sizes_the_noise_counts(tmp_path, monkeypatch):
+    def digests(accountant):
+        run = Experiment(intervals=1, accountant=accountant).prepare()
+        directory = RunDirectory(tmp_path)
+        directory.config.write_text("{}")
+        directory.topology.write_text("")
+        now = identity.run_digest(run, directory)["versions"]
+        with monkeypatch.context() as patch:
+            upgraded(patch, {"scipy": "99.0"})
+            return now, identity.run_digest(run, directory)["versions"]
+
+    of_rdp, of_pld = digests("rdp"), digests("pld")
+    assert of_rdp[0] == of_rdp[1]
+    assert of_pld[0] != of_pld[1]

@@ -98,3 +98,9 @@ def test_subnets_that_draw_together_draw_what_each_draws_alone(sampling):
             device += 1
     assert device == together.counts.shape[1] > 4
     assert sampling == "fixed" or together.counts.max() > 8
+
+
+def test_the_poisson_test_would_notice_a_wrong_rate():
+    batches = sampler("poisson", [0.32], np.array([12])).draw(0, range(20_000), np.arange(1))
+    z = (batches.counts.sum() - 20_000 * 12 * 0.3) / np.sqrt(20_000 * 12 * 0.3 * 0.7)
+    assert abs(z) > 5

@@ -110,3 +110,24 @@ def test_any_split_gives_the_same_bits(clipping):
     assert starts.equal(before), "a start that is shared is not changed"
     for rows in (np.array([2, 0]), np.array([1])):
         assert of(rows).equal(whole[rows])
+
+
+@pytest.mark.parametrize("clipping", ["batch", "record"])
+def test_what_is_not_finite_never_gets_out_under_clipping(clipping):
+    held = records(SHAPE, SIZES)
+    broken = held.x.float()
+    broken[3, 0, 2, 1], broken[4, 0, 1, 1] = float("inf"), float("nan")
+    held = type(held)(broken, held.y, held.offsets, held.scale, held.shift)
+    module = MODELS["own"]()
+    start = ParameterLayout(module).to_vector(module)
+    made = build_engine("stacked", module, CLIPPINGS[clipping], Plain())
+    batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
+    assert made.train(start[None], held, np.arange(1), batches, 0.1).updates.isfinite().all()
+
+
+def test_a_clip_norm_that_moves_is_the_loops_and_so_are_the_votes_about_it():
+    clipping = Clipping(9.0, "record", mean_too=True, moves=True)
+    batches = draw("poisson", SIZES, RATES, 3)
+    expected, found = both("own", clipping, Plain(), batches, terms=lambda starts: StepTerms(clip_norm=0.6))
+    assert len(set(found.votes.tolist())) == 3
+    assert_alike(expected, found)

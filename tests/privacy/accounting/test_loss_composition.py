@@ -123,3 +123,18 @@ def test_an_upper_bound_holds_where_the_largest_losses_together_have_less_than_d
     masses = random.choice([1.0, 1.0, 500.0], 8)
     parts = [(LossDistribution(6, masses / masses.sum(), 0.0), int(random.integers(8, 13)))]
     assert delta_at(epsilon_of(parts, INTERVAL, 1e-30) + EDGE, *directly(parts)) <= 1e-30
+
+
+def test_a_loss_that_is_always_infinite_stays_so():
+    assert epsilon_of([(LossDistribution(0, np.array([0.0, 0.0]), 1.0), 3)], 1.0, 0.5) == math.inf
+    assert epsilon_of([(LossDistribution(0, np.array([0.0, 0.0]), 1 - 1e-9), 3)], 1.0, 0.5) == math.inf
+
+
+def test_losses_beyond_the_range_of_exp_do_not_overflow():
+    far = LossDistribution(1_000_000, np.array([0.5, 0.5]), 0.0)
+    assert epsilon_of([(far, 1)], 1.0, 1e-5) == pytest.approx(1_000_001, abs=1e-3)
+
+
+def test_more_infinite_mass_than_delta_is_no_guarantee():
+    assert epsilon_of([(LossDistribution(0, np.array([0.9]), 0.1), 1)], 1.0, 0.05) == math.inf
+    assert epsilon_of([(LossDistribution(0, np.array([0.9]), 0.1), 1)], 1.0, 0.1 + 1e-6) == 0.0

@@ -73,3 +73,14 @@ def test_what_is_short_enough_stays_to_the_bit_and_what_is_no_number_becomes_zer
     clip_rows(rows, 0.51)
     assert torch.equal(rows[0], before)
     assert torch.equal(rows[1:], torch.zeros(2, 2))
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6))
+def test_no_device_is_ever_covered_by_less_than_the_multiplier(masses):
+    weights = np.array(masses) / sum(masses)
+    assert (of_cloud(weights) >= 3.0 * 0.5 * weights * (1 - 1e-12)).all()
+
+
+def test_nothing_may_leave_a_subnet_between_global_aggregations():
+    with pytest.raises(AssertionError, match="between global"):
+        rows_of(NOISE, upload("cloud", [], kind="local"))

@@ -107,3 +107,11 @@ def test_a_part_of_the_noise_is_the_same_noise():
     joined = torch.zeros(3, 50)
     split[0].joined(split).add(joined, 2, np.array([1.0, 2.0, 4.0]))
     assert torch.equal(joined, together)
+
+
+def test_less_noise_is_accounted_as_what_it_is():
+    """A schedule may change the noise: the ledger has the level of each step."""
+    less = account(GIVEN, [upload("step", [0.55 * 0.5] * 3)])
+    assert GIVEN.claimed(less, AggregationCounts(0, 1)) == pytest.approx(
+        CLASSIC.epsilon({ReleaseType(0.55, 1, 0.08): 4}, 1e-5)
+    )
