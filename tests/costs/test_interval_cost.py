@@ -60,7 +60,7 @@ def test_devices_that_fail_by_hand():
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     plan=plans(),
     seed=st.integers(0, 2**32),

@@ -60,7 +60,7 @@ def test_every_combination_is_the_loops_within_rounding(name, clipping, sampling
     assert_close(found, expected, pooled=name in POOLED)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=7),
     rate=st.floats(0.02, 1.0),

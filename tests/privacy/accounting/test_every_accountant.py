@@ -29,14 +29,14 @@ class Expected:
     most_steps: int
     jitter: float
     above: float
-    examples: int = 20
+    examples: int = 10
 
 
 EXPECTED = {
     "rdp": Expected(most_steps=50, jitter=1e-12, above=1.20),
     "classic-rdp": Expected(most_steps=50, jitter=1e-12, above=2.1),
     "pld": Expected(most_steps=50, jitter=1e-3, above=1.0005),
-    "prv": Expected(most_steps=1, jitter=2.1e-2, above=1.03, examples=5),
+    "prv": Expected(most_steps=1, jitter=2.1e-2, above=1.03, examples=3),
 }
 
 
