@@ -136,7 +136,7 @@ def carried_out(placement, trust, data, edges=2, model=Linear, clip_norm=NEVER_R
     tree = {"edges": [{"name": f"e{at}", "trust": trust, "devices": {"count": 2}} for at in range(edges)]}
     schedule = parts.pop("schedule", "fixed")
     axes = {axis: parts.pop(axis) for axis in ("server", "aggregation", "objective") if axis in parts}
-    settings = {} if placement == "none" else {"clip_scope": None if placement == "central" else "record"}
+    settings = {} if placement == "none" else {"clip_scope": None if placement in ("central", "output") else "record"}
     settings = {key: value for key, value in settings.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
