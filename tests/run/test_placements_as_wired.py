@@ -151,11 +151,11 @@ def staying(interval, edge):
     return np.flatnonzero(lasting >= 7).tolist()
 
 
-@pytest.mark.parametrize("noise_std", [None, 0.4])
-def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monkeypatch, noise_std):
+@pytest.mark.parametrize("multiplier", [None, 0.25])
+def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monkeypatch, multiplier):
     added = listened(monkeypatch)
-    privacy = {"name": "output", "model_norm": 0.8, "noise_std": noise_std}
-    made = experiment(method=tree(privacy), **FAULTY)
+    privacy = {"name": "output", "noise_multiplier": multiplier}
+    made = experiment(method=tree(privacy), **FAULTY | {"clip_norm": 0.8})
     records = sizes_of(made)
     # Theorem 6.2 read backwards for K_g intervals with two local aggregations each; epsilon 3, delta 1e-4.
     log = math.log(1e4)
@@ -165,7 +165,7 @@ def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monke
     for interval, edge, _, end, attending in parts_of():
         active = np.array(list(attending))
         share = records[edge][active] / records[edge][active].sum()
-        levels = exposure / records[edge][active] if noise_std is None else np.full(len(active), noise_std)
+        levels = exposure / records[edge][active] if multiplier is None else np.full(len(active), 0.25 * 1.6)
         noises += levels.tolist()
         parts = (share * levels) ** 2
         for at, device in enumerate(active.tolist()):
@@ -186,7 +186,7 @@ def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monke
 
 def test_an_objective_run_says_that_nothing_sound_is_known(tmp_path, monkeypatch):
     added = listened(monkeypatch)
-    privacy = {"name": "objective", "rate": 50.0, "input_bound": 60.0}
+    privacy = {"name": "objective", "noise_multiplier": 0.02, "input_bound": 60.0}
     run = experiment(method=tree(privacy, PROXIMAL), intervals=3, **ONE_UPLOAD).run(tmp_path / "run")
     assert added == []
     rows = ledger_of(run)

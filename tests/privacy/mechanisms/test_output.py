@@ -12,7 +12,7 @@ from h2fdp.privacy.mechanisms.perturbations import OutputPerturbation, spent_of,
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 from tests.privacy.uploads import levels_of, rows_of
 
-GIVEN = OutputPerturbation(model_norm=2.0, noise_std=0.8).mechanism(setting())
+GIVEN = OutputPerturbation(noise_multiplier=0.2).mechanism(setting(clip_norm=2.0))
 
 
 def levels(mechanism):
@@ -32,7 +32,7 @@ def test_the_theorem_read_backwards(epsilon, delta):
 
 
 def test_calibrated_noises_fall_with_the_records():
-    (calibrated,) = levels(OutputPerturbation(model_norm=2.0).mechanism(setting()))
+    (calibrated,) = levels(OutputPerturbation().mechanism(setting(clip_norm=2.0)))
     for level, records in zip(calibrated, RECORDS, strict=True):
         # a = M tau^2 / (2 sigma^2 D^2), M = 10 intervals.
         spent = 10 * 4.0 / (2 * level**2 * records**2)
