@@ -182,14 +182,6 @@ def test_what_is_said_of_a_calibration_fits_the_terminal(h2fdp, experiment, cali
     assert max(map(len, lines)) <= 80
 
 
-def test_one_thing_is_not_told_as_several(h2fdp, tmp_path):
-    file = tmp_path / "net.yaml"
-    file.write_text("edges: [{name: above, edges: [{name: a, devices: {count: 1}}, {name: b, devices: {count: 1}}]}]\n")
-    shown = h2fdp("topology", "check", file).stdout
-    assert "1 edge server, " in shown
-    assert "1 edge servers" not in shown
-
-
 def test_ctrl_c_before_anything_runs_is_answered_in_a_line(h2fdp, experiment, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt

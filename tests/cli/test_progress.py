@@ -1,6 +1,6 @@
 """The words of a run's progress."""
 
-from h2fdp.cli.progress import Target, words_of
+from h2fdp.cli.session import Target, words_of
 
 ROW = {"accuracy": 0.5, "epsilon_claimed": 20.0, "epsilon_edge": 11.0, "epsilon_peer": None, "epsilon_cloud": 7.5}
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
-from h2fdp.cli.progress import SweepCounts, ending
+from h2fdp.cli.session import SweepProgress, ending
 from h2fdp.run import recorders
 from h2fdp.sweeps.task import Outcome
 from tests.sweeps.studies import study
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_the_run_after_its_interval_and_the_same_command_goes_on(tmp
 
 
 def test_runs_are_counted_by_how_they_ended():
-    counts, pruned = SweepCounts(), Outcome("interrupted", ended_early="pruned")
+    counts, pruned = SweepProgress(), Outcome("interrupted", ended_early="pruned")
     counts.begin(runs=4, finished=1, intervals=20)
     for name in "abc":
         counts.started(name, 0, 10)

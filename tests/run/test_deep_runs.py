@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.cli.session import show_result
+from h2fdp.cli.run import show_result
 from h2fdp.network import Aggregator
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.privacy_report import privacy_report

@@ -14,7 +14,7 @@ from scipy.stats import norm
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.privacy import print_accounts
-from h2fdp.cli.session import show_result
+from h2fdp.cli.run import show_result
 from h2fdp.integrity import check
 from h2fdp.privacy import OBSERVERS, Accounts, Release
 from h2fdp.privacy.accounting import ACCOUNTANTS

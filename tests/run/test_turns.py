@@ -9,7 +9,7 @@ import pytest
 
 import h2fdp
 from h2fdp import Topology, UserError
-from h2fdp.cli.plan import _show
+from h2fdp.cli.prepare import _show
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.reports.decisions import reason
 from h2fdp.run.preview import first_decision
