@@ -3,7 +3,7 @@
 import pytest
 
 from h2fdp import Experiment, Topology, report
-from h2fdp.cli.session import learned, show_result
+from h2fdp.cli.run import learned, show_result
 
 NETWORK = Topology.regular(edges=1, devices=3)
 

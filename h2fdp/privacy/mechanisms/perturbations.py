@@ -240,8 +240,8 @@ class OutputPerturbationMechanism(Mechanism):
 class OutputPerturbation(StatedNoise):
     """Noise on the clipped model.
 
-    Every device adds it for itself, after it cut its model to tau, the clip norm. Noise that is not stated is calibrated
-    by Theorem 6.2 for the planned releases, for each device by its D_i.
+    Every device adds it for itself, after it clipped its model to tau, the clip norm. Noise that is not stated is
+    calibrated by Theorem 6.2 for the planned releases, for each device by its D_i.
     """
 
     name: Literal["output"] = "output"
