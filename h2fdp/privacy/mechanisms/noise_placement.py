@@ -197,7 +197,7 @@ class StatedNoise(NoisePlacement):
         return self.noise_multiplier is not None
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """Refusals of noise that is both stated and calibrated, and those of whole updates or models that are clipped."""
+        """Refusals of noise that is both stated and calibrated, and those of clipped updates or models."""
         if self.noise_multiplier is not None and request.calibration == "accounted":
             text = f"the noise is stated (noise_multiplier is {self.noise_multiplier:g})"
             yield "privacy.calibration", f"{text}; expected noise_multiplier null, or paper"
