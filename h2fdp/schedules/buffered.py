@@ -29,6 +29,7 @@ class BufferedSchedule(Schedule):
 
     def __init__(self, context: ScheduleContext, options: BufferedOptions) -> None:
         self._context, self._power = context, options.staleness_power
+        self._waits = options.deadline_s is None and options.buffer == Buffers()
         self._queue = _queue(context, options).rounds()
         self._arrivals: list[Arrivals] = []
 
@@ -48,7 +49,7 @@ class BufferedSchedule(Schedule):
             decayed(context.step_size, context.step_decay, interval, context.intervals),
             counts,
             arrivals=replace(found, stretches=stretches),
-            clock_s=found.at_s - began_s,
+            clock_s=None if self._waits else found.at_s - began_s,
         )
 
     def _weighed(self, stretch: Stretch, interval: int) -> Stretch:
