@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -24,22 +23,29 @@ Power = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 10")]
 class BufferedSchedule(Schedule):
     """Round k has what arrives for the k-th average of the cloud; who arrives when follows from public speeds.
 
-    So it has no state: the events up to a round are played again wherever they are asked for.
+    So a checkpoint has no state of it: the events up to a round are played again where it is asked for.
     """
 
     def __init__(self, context: ScheduleContext, options: BufferedOptions) -> None:
-        self._context, self._power = context, options.staleness_power
+        self._context, self._options = context, options
         self._waits = options.deadline_s is None and options.buffer == Buffers()
-        self._queue = _queue(context, options).rounds()
-        self._arrivals: list[Arrivals] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._queue, self._round, self._began_s = _queue(self._context, self._options), 0, 0.0
+        self._found = next(self._queue)
+
+    def _arrivals(self, interval: int) -> Arrivals:
+        if interval < self._round:
+            self._begin()
+        while self._round < interval:
+            self._round, self._began_s = self._round + 1, self._found.at_s
+            self._found = next(self._queue)
+        return self._found
 
     def decide(self, interval: int, slot: int) -> Decision:
         """Who arrives, and what the age of their models leaves of their weights: (1 + staleness)^-a."""
-        context = self._context
-        while len(self._arrivals) <= interval:
-            self._arrivals.append(next(self._queue))
-        found = self._arrivals[interval]
-        began_s = self._arrivals[interval - 1].at_s if interval else 0.0
+        context, found = self._context, self._arrivals(interval)
         stretches = {number: self._weighed(each, interval) for number, each in found.stretches.items()}
         counts = np.zeros(len(context.sizes), dtype=np.int64)
         for number, each in stretches.items():
@@ -49,12 +55,42 @@ class BufferedSchedule(Schedule):
             decayed(context.step_size, context.step_decay, interval, context.intervals),
             counts,
             arrivals=replace(found, stretches=stretches),
-            clock_s=None if self._waits else found.at_s - began_s,
+            clock_s=None if self._waits else found.at_s - self._began_s,
         )
 
     def _weighed(self, stretch: Stretch, interval: int) -> Stretch:
-        own = float((1 + interval - stretch.version) ** -self._power)
-        return replace(stretch, weights=(1.0 + stretch.staleness) ** -self._power, weight=own)
+        own = float((1 + interval - stretch.version) ** -self._options.staleness_power)
+        return replace(stretch, weights=(1.0 + stretch.staleness) ** -self._options.staleness_power, weight=own)
+
+
+@dataclass
+class _Speeds:
+    """How long what begins while the cloud has one model takes, under the fading of that round.
+
+    Attributes:
+        steps: (I,) of an upload.
+        sharing: (I,) devices of each one's access point.
+    """
+
+    context: ScheduleContext
+    steps: np.ndarray
+    sharing: np.ndarray
+    version: int = -1
+    known: Durations | None = None
+
+    def __call__(self, version: int) -> Durations:
+        if self.known is None or version != self.version:
+            costs, radio = self.context.costs.drawn(version), self.context.topology.radio
+            self.version, self.known = (
+                version,
+                Durations(
+                    task=costs.down_seconds + costs.relay_seconds + self.steps * costs.step.seconds,
+                    upload=radio.part_seconds(costs.seconds, costs.snr, self.sharing),
+                    relay=costs.relay_seconds,
+                    link=costs.link_seconds,
+                ),
+            )
+        return self.known
 
 
 def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
@@ -70,19 +106,6 @@ def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
     edges = [_buffer(devices, options.deadline_s, size) for size in context.sizes.tolist()]
     cloud = Buffer(1) if in_star else _buffer(options.buffer.cloud, options.deadline_s, network.edges)
     points = network.access_points[1]
-    sharing = np.repeat(points, points)
-    each_steps = np.repeat([each[0] for each in segments], context.sizes)
-
-    @lru_cache(maxsize=4)
-    def durations(version: int) -> Durations:
-        costs = context.costs.drawn(version)
-        return Durations(
-            task=costs.down_seconds + costs.relay_seconds + each_steps * costs.step.seconds,
-            upload=network.radio.part_seconds(costs.seconds, costs.snr, sharing),
-            relay=costs.relay_seconds,
-            link=costs.link_seconds,
-        )
-
     return EventQueue(
         sizes=context.sizes,
         points=np.asarray(network.table.point),
@@ -90,7 +113,7 @@ def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
         edges=edges,
         cloud=cloud,
         queues=network.radio.queues,
-        durations=durations,
+        durations=_Speeds(context, np.repeat([each[0] for each in segments], context.sizes), np.repeat(points, points)),
     )
 
 

@@ -53,12 +53,15 @@ class Buffer:
 
 @dataclass
 class _Server:
-    """An edge server's state; `began` and `tasks` are (s,) of its devices, `arrived` waits for the next average."""
+    """An edge server's state; `began` and `tasks` are (s,) of its devices, `arrived` waits for the next average.
+
+    Lists, since arrays that travel between hosts cannot be written.
+    """
 
     buffer: Buffer
     averages: int
-    began: np.ndarray
-    tasks: np.ndarray
+    began: list[int]
+    tasks: list[int]
     made: int = 0
     version: int = 0
     waits: bool = True
@@ -75,19 +78,19 @@ class _Server:
 
     def finished(self) -> Stretch:
         """What its devices uploaded since the model came down, once the cloud averages it."""
-        busy = np.ones(len(self.began), dtype=bool)
-        busy[self.resting] = False
-        carried, self.kept = self.kept, tuple(np.unique(self.began[busy]).tolist())
+        busy = dict(enumerate(self.began))
+        for row in self.resting:
+            del busy[row]
+        carried, self.kept = self.kept, tuple(sorted(set(busy.values())))
         return Stretch.of(self.version, self.made - len(self.uploads), self.uploads, carried, self.kept)
 
 
-_READY, _UPLOADED, _DEADLINE, _RECEIVED, _AT_CLOUD, _CLOUD_DEADLINE = range(
-    6
-)  # kinds of events, in this order at one moment
+# Kinds of events, in this order at one moment.
+_READY, _UPLOADED, _DEADLINE, _RECEIVED, _AT_CLOUD, _CLOUD_DEADLINE = range(6)
 
 
-class EventQueue:
-    """Plays the events of a network; `rounds` has what arrives for each average of the cloud.
+class EventQueue(Iterator[Arrivals]):
+    """Plays the events of a network, without end: iterates over what arrives for each average of the cloud.
 
     Args:
         sizes: (N,) devices of each subnet.
@@ -111,21 +114,21 @@ class EventQueue:
     ) -> None:
         self._firsts = np.cumsum(sizes) - sizes
         self._points, self._queues, self._cloud, self._durations = points, queues, cloud, durations
-        self._free = np.zeros(int(points.max(initial=0)) + 1)
+        self._free = [0.0] * (int(points.max(initial=0)) + 1)
         self._servers = [
-            _Server(buffer, count, np.zeros(size, np.int64), np.zeros(size, np.int64), resting=list(range(size)))
+            _Server(buffer, count, [0] * size, [0] * size, resting=list(range(size)))
             for buffer, count, size in zip(edges, averages, sizes.tolist(), strict=True)
         ]
         self._events: list[tuple[float, int, int, int]] = []
         self._version = 0
         self._arrived: list[int] = []
         self._overdue = False
-
-    def rounds(self) -> Iterator[Arrivals]:
-        """One average of the cloud after another, without end."""
         for number in range(len(self._servers)):
             self._receive(number, 0.0)
         self._wait(0.0)
+
+    def __next__(self) -> Arrivals:
+        """What arrives for the next average of the cloud."""
         while True:
             at_s, kind, number, detail = heapq.heappop(self._events)
             if kind == _AT_CLOUD:
@@ -135,7 +138,7 @@ class EventQueue:
             else:
                 self._at_server(kind, number, detail, at_s)
             if len(self._arrived) >= self._cloud.uploads or (self._overdue and self._arrived):
-                yield self._averaged(at_s)
+                return self._averaged(at_s)
 
     def _at_server(self, kind: int, number: int, detail: int, at_s: float) -> None:
         server = self._servers[number]
@@ -159,16 +162,17 @@ class EventQueue:
         if self._queues:
             point = self._points[device]
             begins = max(ready_s, self._free[point])
-            self._free[point] = begins + seconds.upload[device]
+            self._free[point] = begins + float(seconds.upload[device])
         arrives = begins + seconds.upload[device] + seconds.relay[device]
         heapq.heappush(self._events, (float(arrives), _UPLOADED, number, row))
 
     def _average(self, number: int, at_s: float) -> None:
         server = self._servers[number]
         taken, server.arrived, server.overdue = sorted(server.arrived), [], False
-        server.uploads.append([(row, int(server.began[row]), int(server.tasks[row])) for row in taken])
+        server.uploads.append([(row, server.began[row], server.tasks[row]) for row in taken])
         server.made += 1
-        server.tasks[taken] += 1
+        for row in taken:
+            server.tasks[row] += 1
         if len(server.uploads) < server.averages:
             self._begin(number, taken, at_s)
             return
@@ -179,7 +183,8 @@ class EventQueue:
     def _begin(self, number: int, rows: list[int], at_s: float) -> None:
         """These devices get the edge server's model."""
         server = self._servers[number]
-        server.began[rows] = server.made
+        for row in rows:
+            server.began[row] = server.made
         devices = self._firsts[number] + np.array(rows, dtype=np.int64)
         for row, seconds in zip(rows, self._durations(self._version).task[devices].tolist(), strict=True):
             heapq.heappush(self._events, (at_s + seconds, _READY, number, row))

@@ -85,7 +85,7 @@ def test_no_observer_learns_more_than_its_rows_say(run):
 
 def test_every_upload_has_its_rows_and_no_other(run):
     """A device has as many rows of each observer as it has uploads."""
-    setup, heard = run
+    _setup, heard = run
     uploads = Counter(device for device, _ in heard.signals.values())
     rows = Counter((device, row.observer) for row in heard.rows for device in devices_of(row))
     for device, count in uploads.items():
@@ -102,9 +102,7 @@ def quadratic_run(cloud_buffer, edge_buffer, every):
     """Exact gradient steps on |w - a_i|^2 / 2, without noise, under a channel that never changes."""
     tree = Topology(
         "two",
-        tuple(
-            placed(name, False, far, [9.0] * len(far)) for name, far in zip(("a", "b"), DISTANCES, strict=True)
-        ),
+        tuple(placed(name, False, far, [9.0] * len(far)) for name, far in zip(("a", "b"), DISTANCES, strict=True)),
         Radio(access="ofdma", fading="none"),
     )
     options = {"buffer": {"edge": edge_buffer, "cloud": cloud_buffer}, "staleness_power": POWER}

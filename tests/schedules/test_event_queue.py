@@ -23,7 +23,7 @@ def played(sizes, averages, edges, cloud, durations, rounds, points=None, queues
         queues=queues,
         durations=lambda _: durations,
     )
-    return list(itertools.islice(queue.rounds(), rounds))
+    return list(itertools.islice(queue, rounds))
 
 
 def by_scanning(sizes, averages, edges, cloud, durations, rounds):
@@ -96,7 +96,7 @@ def networks(draw):
 @settings(max_examples=60, deadline=None)
 @given(networks())
 def test_events_are_those_of_a_simulation_without_a_queue(network):
-    sizes, averages, *_ = network
+    _sizes, _averages, *_ = network
     for found, (at_s, expected) in zip(played(*network, 12), by_scanning(*network, 12), strict=True):
         assert found.at_s == pytest.approx(at_s, rel=1e-12)
         assert list(found.stretches) == list(expected)
