@@ -202,6 +202,8 @@ def audits(
     Raises:
         UserError: nothing to audit, or not like this.
     """
+    if run.topology.visits is not None:
+        raise UserError("audits are of devices that stay at their edge server; expected no mobility", key="topology")
     for observer in observers:
         check_request(run, observer, canaries, kind, confidence)
     audited = {observer: audited_devices(run, observer) for observer in observers}

@@ -28,7 +28,7 @@ class FederatedData:
         classes: number of labels.
         shape: one record's shape; images are channels first.
         scaling: the public constants between stored and model inputs.
-        order: places in `train`, shape (records in use,), int64, each at most once.
+        order: places in `train`, shape (records in use,), int64, each at most once, but for rows (see `for_rows`).
         offsets: where each device's places begin in `order`, shape (I + 1,), int64.
         test_owners: the device of each test record; None where they are nobody's.
         public: training records that are no device's and count as public, or None.
@@ -78,6 +78,16 @@ class FederatedData:
         assert 0 <= first <= first + count <= self.devices, "a subnet lies within the devices"
         offsets = self.offsets[first : first + count + 1]
         return self.train.part(self.order[offsets[0] : offsets[-1]]), offsets - offsets[0]
+
+    def for_rows(self, devices: NDArray[np.int64]) -> FederatedData:
+        """The same records for rows of which several may be one device's, each with all the records of its own.
+
+        Args:
+            devices: (rows,) the device of each row.
+        """
+        parts = [self.order[self.offsets[device] : self.offsets[device + 1]] for device in devices.tolist()]
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[devices])])
+        return replace(self, order=np.concatenate(parts), offsets=offsets)
 
     def fingerprint(self) -> str:
         """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from h2fdp.algorithms import objective_of
 from h2fdp.algorithms.aggregation import WeightedAverageOptions
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
@@ -35,6 +36,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
         found += _of_secure_sums(experiment, topology)
         found += _of_moving_norm(experiment, topology, times)
         found += _of_compression(experiment, topology)
+        found += _of_mobility(experiment, topology)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -82,6 +84,42 @@ def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
     if placement.cloud_sums or (shares and any(each.trust == "secure-sum" for each in topology.subnets)):
         text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
         yield key, f"{text}, not for those that have arrived; {tail}"
+
+
+def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
+    """What does not go with devices that change their edge server, or is not accounted for them."""
+    if topology.mobility is None:
+        return
+    method, training, privacy = experiment.method, experiment.training, experiment.privacy
+    placement, moving = (
+        noise_placement_of(method.privacy),
+        "devices change their edge server (mobility in the topology)",
+    )
+    if topology.depth > 1 or method.topology == "star":
+        shape = "a star" if method.topology == "star" else f"{topology.depth} tiers"
+        yield "topology", f"{moving}; expected one tier of edge servers, found {shape}"
+    if method.schedule.name != "fixed":
+        yield "method.schedule", f"{moving}; expected fixed, found {method.schedule.name}"
+    if training.participation != 1:
+        found = f"{training.participation:g}"
+        yield "training.participation", f"{moving}; expected 1, and a trace for who takes part; found {found}"
+    if training.adaptive is not None:
+        yield "training.clip_norm", f"{moving}; expected a number, found one that moves"
+    if (memory := objective_of(method.objective).memory) is not None:
+        yield "method.objective", f"{moving}, which do not carry {memory} along; expected an objective without a memory"
+    if experiment.compression.of_devices:
+        yield "compression.device", f"{moving}; expected null"
+    if experiment.runtime.placement == "entity":
+        yield "runtime.placement", f"{moving}, which has no host of its own for each; expected packed or subnet"
+    if not placement.private:
+        return
+    if privacy.calibration != "accounted":
+        text = f"{moving}, and no formula counts what they release"
+        yield "privacy.calibration", f"{text}; expected accounted, found {privacy.calibration}"
+    if placement.name not in ("hierarchical", "local"):
+        yield "method.privacy", f"{moving}; expected hierarchical or local, found {placement.name}"
+    elif summing := [each.name for each in topology.subnets if placement.sees(each.trust) == "sum"]:
+        yield "topology", f"{moving}; expected no secure sums, found those of {summing[0]}"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.graph_files import read_graphml, read_node_link
 from h2fdp.network.graph_import import tree_document
+from h2fdp.network.mobility import Mobility, read_trace
 from h2fdp.network.network import CLOUD, Aggregator
 from h2fdp.network.schema import TopologyFile
 from h2fdp.network.templates import expand, name_problems
@@ -64,7 +66,15 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(error.problems, key=_line)) from None
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
-    return Topology.drawn(expand(file, seed))
+    return replace(Topology.drawn(expand(file, seed)), mobility=_mobility(file, document))
+
+
+def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
+    """How devices move; a trace in a file of its own is read, from where the topology is."""
+    section = file.mobility
+    if section is None or not isinstance(section.trace, str):
+        return None if section is None else Mobility(section.trace or (), section.stay)
+    return read_trace(document.folder / section.trace)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

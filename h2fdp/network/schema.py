@@ -267,6 +267,33 @@ else:
     ComputeChoice = COMPUTES.section()
 
 
+class MobilitySection(Section):
+    """Devices that change their edge server between intervals; one of the two keys.
+
+    Attributes:
+        trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
+            that interval on, until its next line, the device is there. Edge `-` is nowhere.
+        stay: the probability with which a device stays where it is from one interval to the next.
+    """
+
+    trace: (
+        Annotated[
+            Annotated[str, Scalar] | Annotated[list[Any], Many],
+            Discriminator(shape),
+            Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]"),
+        ]
+        | None
+    ) = None
+    stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.trace is None) == (self.stay is None):
+            found = "neither" if self.trace is None else "both"
+            raise ValueError(f"expected `trace:` or `stay:`, found {found}")
+        return self
+
+
 class TopologyFile(Section):
     """A whole topology file.
 
@@ -276,6 +303,7 @@ class TopologyFile(Section):
         radio: the wireless channel from devices to edge servers.
         compute: the cost of local steps: `per-step`, the same for every device, or `processor`.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
+        mobility: how devices change their edge server between intervals; null is not at all.
         edges: the edge servers, with their devices or with edge servers below them.
     """
 
@@ -289,6 +317,7 @@ class TopologyFile(Section):
     radio: RadioSection = RadioSection()
     compute: ComputeChoice = PerStep()
     trust: TrustSection | None = None
+    mobility: MobilitySection | None = None
     edges: Edges
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import ParamSpec
 
@@ -13,6 +13,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network import generators
 from h2fdp.network.devices import Compute, DeviceTable, Floats, Integers, PerStep
 from h2fdp.network.hierarchy import Hierarchy, hierarchy_of, repeated_names
+from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, Aggregator, Link, Relays, Subnet
 from h2fdp.network.radio import Radio
 from h2fdp.network.templates import ExpandedNetwork
@@ -44,6 +45,8 @@ class Topology:
         aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
             of the tree; none in a network of two tiers.
         secure_sum_probability: that with which an edge server was drawn to hold secure sums; 0 if it never was.
+        mobility: how devices change their edge server between intervals; None where they do not.
+        visits: of a network with a row for each visit (see `with_visits`): which rows are one device's.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -57,12 +60,14 @@ class Topology:
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
+    mobility: Mobility | None = None
+    visits: Visits | None = None
 
     def __post_init__(self) -> None:
         if not self.subnets:
             raise UserError("a network without edge servers", key=self.name)
         above = [aggregator.name for aggregator in self.aggregators]
-        if repeated := repeated_names(self.subnets, above):
+        if self.visits is None and (repeated := repeated_names(self.subnets, above)):
             raise UserError(Problem(f'two nodes have the name "{name}"', key=self.name) for name in repeated)
         star = len(self.subnets) == 1 and not above
         if not star and CLOUD in {*above, *(subnet.name for subnet in self.subnets)}:
@@ -72,6 +77,8 @@ class Topology:
         order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
         in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
         object.__setattr__(self, "aggregators", in_order)
+        if self.mobility is not None and self.mobility.stay is None and self.visits is None:
+            self.with_visits()  # refuses a trace of other nodes
 
     def __repr__(self) -> str:
         trusted = sum(subnet.trusted for subnet in self.subnets)
@@ -133,6 +140,14 @@ class Topology:
         """
         return self._hierarchy.below[name]
 
+    def device_names(self) -> list[str]:
+        """The names of all devices, in the order of the tree.
+
+        >>> Topology.regular(edges=2, devices=1).device_names()
+        ['edge-1/1', 'edge-2/1']
+        """
+        return [name for subnet in self.subnets for name in subnet.device_names()]
+
     @property
     def edges(self) -> int:
         """The number of edge servers N."""
@@ -189,6 +204,19 @@ class Topology:
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
         return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio, self.compute)
+
+    def with_visits(self) -> Topology:
+        """The network in which every edge server has a row for each device that is ever there; itself without a trace.
+
+        >>> still = Topology.regular(edges=2, devices=1)
+        >>> moving = replace(still, mobility=Mobility([(3, "edge-1/1", "edge-2", 20.0)])).with_visits()
+        >>> moving.sizes.tolist(), moving.visits.device.tolist(), moving.subnets[1].device_names()
+        ([1, 2], [0, 1, 0], ['edge-2/1', 'edge-1/1'])
+        """
+        if self.mobility is None or self.visits is not None:
+            return self
+        subnets, visits = expanded(self.subnets, self.mobility, (*self.radio.columns, *self.compute.columns))
+        return replace(self, subnets=tuple(subnets), visits=visits)
 
     @classmethod
     def drawn(cls, parts: ExpandedNetwork) -> Topology:

@@ -93,6 +93,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         trusted = DEFAULT_TRUST_PROBABILITY if probability is None else probability
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
+    if topology.mobility is not None:
+        values["mobility"] = topology.mobility.values()
     return values
 
 

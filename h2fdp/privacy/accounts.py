@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.errors import UserError
+from h2fdp.network.mobility import Visits
 from h2fdp.privacy.accounting import (
     ACCOUNTANTS,
     ORDERS,
@@ -37,6 +39,7 @@ _DIGITS = 6  # of a noise multiplier, rounded down: an account is never below th
 # Where uneven devices take turns, nearly every interval has noises of its own. Beyond so many exact types about a
 # subnet, further ones share a coarser grid, so that an account's cost stays bounded however long a run is.
 _MOST_EXACT, COARSE = 64, 1.005
+_EVERYWHERE = ""  # in the place of an edge server, where devices move: no node has this name
 
 
 _facts_of_type = attrgetter(
@@ -181,16 +184,23 @@ class _Book:
 class Accounts:
     """The accounts of all observers about all devices of a network.
 
+    A device that changes its edge server has one account, of all its rows: devices are then numbered as in the topology
+    file, and the observer `edge` is all edge servers together, which bounds what each of them holds.
+
     Args:
-        sizes: edge server -> number of its devices, in the order of the tree.
+        sizes: edge server -> number of its devices (of its rows, where devices move), in the order of the tree.
         observers: all that there are in the network.
+        visits: which rows are one device's; None where each is a device.
     """
 
-    def __init__(self, sizes: Mapping[str, int], observers: Sequence[Observer] = OBSERVERS) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], observers: Sequence[Observer] = OBSERVERS, visits: Visits | None = None
+    ) -> None:
         stops = np.cumsum(list(sizes.values()), dtype=np.int64).tolist()
         self._first = {edge: stop - size for (edge, size), stop in zip(sizes.items(), stops, strict=True)}
         self.sizes = dict(sizes)
         self.observers = tuple(observers)
+        self._visits = visits
         self._books: dict[Observer, dict[str, _Book]] = {observer: {} for observer in observers}
 
     @classmethod
@@ -226,7 +236,19 @@ class Accounts:
             self._enter(each, type_of, times)
 
     def _enter(self, alike: AlikeReleases, type_of: _TypesOfReleases, times: int) -> None:
-        """Once for all of these subnets whose accounts were equal before."""
+        """Once for all of these subnets whose accounts were equal before.
+
+        Raises:
+            UserError: what the devices of rows are is not known, so that one device might have several accounts.
+        """
+        if any(release.moves != (self._visits is not None) for release in alike.releases):
+            text = (
+                "devices of this run change their edge server, so that rows alone do not say whose they are; expected"
+            )
+            raise UserError(f"{text} the run directory, with its topology.yaml and its whole ledger")
+        if self._visits is not None:
+            self._enter_visits(self._visits, alike, type_of, times)
+            return
         received: dict[Observer, list[Release]] = defaultdict(list)
         for release in alike.releases:
             received[release.observer].append(release)
@@ -240,6 +262,26 @@ class Accounts:
                     book.enter(release, type_of(release), times)
                 book.shared = len(equal) > 1
                 books.update(dict.fromkeys(equal, book))
+
+    def _enter_visits(self, visits: Visits, alike: AlikeReleases, type_of: _TypesOfReleases, times: int) -> None:
+        """Into one book of each observer, of all devices wherever they are."""
+        for release in alike.releases:
+            counts = (
+                self._books[release.observer].setdefault(_EVERYWHERE, _Book(len(visits.home))).row(type_of(release))
+            )
+            for edge in alike.edges:
+                for part in rows_in(release.devices):
+                    np.add.at(counts, self._devices(visits, edge)[part], times)
+
+    def _devices(self, visits: Visits, edge: str) -> np.ndarray:
+        """(s,) whose the rows of an edge server are."""
+        return visits.device[self._first[edge] : self._first[edge] + self.sizes[edge]]
+
+    def _at(self, observer: Observer, edge: str) -> tuple[_Book | None, np.ndarray | slice]:
+        """The book with a subnet in it, and the subnet's rows there."""
+        if self._visits is None:
+            return self._books[observer].get(edge), slice(None)
+        return self._books[observer].get(_EVERYWHERE), self._devices(self._visits, edge)
 
     def _book(self, observer: Observer, edge: str) -> _Book:
         """One to be changed: what the observer has of the subnet, or a copy where others share it, or a new one."""
@@ -261,7 +303,7 @@ class Accounts:
             if id(book) not in known:
                 known[id(book)] = list(book.held())
             for held, devices in known[id(book)]:
-                found.setdefault(held, []).append(devices + self._first[edge])
+                found.setdefault(held, []).append(devices + self._first.get(edge, 0))
         for held, parts in found.items():
             yield DeviceClass(np.sort(np.concatenate(parts)), dict(held))
 
@@ -275,13 +317,13 @@ class Accounts:
 
     def spent_at(self, observer: Observer, edge: str, order_index: int) -> np.ndarray:
         """(s,) Renyi divergence at one of `ORDERS` that this observer holds of each device of a subnet."""
-        book = self._books[observer].get(edge)
-        return np.zeros(self.sizes[edge]) if book is None else book.rdp_of_devices(order_index)
+        book, rows = self._at(observer, edge)
+        return np.zeros(self.sizes[edge]) if book is None else book.rdp_of_devices(order_index)[rows]
 
     def counts(self, observer: Observer, edge: str) -> Mapping[ReleaseType, np.ndarray]:
         """Type of release -> (s,) how often this observer received it of each device of a subnet."""
-        book = self._books[observer].get(edge)
-        return {} if book is None else {kind: book.counts[row] for kind, row in book.kinds.items()}
+        book, rows = self._at(observer, edge)
+        return {} if book is None else {kind: book.counts[row][rows] for kind, row in book.kinds.items()}
 
     def worst(self, observer: Observer, delta: float) -> float | None:
         """Accounted epsilon of the worst device, by `rdp`; None where the observer received no private release."""
@@ -312,7 +354,8 @@ class Accounts:
         return any(accountant.epsilon(each, delta) > most for each in held)
 
     def place_of(self, device: int) -> tuple[str, int]:
-        """Edge server and row within the subnet of a device of the network."""
+        """Edge server and row within the subnet of a device of the network; of one that moves, where the file has it."""
+        device = device if self._visits is None else int(self._visits.home[device])
         names = list(self._first)
         number = bisect_right(list(self._first.values()), device) - 1
         return names[number], device - self._first[names[number]]

@@ -52,6 +52,8 @@ class Release:
             that is the vote about it (see `AdaptiveClipping`); None elsewhere.
         adjacency: what the sensitivity is about; of rows for which it is `replace` the ledger says so.
         law: of the noise, in whose norm the sensitivity is; the ledger says so where it is not `gaussian`.
+        moves: devices change their edge server in this run, so that one device may have several rows; the ledger says
+            so, and no account is made of such rows without knowing whose they are.
     """
 
     interval: int
@@ -71,6 +73,7 @@ class Release:
     vote_share: float | None = None
     adjacency: Adjacency = "null-record"
     law: str = GAUSSIAN.name
+    moves: bool = False
 
     def as_row(self) -> dict[str, Any]:
         """The ledger's row."""
@@ -81,7 +84,7 @@ class Release:
 
 
 VOTE_KEYS = ("clip_norm", "vote_share")
-_USUAL = {"adjacency": "null-record", "law": GAUSSIAN.name}  # of keys that are left out then
+_USUAL = {"adjacency": "null-record", "law": GAUSSIAN.name, "moves": False}  # of keys that are left out then
 RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in (*VOTE_KEYS, *_USUAL))
 _values_of = attrgetter(*RELEASE_KEYS)
 
@@ -262,4 +265,5 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "clip_norm": lambda value: _number(value, 5e-324, 1e300),
     "vote_share": lambda value: _number(value, 5e-324, 1.0),
     "law": lambda value: value in NOISE_LAWS,
+    "moves": lambda value: isinstance(value, bool),
 }

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Place, Release, Span, Uploads, releases
 from h2fdp.privacy.gradient_bounds import estimated
-from h2fdp.privacy.places import Holder
-from h2fdp.privacy.releases import Adjacency, AlikeReleases, under
+from h2fdp.privacy.places import Holder, Observer
+from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
 from h2fdp.privacy.views import Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
@@ -219,15 +219,16 @@ class PlannedNoise:
 
     def _of_subnet(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Release]:
         """The rows of a subnet, whose weight in the global average is `share`."""
+        follows = self.facts[name].follows
         for made in self._rows(plan, name, share):
             changed = under(self.adjacency, made)
-            yield from changed if self.adaptive is None else map(self._with_votes, changed)
+            changed = changed if self.adaptive is None else map(self._with_votes, changed)
+            yield from changed if follows is None else _of_moving(changed, dict(follows))
 
     def _rows(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Iterator[Release]]:
         assert self.noise is not None, "there is nothing to release under no noise"
         facts, subnet, at_last = self.facts[name], plan.subnets[name], plan.vectors.get(name, {})
-        peers = (facts.network if facts.cloud_sums else facts.company or len(facts.records)) > 1
-        uploads = None
+        peers, uploads = facts.peers, None
         for segment, uploads in enumerate(self._uploads(plan, name)):
             if not uploads.rows.size:
                 continue
@@ -257,3 +258,17 @@ class PlannedNoise:
         """The same, saying that votes about a clip norm are part of it."""
         assert self.adaptive is not None, "votes are about a clip norm that moves"
         return replace(release, clip_norm=self.clip_norm, vote_share=self.adaptive.share)
+
+
+def _of_moving(made: Iterator[Release], follows: Mapping[Observer, tuple[bool, ...]]) -> Iterator[Release]:
+    """The rows of a network in which devices move, with those of observers who know a device from elsewhere.
+
+    An edge server that a device has left, or a device that it has left behind, still receives every global model: what
+    everybody receives of the device where it is now. That it holds together with what it had before.
+    """
+    for release in made:
+        yield replace(release, moves=True)
+        for observer, rows in follows.items() if release.observer == "public" else ():
+            known = [row for part in rows_in(release.devices) for row in range(part.start, part.stop) if rows[row]]
+            if known:
+                yield replace(release, moves=True, observer=observer, devices=device_ranges(known))

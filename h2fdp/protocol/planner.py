@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, AggregationKind, Mechanism, Pipeline, Release, Span, Tolerance
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
@@ -65,6 +66,7 @@ class Planner:
         adjacency: what the ledger's sensitivities are about.
         adaptive: how the clip norm moves; None where it does not.
         clip_norm: of the interval at hand, where it moves; noises and sensitivities are those of this norm.
+        visits: which rows are there in which interval, where devices move.
     """
 
     streams: Streams
@@ -83,6 +85,7 @@ class Planner:
     adjacency: Adjacency = "null-record"
     adaptive: AdaptiveClipping | None = None
     clip_norm: float | None = None
+    visits: Visits | None = None
 
     def __post_init__(self) -> None:
         """Refuse an aggregation that these subnets' trust does not go with."""
@@ -102,6 +105,12 @@ class Planner:
     def facts(self) -> Mapping[str, SubnetFacts]:
         """The subnets by name."""
         return {subnet.name: subnet for subnet in self.subnets}
+
+    @cached_property
+    def _firsts(self) -> np.ndarray:
+        """(N,) over all rows, the first one of each subnet."""
+        sizes = np.array([len(subnet.records) for subnet in self.subnets])
+        return np.asarray(np.cumsum(sizes) - sizes)
 
     @cached_property
     def noises(self) -> PlannedNoise:
@@ -124,6 +133,7 @@ class Planner:
         planned: dict[str, _Planned] = {}
         lost: dict[str, Plan] = {}
         alike: dict[Hashable, _Planned] = {}
+        there = None if self.visits is None else np.split(self.visits.there(interval), self._firsts[1:])
         for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
@@ -134,6 +144,8 @@ class Planner:
                 rows = draw_participants(self.streams.public, facts.name, interval, len(facts.records), count)
             else:
                 rows = decision.devices[place]
+            if there is not None:
+                rows = rows[there[place][rows]]
             rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue

@@ -66,6 +66,8 @@ class SubnetFacts:
         network: devices of the whole network: all receive the models of a cloud that does.
         pipeline: what happens to its devices' uploads.
         visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
+        follows: where devices move, observer -> (s_c,) whether it has an account of the device elsewhere but is not
+            below or above this subnet's uploads: then it sees what all see. None where devices do not move.
     """
 
     name: str
@@ -83,6 +85,7 @@ class SubnetFacts:
     network: int = 0
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
     visible: Visible = "sum"
+    follows: tuple[tuple[Observer, tuple[bool, ...]], ...] | None = None
 
     @cached_property
     def likeness(self) -> Hashable:
@@ -132,6 +135,11 @@ class SubnetFacts:
         seen = levels_of_observers(self.place, self.heights, passed, self.edge_is_cloud, self.sums, cloud_sums)
         # Where no sum hides it, everybody is assumed to see the first vector that has noise.
         return seen if self.visible == "sum" else dict.fromkeys(seen, min(self.place.trusted, passed))
+
+    @property
+    def peers(self) -> bool:
+        """Whether other devices receive the same broadcasts."""
+        return (self.network if self.cloud_sums else self.company or len(self.records)) > 1
 
     @property
     def sees_sums(self) -> bool:

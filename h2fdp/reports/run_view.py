@@ -155,8 +155,9 @@ class RunView:
     def accounts(self) -> Accounts:
         """What each observer holds by the ledger as it is now."""
         ledger = RunDirectory(self.path).ledger
-        sizes = {subnet.name: subnet.size for subnet in self.topology.subnets}
-        found = Accounts(sizes, observers(self.topology.depth))
+        network = self.topology.with_visits()
+        sizes = {subnet.name: subnet.size for subnet in network.subnets}
+        found = Accounts(sizes, observers(network.depth), network.visits)
         rows = read_json_lines(ledger) if ledger.is_file() else ()
         found.add(release_of(row, f"{ledger}:{number}", sizes) for number, row in enumerate(rows, start=1))
         return found

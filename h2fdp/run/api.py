@@ -222,7 +222,7 @@ class Experiment:
         import pandas as pd
 
         data = self.records(None if data_root is None else Path(data_root))
-        names = [name for subnet in self.topology.subnets for name in subnet.device_names()]
+        names = self.topology.device_names()
         frame = pd.DataFrame(label_counts(data), index=pd.Index(names, name="device"), columns=data.class_names or None)
         frame.attrs["owners"] = list(data.holders)
         return frame

@@ -62,7 +62,11 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
             accounts.add_alike(cloud.alike_releases(plan))
             if watched.exceeded(accounts) is not None:
                 return
-        if cloud.repeats and not (by_participants and plan.participants < setup.topology.devices):
+        if (
+            cloud.repeats
+            and setup.topology.visits is None
+            and not (by_participants and plan.participants < setup.topology.devices)
+        ):
             yield EqualIntervals(plan, cloud, times=intervals)
             return
         yield EqualIntervals(plan, cloud)
@@ -125,6 +129,8 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
         intervals: by default those of the planned run, of which each device has its turns: then these are
             `planned_accounts` where all intervals are alike and all devices take part.
     """
+    if intervals is None and setup.topology.visits is not None:  # no interval is like the first
+        return planned_accounts(setup.without_faults())
     expected = next(forecast(setup.without_faults(), by_participants=False))
     share = expected.plan.participants / setup.topology.devices
     accounts = setup.empty_accounts()

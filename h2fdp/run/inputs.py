@@ -136,7 +136,12 @@ class RunInputs:
 
     def empty_accounts(self) -> Accounts:
         """Accounts of the run's network with nothing released."""
-        return Accounts(self.sizes, self.observers)
+        return Accounts(self.sizes, self.observers, self.topology.visits)
+
+    @property
+    def device_names(self) -> list[str]:
+        """Of all devices, each once, in the order of the topology file and of the accounts."""
+        return self.drawn.device_names()
 
     def without_faults(self) -> Self:
         """The same run in a world where nothing fails: what was planned."""

@@ -65,7 +65,9 @@ class LiveAccounts:
                 raise UserError(text, key=f"privacy.budget.{observer}" if stated else "privacy.epsilon")
         self._local = self._global = 0
         self._tiers: Counter[Tier] = Counter()
-        self._unplanned = setup.traits.buffers  # then no formula counts what a device releases
+        self._unplanned = (
+            setup.traits.buffers or setup.topology.visits is not None
+        )  # then no formula counts what a device releases
         self._long = False  # whether an account took more than `_SHORT`, or `_LONG`
         self._missing = False  # whether the newest row has no epsilon
 
@@ -218,7 +220,7 @@ class LiveAccounts:
         setup, accounts = self._setup, self.accounts
         if setup.noise is None or setup.leaks:
             return None
-        names = [name for subnet in setup.topology.subnets for name in subnet.device_names()]
+        names = setup.device_names
         claimed, target = self._claimed(setup.noise), setup.target
         by = None if target is None else setup.accountant
         found = statement(accounts, names, self._delta, tuple(dict.fromkeys(("rdp", "pld", by or "rdp"))))

@@ -78,23 +78,25 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
         return columns
     firsts = run.blueprint.first_devices
     evaluator = Evaluator([run.blueprint.scores()], run.blueprint.loss)
+    homes = run.drawn.sizes if run.topology.visits is not None else run.topology.sizes  # rows of visits come after
     for numbers in blocks(run.topology.sizes, range(run.topology.edges), workers=1):
         first, last = int(firsts[numbers.start]), int(firsts[numbers.stop])
         records = device_records(run.data, *run.data.subnet(first, last - first)).to(run.blueprint.device)
         result = evaluator.evaluate(model.to(run.blueprint.device), records)
-        columns["records"] += run.data.sizes[first:last].tolist()
-        columns["accuracy"] += result.accuracy.tolist()
-        columns["loss"] += result.loss.tolist()
         for number in numbers:
-            subnet = run.topology.subnets[number]
-            own = slice(int(firsts[number]) - first, int(firsts[number + 1]) - first)
-            columns["device"] += subnet.device_names()
+            subnet, size = run.topology.subnets[number], int(homes[number])
+            begin = int(firsts[number]) - first
+            own = slice(begin, begin + size)
+            columns["records"] += run.data.sizes[first:last][own].tolist()
+            columns["accuracy"] += result.accuracy[own].tolist()
+            columns["loss"] += result.loss[own].tolist()
+            columns["device"] += subnet.device_names()[:size]
             for name in read:
-                columns[name] += subnet.column(name).tolist()
-            columns["edge"] += [subnet.name] * subnet.size
-            columns["trust"] += [subnet.trust] * subnet.size
-            columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * subnet.size
-            columns["subnet_loss"] += [float(np.mean(result.loss[own]))] * subnet.size
+                columns[name] += subnet.column(name)[:size].tolist()
+            columns["edge"] += [subnet.name] * size
+            columns["trust"] += [subnet.trust] * size
+            columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * size
+            columns["subnet_loss"] += [float(np.mean(result.loss[own]))] * size
     return columns
 
 

@@ -14,7 +14,7 @@ from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.costs import NetworkCosts
-from h2fdp.data import DeviceData, Standardizing, within_unit_ball
+from h2fdp.data import DeviceData, FederatedData, Standardizing, within_unit_ball
 from h2fdp.data.configured import DataSource, Network, configured_data
 from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
@@ -67,6 +67,7 @@ def prepare(
             does not fit them, or the privacy; no noise that meets the target; a user's own part that fails, or gives
             what it may not.
     """
+    topology = _settled(topology, config)
     data = (data_source or configured_data(config.data))(
         topology, Streams(config.seed), None if data_root is None else Path(data_root)
     )
@@ -128,7 +129,8 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
     star, placement = method.topology == "star", noise_placement_of(method.privacy)
-    network = topology.as_star() if star else topology
+    network = topology.as_star() if star else topology.with_visits()
+    data = _of_rows(data, network)
     measuring = _measuring(config)
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
     initial = module()
@@ -198,6 +200,27 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         world=streams,
         warm_start=warm_start,
     )
+
+
+def _settled(topology: Topology, config: ExperimentFile) -> Topology:
+    """The network with the way of every device, for as many intervals as the run may have."""
+    if topology.mobility is None or topology.mobility.stay is None:
+        return topology
+    intervals = config.training.intervals
+    if intervals is None:
+        text = "the ways of devices are drawn for all intervals (mobility.stay); expected how many"
+        raise UserError(text, key="training.intervals")
+    return replace(topology, mobility=topology.mobility.settled(topology.subnets, intervals, Streams(config.seed)))
+
+
+def _of_rows(data: DeviceData, network: Topology) -> DeviceData:
+    """The records of each row of a network in which devices move; the same elsewhere."""
+    if network.visits is None or len(data.sizes) == len(network.visits.device):
+        return data
+    if not isinstance(data, FederatedData):
+        text = "records that are drawn where they are trained on belong to one edge server each; expected fewer of them"
+        raise UserError(f"{text}, or no mobility in the topology", key="data")
+    return data.for_rows(network.visits.device)
 
 
 def _same_data(data: DeviceData, network: Network, streams: Streams, root: Path | None) -> DeviceData:

@@ -39,7 +39,7 @@ def estimate(run: RunSetup) -> dict[str, Any]:
         "method": name_of(run.config.method),
         "backend": chosen_backend(run.config.runtime),
         "engine": run.blueprint.engine,
-        "devices": run.topology.devices,
+        "devices": run.drawn.devices,
         "edge servers": run.topology.edges,
         "trusted": sum(subnet.trusted for subnet in run.topology.subnets),
         **({"secure sums": summed} if summed else {}),

@@ -68,11 +68,11 @@ class RunPrivacy:
         topology = run / "topology.yaml"
         if self._whole and topology.exists():
             drawn = read_topology(topology, seed=0)
-            network = drawn.as_star() if self._section("method").get("topology") == "star" else drawn
+            network = drawn.as_star() if self._section("method").get("topology") == "star" else drawn.with_visits()
             sizes = {subnet.name: subnet.size for subnet in network.subnets}
-            self.accounts = Accounts(sizes, observers(network.depth))
+            self.accounts = Accounts(sizes, observers(network.depth), network.visits)
             self.accounts.add(self._releases(sizes))
-            self.names = [name for subnet in network.subnets for name in subnet.device_names()]
+            self.names = drawn.device_names()
         else:
             self.accounts = Accounts.of_ledger(self._releases(None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]

@@ -103,7 +103,8 @@ def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
     local = len(run.aggregation_times.offsets(run.local_steps)) * intervals
     counts = tier_aggregations(run.aggregation_times, run.topology, run.local_steps)
     tiers = {tier: count * intervals for tier, count in counts.items()}
-    return run.noise.claimed(accounts, AggregationCounts(local, intervals, run.traits.buffers, tiers))
+    unplanned = run.traits.buffers or run.topology.visits is not None
+    return run.noise.claimed(accounts, AggregationCounts(local, intervals, unplanned, tiers))
 
 
 def noises(run: RunSetup) -> list[dict[str, Any]]:

@@ -270,7 +270,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "accountant": None if setup.noise is None else setup.accountant,
         "adaptive": setup.adapts,
         "tested_on_devices": setup.data.test_owners is not None,
-        "devices": setup.topology.devices,
+        "devices": setup.drawn.devices,
         "edges": setup.topology.edges,
         "trusted_edges": sum(subnet.trusted for subnet in setup.topology.subnets),
         "secure_sum_edges": sum(subnet.trust == "secure-sum" for subnet in setup.topology.subnets),

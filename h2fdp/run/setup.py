@@ -32,6 +32,10 @@ from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.descent import gradients_in_uploads
 from h2fdp.training.local_objective import pull_of
 
+MOVING = (
+    "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
+    "and the observer edge is all of them together, as if they colluded"
+)
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 
 
@@ -244,6 +248,7 @@ class RunSetup(RunInputs, Noise):
             STANDARDIZED: self.standardizing is not None and self.data.test_owners is None,
             UNTIL: "accuracy" in (self.config.training.until or {}),
             MOVES: self.blueprint.adaptive is not None,
+            MOVING: self.topology.visits is not None,
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
         }
         return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
@@ -272,6 +277,7 @@ class RunSetup(RunInputs, Noise):
             parameters=self.initial.numel(),
             adjacency=config.privacy.adjacency,
             adaptive=self.blueprint.adaptive,
+            visits=self.topology.visits,
         )
 
     def noise_brought(self, tau: int) -> np.ndarray:

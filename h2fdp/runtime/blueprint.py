@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,6 +16,7 @@ from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data import LARGEST_HELD, DeviceData
 from h2fdp.network import TRUSTS, Topology, Trust
+from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.stages import CutToLongest
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
@@ -128,7 +129,7 @@ class Blueprint:
         records = self.data.sizes
         relays = self.topology.subnets[0].relays
         relayed = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
-        return tuple(
+        found = tuple(
             SubnetFacts(
                 subnet.name,
                 self._places(subnet.name),
@@ -149,6 +150,27 @@ class Blueprint:
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
             )
+        )
+        return found if self.topology.visits is None else self._following(found, self.topology.visits)
+
+    def _following(self, facts: Sequence[SubnetFacts], visits: Visits) -> tuple[SubnetFacts, ...]:
+        """The same where devices move: who has an account of a device from elsewhere, and sees what all see here."""
+        seen = {observer: np.zeros(len(visits.home), dtype=bool) for observer in ("edge", "peer")}
+        devices = np.split(visits.device, self.first_devices[1:-1])
+        watched = [
+            {"edge": self.noisy and "edge" in each.levels(1), "peer": self.noisy and each.peers} for each in facts
+        ]
+        for here, rows in zip(watched, devices, strict=True):
+            for observer in seen:
+                seen[observer][rows] |= here[observer]
+        return tuple(
+            replace(
+                each,
+                follows=tuple(
+                    (observer, tuple(known[rows].tolist())) for observer, known in seen.items() if not here[observer]
+                ),
+            )
+            for each, here, rows in zip(facts, watched, devices, strict=True)
         )
 
     def tiers(self) -> dict[str, TierFacts]:

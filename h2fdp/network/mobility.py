@@ -1,0 +1,293 @@
+"""Devices that change their edge server between intervals: what a topology file says, and where each is at which time.
+
+A network in which devices move is simulated as one that stands still: every edge server has a row for each device that
+is ever there, and of all rows of a device at most one takes part in an interval. `Visits` knows which rows are one
+device's. Where a device is, is public.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from h2fdp.errors import Problem, UserError
+from h2fdp.network.devices import Column, Integers
+from h2fdp.network.network import COLUMNS, Subnet
+from h2fdp.streams import Streams
+
+NOWHERE = "-"
+_COLUMNS = ("interval", "device", "edge", "distance_m")
+_DISTANCE: Column = COLUMNS["distance_m"]
+MOST_LINES = 200_000
+
+
+class Line(NamedTuple):
+    """From this interval on, until its next line, a device is at an edge server, or nowhere.
+
+    Attributes:
+        interval: from 1.
+        device, edge: their names; None is nowhere.
+        distance_m: to there; None is the device's own.
+    """
+
+    interval: int
+    device: str
+    edge: str | None
+    distance_m: float | None = None
+
+
+@dataclass(frozen=True)
+class Mobility:
+    """How the devices of a network move; see `mobility:` of a topology file.
+
+    Attributes:
+        trace: where each device is from when on; before its first line it is where the topology file has it.
+        stay: with which probability a device stays where it is from one interval to the next, else it moves to another
+            edge server, each as probable; None where there is a trace.
+        places: file and line of each line of the trace, for messages; empty where it is from no file.
+
+    >>> Mobility(trace=[(3, "car-1", "b"), (5, "car-1", None)]).trace[0]
+    Line(interval=3, device='car-1', edge='b', distance_m=None)
+    """
+
+    trace: Sequence[Line | tuple[Any, ...]] = ()
+    stay: float | None = None
+    places: Sequence[str] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.stay is not None and (self.trace or not 0 <= self.stay <= 1):
+            raise UserError(
+                f"expected a probability, or a trace in its place; found {self.stay:g}", key="mobility.stay"
+            )
+        found, problems = [], []
+        for at, values in enumerate(self.trace):
+            try:
+                found.append(_line(values))
+            except ValueError as error:
+                problems.append(self.problem(at, str(error)))
+        if problems:
+            raise UserError(problems)
+        object.__setattr__(self, "trace", tuple(found))
+
+    def problem(self, at: int, text: str) -> Problem:
+        """One with a line of the trace."""
+        return Problem(text, self.places[at] if self.places else "", f"mobility.trace.{at + 1}")
+
+    def values(self) -> dict[str, Any]:
+        """In the words of a topology file, whose trace is inside of it."""
+        if self.stay is not None:
+            return {"stay": self.stay}
+        return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Of the trace."""
+        return tuple(Line(*each) for each in self.trace)
+
+    def settled(self, subnets: Sequence[Subnet], intervals: int, streams: Streams) -> Mobility:
+        """The same as a trace, which is drawn where this is a probability: from the seed alone, so that it is public.
+
+        Raises:
+            UserError: there is only one edge server.
+        """
+        if self.stay is None:
+            return self
+        if len(subnets) < 2:
+            raise UserError("expected at least two edge servers to move between, found one", key="mobility.stay")
+        names = [name for subnet in subnets for name in subnet.device_names()]
+        at, lines = np.repeat(np.arange(len(subnets)), [subnet.size for subnet in subnets]), []
+        for interval in range(2, intervals + 1):
+            stream = streams.public.open("", "mobility", interval)
+            moves = stream.random(len(at)) >= self.stay
+            others = (at + stream.integers(1, len(subnets), len(at))) % len(subnets)
+            at = np.where(moves, others, at)
+            lines += [Line(interval, names[device], subnets[at[device]].name) for device in np.flatnonzero(moves)]
+        return Mobility(lines)
+
+
+def _line(values: Any) -> Line:
+    """A line from what a file or a user has.
+
+    Raises:
+        ValueError: it is none; with what was expected.
+    """
+    expected = "expected [interval, device, edge, distance_m], the last of which may be left out"
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or len(values) not in (3, 4):
+        raise ValueError(f"{expected}; found {values!r}")
+    interval, device, edge, *distance = values
+    if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
+        raise ValueError(f"expected the number of an interval, from 1; found {interval!r}")
+    if not isinstance(device, str) or not (edge is None or isinstance(edge, str)):
+        raise ValueError(f"expected the names of a device and an edge server; found {device!r}, {edge!r}")
+    far = distance[0] if distance else None
+    number = isinstance(far, (int, float)) and not isinstance(far, bool)
+    if far is not None and not (number and _DISTANCE.allows(np.array([float(far)]))):
+        raise ValueError(f"expected {_DISTANCE.expected} as distance_m; found {far!r}")
+    return Line(interval, device, None if edge in (NOWHERE, "") else edge, None if far is None else float(far))
+
+
+def read_trace(path: Path) -> Mobility:
+    """The trace of a CSV file with the columns interval, device, edge and, if any, distance_m.
+
+    Raises:
+        UserError: with every line that is none.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            header = [each.strip() for each in next(reader, [])]
+            rows = [(reader.line_num, row) for row in reader if any(each.strip() for each in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"cannot be read: {getattr(error, 'strerror', None) or error}", str(path)) from None
+    if tuple(header) not in (_COLUMNS, _COLUMNS[:3]):
+        found = ", ".join(header) or "nothing"
+        raise UserError(
+            f"expected the columns {', '.join(_COLUMNS)}, the last of which may be left out; found {found}", f"{path}:1"
+        )
+    if len(rows) > MOST_LINES:
+        raise UserError(f"expected at most {MOST_LINES:,} lines, found {len(rows):,}", str(path))
+    return Mobility([_cells(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
+
+
+def _cells(row: Sequence[str]) -> tuple[Any, ...]:
+    """What stands in a line: what is no number stays a text, which is refused with its line."""
+    interval, *words = (each.strip() for each in row)
+    tail = [_as(float, each) if each else None for each in words[2:]]
+    return (_as(int, interval), *words[:2], *tail)
+
+
+def _as(kind: Callable[[str], Any], text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Which rows of a network are the same device's, and which of them takes part when.
+
+    Attributes:
+        device: (rows,) number of the device of each row, in the order of the topology file.
+        home: (I,) row of each device at the edge server that the file has it at.
+        begins: (lines,) the interval from 0 in which each line of the trace begins, ascending.
+        moves: (lines, 2) device, and the row that is its from then on; -1 is nowhere.
+    """
+
+    device: Integers
+    home: Integers
+    begins: Integers
+    moves: Integers
+
+    def rows_at(self, interval: int) -> Integers:
+        """(I,) the row of each device in an interval counted from 0; -1 where it is nowhere.
+
+        No device has two, which is what makes one account of all its rows sound.
+        """
+        at = self.home.copy()
+        for device, row in self.moves[: int(np.searchsorted(self.begins, interval, side="right"))].tolist():
+            at[device] = row
+        return at
+
+    def there(self, interval: int) -> np.ndarray:
+        """(rows,) whether the row is its device's in this interval."""
+        found, at = np.zeros(len(self.device), dtype=bool), self.rows_at(interval)
+        found[at[at >= 0]] = True
+        return found
+
+    @property
+    def roam(self) -> np.ndarray:
+        """(rows,) whether the device of the row has other rows, too."""
+        return np.asarray(np.bincount(self.device, minlength=len(self.home))[self.device] > 1)
+
+
+def expanded(subnets: Sequence[Subnet], mobility: Mobility, columns: Iterable[str]) -> tuple[list[Subnet], Visits]:
+    """The subnets with a row for each device that is ever there, at each distance; rows of the file's devices first.
+
+    Args:
+        columns: names of the columns that the network reads.
+
+    Raises:
+        UserError: devices or edge servers that the network does not have; two places at once.
+    """
+    assert mobility.stay is None, "what is drawn is drawn before"
+    numbers = {subnet.name: number for number, subnet in enumerate(subnets)}
+    places = [(number, row) for number, subnet in enumerate(subnets) for row in range(subnet.size)]
+    names = {subnets[number].device_name(row): device for device, (number, row) in enumerate(places)}
+    _check(mobility, numbers, names)
+    own = [float(subnets[number].column("distance_m")[row]) for number, row in places]
+    visitors: list[dict[tuple[int, float], int]] = [{} for _ in subnets]  # (device, distance) -> row of the subnet
+    for device, (number, row) in enumerate(places):
+        visitors[number][device, own[device]] = row
+    order = sorted(mobility.lines, key=lambda line: line.interval)
+    for line in order:
+        if line.edge is not None:
+            rows, key = visitors[numbers[line.edge]], _key(line, names, own)
+            rows.setdefault(key, len(rows))
+    firsts = np.cumsum([0, *map(len, visitors)])
+    moves = [
+        (
+            names[line.device],
+            -1
+            if line.edge is None
+            else int(firsts[numbers[line.edge]]) + visitors[numbers[line.edge]][_key(line, names, own)],
+        )
+        for line in order
+    ]
+    visits = Visits(
+        np.array([device for rows in visitors for device, _ in rows], dtype=np.int64),
+        np.array([firsts[number] + row for number, row in places], dtype=np.int64),
+        np.array([line.interval - 1 for line in order], dtype=np.int64),
+        np.array(moves, dtype=np.int64).reshape(-1, 2),
+    )
+    return [
+        _with_visitors(subnet, [*rows][subnet.size :], subnets, places, columns)
+        for subnet, rows in zip(subnets, visitors, strict=True)
+    ], visits
+
+
+def _key(line: Line, names: Mapping[str, int], own: Sequence[float]) -> tuple[int, float]:
+    device = names[line.device]
+    return device, own[device] if line.distance_m is None else line.distance_m
+
+
+def _check(mobility: Mobility, numbers: Mapping[str, int], names: Mapping[str, int]) -> None:
+    problems, taken = [], set()
+    for at, line in enumerate(mobility.lines):
+        if line.device not in names:
+            problems.append(mobility.problem(at, f'expected the name of a device, found "{line.device}"'))
+        if line.edge is not None and line.edge not in numbers:
+            text = f'expected the name of an edge server that has devices, or {NOWHERE}; found "{line.edge}"'
+            problems.append(mobility.problem(at, text))
+        if (line.interval, line.device) in taken:
+            text = f"expected one place for {line.device} in interval {line.interval}, found a second"
+            problems.append(mobility.problem(at, text))
+        taken.add((line.interval, line.device))
+    if problems:
+        raise UserError(problems)
+
+
+def _with_visitors(
+    subnet: Subnet,
+    visitors: Sequence[tuple[int, float]],
+    subnets: Sequence[Subnet],
+    places: Sequence[tuple[int, int]],
+    columns: Iterable[str],
+) -> Subnet:
+    """A subnet with further rows, called after their devices, with their numbers but for the distance."""
+    if not visitors:
+        return subnet
+    homes = [(subnets[places[device][0]], places[device][1]) for device, _ in visitors]
+    numbers = {name: [home.column(name)[row] for home, row in homes] for name in columns}
+    numbers["distance_m"] = [distance for _, distance in visitors]
+    return replace(
+        subnet,
+        columns={name: np.concatenate([subnet.column(name), more]) for name, more in numbers.items()},
+        names=(*subnet.device_names(), *(home.device_name(row) for home, row in homes)),
+        rules={},
+    )
