@@ -72,9 +72,11 @@ def from_document(document: Document, seed: int) -> Topology:
 def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
     """How devices move; a trace in a file of its own is read, from where the topology is."""
     section = file.mobility
-    if section is None or not isinstance(section.trace, str):
-        return None if section is None else Mobility(section.trace or (), section.stay)
-    return read_trace(document.folder / section.trace)
+    if section is None:
+        return None
+    if isinstance(section.trace, str):
+        return read_trace(document.folder / section.trace)
+    return Mobility(section.trace or (), section.stay)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

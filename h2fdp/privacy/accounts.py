@@ -354,7 +354,7 @@ class Accounts:
         return any(accountant.epsilon(each, delta) > most for each in held)
 
     def place_of(self, device: int) -> tuple[str, int]:
-        """Edge server and row within the subnet of a device of the network; of one that moves, where the file has it."""
+        """Edge server and row within the subnet of a device of the network: where the file has it, if it moves."""
         device = device if self._visits is None else int(self._visits.home[device])
         names = list(self._first)
         number = bisect_right(list(self._first.values()), device) - 1

@@ -1,0 +1,120 @@
+"""Devices that change their edge server: traces, random ways, and the rows that a network has for them."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from h2fdp import Topology
+from h2fdp.errors import UserError
+from h2fdp.network import read, write
+from h2fdp.network.mobility import Line, Mobility
+from h2fdp.streams import Streams
+
+STILL = Topology.regular(edges=3, devices=2)
+
+
+def moving(lines):
+    return replace(STILL, mobility=Mobility(lines))
+
+
+def test_rows_of_a_trace_by_hand():
+    """Rows of the file first, then a row for each device and distance; nowhere is no row."""
+    tree = moving(
+        [(2, "edge-1/2", "edge-3"), (3, "edge-1/2", None), (4, "edge-1/2", "edge-3", 7.0), (5, "edge-1/2", "edge-1")]
+    )
+    network = tree.with_visits()
+    assert network.sizes.tolist() == [2, 2, 4]
+    assert network.subnets[2].device_names() == ["edge-3/1", "edge-3/2", "edge-1/2", "edge-1/2"]
+    own = float(STILL.subnets[0].column("distance_m")[1])
+    assert network.subnets[2].column("distance_m").tolist()[2:] == [own, 7.0]
+    assert network.visits.device.tolist() == [0, 1, 2, 3, 4, 5, 1, 1]
+    assert [int(network.visits.rows_at(interval)[1]) for interval in range(6)] == [1, 6, -1, 7, 1, 1]
+    assert network.visits.there(2).tolist() == [True, False, True, True, True, True, False, False]
+
+
+def test_a_file_has_its_trace_inside_when_it_is_written(tmp_path):
+    """A trace is read from beside the topology; the topology of a run directory needs no other file."""
+    (tmp_path / "cars.csv").write_text(
+        "interval,device,edge,distance_m\n2, edge-1/1, edge-2, 30\n3,edge-1/1,-,\n4,edge-1/1,edge-1,\n"
+    )
+    write(STILL, tmp_path / "still.yaml")
+    (tmp_path / "tree.yaml").write_text((tmp_path / "still.yaml").read_text() + "mobility: {trace: cars.csv}\n")
+    tree = read(tmp_path / "tree.yaml", seed=1)
+    assert tree.mobility.lines == (
+        Line(2, "edge-1/1", "edge-2", 30.0),
+        Line(3, "edge-1/1", None),
+        Line(4, "edge-1/1", "edge-1"),
+    )
+    (tmp_path / "alone").mkdir()
+    for name in ("tree.yaml", "tree.json"):
+        write(tree, tmp_path / "alone" / name)
+        assert read(tmp_path / "alone" / name, seed=2) == tree
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("0,edge-1/1,edge-2", "interval"),
+        ("two,edge-1/1,edge-2", "interval"),
+        ("2,nobody,edge-2", "device"),
+        ("2,edge-1/1,edge-9", "edge server"),
+        ("2,edge-1/1,edge-2,near", "distance_m"),
+        ("2,edge-1/1,edge-2,-4", "distance_m"),
+        ("2,edge-1/1", "expected"),
+        ("3,edge-2/1,edge-2", "second"),
+    ],
+)
+def test_mistakes_are_refused_with_their_line(tmp_path, line, found):
+    """File, line, what was expected."""
+    (tmp_path / "cars.csv").write_text(f"interval,device,edge,distance_m\n3,edge-2/1,edge-1,\n{line}\n")
+    write(STILL, tmp_path / "tree.yaml")
+    (tmp_path / "tree.yaml").write_text((tmp_path / "tree.yaml").read_text() + "mobility: {trace: cars.csv}\n")
+    with pytest.raises(UserError, match=found) as caught:
+        read(tmp_path / "tree.yaml", seed=1)
+    assert [problem.where for problem in caught.value.problems] == [f"{tmp_path / 'cars.csv'}:3"]
+
+
+@pytest.mark.parametrize("text", ["{}", "{trace: a.csv, stay: 0.5}", "{stay: 2}", "{trace: none.csv}", "{move: 1}"])
+def test_a_section_that_says_nothing_is_refused(tmp_path, text):
+    """One of both keys, and files that are there."""
+    write(STILL, tmp_path / "tree.yaml")
+    (tmp_path / "tree.yaml").write_text((tmp_path / "tree.yaml").read_text() + f"mobility: {text}\n")
+    with pytest.raises(UserError):
+        read(tmp_path / "tree.yaml", seed=1)
+
+
+def test_staying_for_certain_is_a_trace_without_lines():
+    """And one edge server leaves nowhere to go."""
+    assert Mobility(stay=1.0).settled(STILL.subnets, 50, Streams(1)) == Mobility()
+    with pytest.raises(UserError, match="two edge servers"):
+        Mobility(stay=0.5).settled(STILL.subnets[:1], 5, Streams(1))
+
+
+def test_ways_are_public_and_a_longer_run_goes_on_with_them():
+    """The noise key does not change them; the first intervals are those of a shorter run."""
+    long = Mobility(stay=0.6).settled(STILL.subnets, 20, Streams(4))
+    assert long == Mobility(stay=0.6).settled(STILL.subnets, 20, Streams(4, secret=b"key"))
+    short = Mobility(stay=0.6).settled(STILL.subnets, 10, Streams(4))
+    assert short.lines == tuple(line for line in long.lines if line.interval <= 10)
+
+
+def test_random_ways_against_the_markov_chain():
+    """Stays are Bernoulli(0.6), moves uniform over the others, and after many steps every edge server is as probable:
+    chi-square of devices that are independent, at an error rate of 1e-4 each."""
+    stay, tree = 0.6, Topology.regular(edges=4, devices=500)
+    mobility = Mobility(stay=stay).settled(tree.subnets, 25, Streams(11))
+    network = replace(tree, mobility=mobility).with_visits()
+    homes = np.repeat(np.arange(network.edges), network.sizes)
+    before, last = (homes[network.visits.rows_at(interval)] for interval in (23, 24))
+    assert _chi_square(np.bincount(last, minlength=4), np.full(4, 500.0)) < 21.1  # 3 degrees of freedom
+    pairs = Counter(zip(before.tolist(), last.tolist(), strict=True))
+    starts = np.bincount(before, minlength=4)
+    observed = np.array([[pairs[one, other] for other in range(4)] for one in range(4)])
+    expected = starts[:, None] * np.where(np.eye(4) == 1, stay, (1 - stay) / 3)
+    assert _chi_square(observed, expected) < 39.2  # 12 degrees of freedom
+
+
+def _chi_square(observed, expected):
+    return float(((observed - expected) ** 2 / expected).sum())

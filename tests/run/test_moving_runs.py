@@ -1,0 +1,229 @@
+"""Whole runs whose devices change their edge server: neutral settings, one account each, resuming, and refusals."""
+
+import contextlib
+import json
+import re
+from collections import defaultdict
+from dataclasses import replace
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.network import Aggregator, Radio
+from h2fdp.network.mobility import Mobility
+from h2fdp.privacy.releases import rows_in
+from h2fdp.run import recorders
+from h2fdp.run.loop import start_run
+from h2fdp.run.privacy import RunPrivacy
+from h2fdp.run.resume import resume_run
+from tests.networks import placed
+
+STILL = Topology(
+    "cars", tuple(placed(f"e{at}", at == 0, [20.0, 60.0], [9.0] * 2) for at in range(3)), Radio(access="ofdma")
+)
+TRACE = [
+    (3, "e0/1", "e1", 40.0),
+    (5, "e0/1", "e2"),
+    (2, "e1/1", "e0"),
+    (4, "e1/1", None),
+    (6, "e1/1", "e1"),
+    (4, "e2/2", "e0"),
+]
+INTERVALS = 6
+
+
+def experiment(mobility=None, topology=STILL, **settings):
+    defaults = {
+        "method": "h2fdp",
+        "intervals": INTERVALS,
+        "local_steps": 2,
+        "aggregate_every": 1,
+        "batch_size": None,
+        "sampling_rate": 1.0,
+        "epsilon": 20.0,
+        "seed": 5,
+        "calibration": "accounted",
+        "accountant": "pld",
+        "model": "softmax",
+        "training": "paper",
+    }
+    return Experiment(replace(topology, mobility=mobility), "digits", **{**defaults, **settings})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return experiment(Mobility(TRACE)).run(tmp_path_factory.mktemp("whole") / "run")
+
+
+def ledger(run):
+    return [json.loads(line) for line in (run / "privacy.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "mobility", [Mobility(stay=1.0), Mobility([(2, "e0/1", "e0"), (4, "e1/2", "e1")])], ids=["stay", "trace"]
+)
+def test_devices_that_stay_have_the_bits_of_a_network_that_stands_still(tmp_path, mobility):
+    still, moving = experiment().run(tmp_path / "still"), experiment(mobility).run(tmp_path / "moving")
+    for name in ("model.pt", "devices.parquet"):
+        assert (still.directory / name).read_bytes() == (moving.directory / name).read_bytes(), name
+    rows = [{key: value for key, value in row.items() if key != "moves"} for row in ledger(moving.directory)]
+    assert rows == ledger(still.directory)
+    columns = ["wall_s", "epsilon_claimed"]  # no formula counts what devices release that may move
+    assert moving.metrics.drop(columns=columns).equals(still.metrics.drop(columns=columns))
+    assert moving.summary["privacy"]["worst"]["public"]["pld"] == still.summary["privacy"]["worst"]["public"]["pld"]
+
+
+def where(name, interval):
+    """From the trace alone."""
+    at = name.split("/")[0]
+    for begins, device, edge, *_ in sorted(TRACE, key=lambda line: line[0]):
+        if device == name and begins <= interval:
+            at = edge
+    return at
+
+
+def test_a_device_has_one_account_of_all_its_edge_servers(whole):
+    """By dp_accounting, from the rows of the ledger that are a device's by the trace; none is left over."""
+    names = [f"e{edge}/{row}" for edge in range(3) for row in (1, 2)]
+    found, counts = defaultdict(PLDAccountant), defaultdict(int)
+    for row in ledger(whole.directory):
+        if "observer" not in row:
+            continue
+        there = [name for name in names if where(name, row["interval"]) == row["edge"]]
+        own = [f"{row['edge']}/{number}" for number in (1, 2)]
+        for part in rows_in(row["devices"]):
+            for number in range(part.start, part.stop):
+                visitors = [name for name in there if name not in own]
+                device = own[number] if number < 2 else None
+                if device is None:  # rows of visits follow in the order of the trace
+                    order = [line[1] for line in sorted(TRACE, key=lambda line: line[0]) if line[2] == row["edge"]]
+                    order = [name for name in dict.fromkeys(order) if name not in own]
+                    device = order[number - 2]
+                    assert device in visitors
+                assert device in there
+                found[device, row["observer"]].compose(
+                    dp_accounting.GaussianDpEvent(row["noise_std"] / row["sensitivity"])
+                )
+                counts[device, row["observer"]] += 1
+    there = {name: sum(where(name, interval) is not None for interval in range(1, INTERVALS + 1)) for name in names}
+    for name in names:
+        assert counts[name, "public"] == 2 * there[name]  # two aggregations an interval
+        assert counts[name, "edge"] == (0 if name == "e0/2" else 2 * there[name])
+    privacy = whole.summary["privacy"]
+    assert list(privacy["devices"]) == names
+    for observer in ("edge", "public", "cloud", "peer"):
+        worst = max(account.get_epsilon(1e-5) for (_, seen), account in found.items() if seen == observer)
+        assert privacy["worst"][observer]["pld"] == pytest.approx(worst, rel=1e-3)
+        assert worst <= 20 * (1 + 1e-3)
+    for name in names:
+        for observer, numbers in privacy["devices"][name].items():
+            if numbers["pld"] is not None:
+                assert numbers["pld"] == pytest.approx(found[name, observer].get_epsilon(1e-5), rel=1e-3)
+
+
+def test_the_account_of_the_run_directory_is_that_of_the_run_and_a_ledger_alone_is_refused(whole):
+    after = RunPrivacy(whole.directory).statement(("rdp", "pld"))
+    assert after["devices"] == whole.summary["privacy"]["devices"]
+    with pytest.raises(UserError, match="expected the run directory"):
+        RunPrivacy(whole.directory / "privacy.jsonl", delta=1e-5)
+    assert whole.summary["devices"] == 6
+    assert any(note.startswith("mobility: ") for note in whole.summary["privacy"]["notes"])
+
+
+def test_a_topology_without_its_mobility_does_not_give_devices_several_accounts(whole, tmp_path):
+    """Rows of the ledger say that devices move, so that the rows of a visit are never taken for another device's."""
+    import shutil
+
+    run = shutil.copytree(whole.directory, tmp_path / "run")
+    lines = (run / "topology.yaml").read_text().splitlines(keepends=True)
+    for sums in run.glob("*sums*"):
+        sums.unlink()
+    (run / "topology.yaml").write_text("".join(line for line in lines if not line.startswith("mobility:")))
+    with pytest.raises(UserError):
+        RunPrivacy(run)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, whole):
+    def stop(reached, number):
+        if (reached, number) == ("ran", 4):
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorders, "listener", stop)
+        with contextlib.suppress(KeyboardInterrupt):
+            start_run(experiment(Mobility(TRACE), runtime={"checkpoint_every": 2}).prepare(), tmp_path / "run")
+    resume_run(Experiment.of_run(tmp_path / "run"), tmp_path / "run")
+    for name in ("privacy.jsonl", "model.pt", "devices.parquet"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole.directory / name).read_bytes(), name
+
+
+def test_a_budget_is_about_all_edge_servers_of_a_device_together(tmp_path):
+    """A device that moves to another edge server in the middle spends what it would spend at one."""
+    untrusted = Topology("two", tuple(placed(f"e{at}", False, [20.0] * 2, [9.0] * 2) for at in range(2)))
+    ended = {}
+    for name, mobility in (("still", None), ("moving", Mobility([(3, "e0/1", "e1"), (3, "e1/1", "e0")]))):
+        run = experiment(mobility, untrusted, method="hfl-dp", budget={"edge": 12.0}).run(tmp_path / name)
+        assert run.summary["state"] == "budget spent"
+        assert run.summary["privacy"]["worst"]["edge"]["rdp"] <= 12.0
+        ended[name] = run.summary["intervals"] if "intervals" in run.summary else len(run.metrics)
+    assert ended["still"] == ended["moving"]
+
+
+def test_three_epochs_at_three_edge_servers_compose_to_the_account_of_three_runs():
+    """Each of epsilon 2: together 3.722 (the noise of a release is that of one run of an epoch's length)."""
+    untrusted = Topology("three", tuple(placed(f"e{at}", False, [20.0] * 2, [9.0] * 2) for at in range(3)))
+    moves = [(4, "e0/1", "e1"), (7, "e0/1", "e2"), (4, "e1/1", "e2"), (7, "e1/1", "e0")]
+    ratios = []
+    for intervals, epsilon, mobility in ((3, 2.0, None), (9, 3.722, Mobility(moves))):
+        setup = experiment(mobility, untrusted, method="hfl-dp", intervals=intervals, epsilon=epsilon).prepare()
+        cloud = setup.cloud(None)
+        rows = [row for row in cloud.releases(cloud.plan(0)) if row.observer == "edge"]
+        ratios.append({round(row.noise_std / row.sensitivity, 6) for row in rows})
+    (one,), (three,) = ratios
+    assert three == pytest.approx(one, rel=1e-3)
+
+
+def test_random_ways_are_in_the_run_directory_and_the_run_repeats(tmp_path):
+    """What was drawn is written as a trace, so that the directory says which rows are one device's."""
+    run = experiment(Mobility(stay=0.5), intervals=3).run(tmp_path / "run")
+    assert "trace" in (run.directory / "topology.yaml").read_text()
+    assert RunPrivacy(run.directory).statement(("rdp",))["worst"]["public"]["rdp"] == pytest.approx(
+        run.summary["privacy"]["worst"]["public"]["rdp"]
+    )
+
+
+DEEP = Topology(
+    "deep", (placed("e0", False, [9.0] * 2, [9.0] * 2, parent="high"),), aggregators=(Aggregator("high", False),)
+)
+SECURE = replace(STILL, subnets=tuple(replace(each, trust="secure-sum") for each in STILL.subnets))
+BUFFERED = {"extends": "h2fdp", "schedule": {"name": "buffered"}}
+REFUSED = [
+    ({"participation": 0.5}, r"training\.participation: .*expected 1"),
+    ({"calibration": "paper"}, r"privacy\.calibration: .*expected accounted, found paper"),
+    ({"method": "scaffold", "calibration": "paper"}, r"method\.objective: .*without a memory"),
+    ({"method": BUFFERED}, r"method\.schedule: .*expected fixed, found buffered"),
+    ({"clip_norm": {"quantile": 0.5}, "local_steps": 1}, r"training\.clip_norm: .*expected a number"),
+    ({"topology": SECURE}, r"topology: .*expected no secure sums"),
+    ({"topology": DEEP}, r"topology: .*expected one tier of edge servers, found 2 tiers"),
+    ({"method": {"extends": "h2fdp", "privacy": "central"}}, r"method\.privacy: .*expected hierarchical or local"),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), REFUSED, ids=[words[:30] for _, words in REFUSED])
+def test_what_does_not_move_is_refused(settings, words):
+    topology = settings.get("topology", STILL)
+    mobility = Mobility([(2, topology.subnets[0].device_name(0), None)])
+    with pytest.raises(UserError) as caught:
+        experiment(mobility, topology, **{key: value for key, value in settings.items() if key != "topology"}).prepare()
+    assert re.search(words, str(caught.value)), caught.value
+
+
+def test_audits_are_refused():
+    assert h2fdp is not None
+    from h2fdp.audit.run_audit import audit
+
+    with pytest.raises(UserError, match="expected no mobility"):
+        audit(experiment(Mobility(TRACE)).prepare(), ("public",), canaries=10)
