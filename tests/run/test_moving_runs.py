@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 from collections import defaultdict
 from dataclasses import replace
 
@@ -10,8 +11,9 @@ import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.audit.run_audit import audits
+from h2fdp.integrity import check_run
 from h2fdp.network import Aggregator, Radio
 from h2fdp.network.mobility import Mobility
 from h2fdp.privacy.releases import rows_in
@@ -129,14 +131,13 @@ def test_the_account_of_the_run_directory_is_that_of_the_run_and_a_ledger_alone_
     assert after["devices"] == whole.summary["privacy"]["devices"]
     with pytest.raises(UserError, match="expected the run directory"):
         RunPrivacy(whole.directory / "privacy.jsonl", delta=1e-5)
+    assert not check_run(whole.directory).problems
     assert whole.summary["devices"] == 6
     assert any(note.startswith("mobility: ") for note in whole.summary["privacy"]["notes"])
 
 
 def test_a_topology_without_its_mobility_does_not_give_devices_several_accounts(whole, tmp_path):
     """Rows of the ledger say that devices move, so that the rows of a visit are never taken for another device's."""
-    import shutil
-
     run = shutil.copytree(whole.directory, tmp_path / "run")
     lines = (run / "topology.yaml").read_text().splitlines(keepends=True)
     for sums in run.glob("*sums*"):
@@ -222,8 +223,5 @@ def test_what_does_not_move_is_refused(settings, words):
 
 
 def test_audits_are_refused():
-    assert h2fdp is not None
-    from h2fdp.audit.run_audit import audit
-
     with pytest.raises(UserError, match="expected no mobility"):
-        audit(experiment(Mobility(TRACE)).prepare(), ("public",), canaries=10)
+        audits(experiment(Mobility(TRACE)).prepare(), ("public",))
