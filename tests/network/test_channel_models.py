@@ -178,7 +178,10 @@ class Negative(Access):
             {"pathloss": Short},
             r"pathloss: expected numbers of shape \(2,\) from .*Short.gain_db, found shape \(\)",
         ),
-        ({"pathloss": Failing}, r"Radio: pathloss: .*Failing.gain_db fails: .*test_channel_models.py:\d+: AttributeError"),
+        (
+            {"pathloss": Failing},
+            r"Radio: pathloss: .*Failing.gain_db fails: .*test_channel_models.py:\d+: AttributeError",
+        ),
         (
             {"access": Negative},
             r"access: expected finite numbers of at least 0 from .*uplink_seconds, found -1",

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.privacy import Merged, Reach, levels_of_observers, releases
+from h2fdp.privacy import Merged, levels_of_observers, releases
 from h2fdp.privacy.releases import device_ranges
+from h2fdp.privacy.views import Reach
 from tests.privacy.uploads import uploads_of
 
 

@@ -13,10 +13,9 @@ from h2fdp.config.fields import Expect, Magnitude
 from h2fdp.errors import UserError
 from h2fdp.network import Trust
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, Composition, ReleaseType
-from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.calibration import smallest_factor
+from h2fdp.privacy.calibration import RcSearch, iteration_budget, smallest_factor
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,

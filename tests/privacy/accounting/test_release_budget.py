@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.privacy.accounting import ReleaseType, largest_count
+from h2fdp.privacy.accounting import ReleaseType
+from h2fdp.privacy.calibration import largest_count
 
 STEP = ReleaseType(1.0, 1, 0.1)
 

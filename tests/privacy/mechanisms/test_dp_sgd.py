@@ -11,7 +11,8 @@ from scipy import stats
 
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, AggregationCounts
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, largest_count
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.calibration import largest_count
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.pipeline import StepNoise
 from h2fdp.streams import Streams
