@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, plan, privacy, run, runs, starter, sweep, topology, tune
+from h2fdp.cli import catalogue, prepare, privacy, run, runs, sweep, topology
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -39,12 +39,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("init")(starter.init_command)
+app.command("init")(prepare.init_command)
 app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
-app.command("tune")(tune.tune_command)
+app.command("tune")(sweep.tune_command)
 app.command("resume")(run.resume_command)
-app.command("plan")(plan.plan_command)
+app.command("plan")(prepare.plan_command)
 app.command("runs")(runs.runs_command)
 app.command("report")(runs.report_command)
 app.command("table")(sweep.table_command)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from h2fdp.cli.progress import progress
+from h2fdp.cli.session import progress
 from h2fdp.cli.tables import (
     AsJson,
     DataRoot,

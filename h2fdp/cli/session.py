@@ -1,30 +1,28 @@
-"""Runs watched from the terminal: progress, Ctrl-C and SIGTERM, the end, and how to continue what stopped.
+"""Runs watched from the terminal: Ctrl-C and SIGTERM, and progress as live bars, or a few plain lines elsewhere.
 
 The first signal stops the run after the interval, the second at once.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from h2fdp.cli.progress import Target, progress, sweep_progress
-from h2fdp.cli.tables import print_facts, print_json
-from h2fdp.wording import counted
-
 if TYPE_CHECKING:
-    from h2fdp.sweeps.pool import WorkOptions
+    from rich.progress import Progress
 
+    from h2fdp.sweeps.pool import WorkOptions
+    from h2fdp.sweeps.task import Outcome
 
 Jobs = Annotated[
     int | None,
@@ -36,20 +34,6 @@ OverwriteRuns = Annotated[bool, typer.Option("--overwrite", help="Repeat the run
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 
 
-@contextmanager
-def watched(
-    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, overwrite: bool, quiet: bool
-) -> Iterator[WorkOptions]:
-    """Options of work that shows its progress here and stops when the user asks."""
-    from h2fdp.sweeps.pool import WorkOptions
-
-    with sweep_progress(quiet=quiet) as watcher:
-        # `listen` again once Ray is up, which takes SIGTERM for itself
-        yield WorkOptions(data_root, jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
-
-
-_OF_PROBABILITIES = ("cross-entropy", "label-smoothing")  # losses that are log(classes) where all are equally likely
-_DIVERGED = 10.0  # losses of a guess
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -101,176 +85,178 @@ def interruptible(go_on: str = "run the same command to continue") -> Iterator[I
             signal.signal(number, handler)
 
 
-if TYPE_CHECKING:
-    from h2fdp.experiment.sections import ExperimentFile
-    from h2fdp.run import Run
-    from h2fdp.run.recorders import RunCallbacks
+@contextmanager
+def watched(
+    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, overwrite: bool, quiet: bool
+) -> Iterator[WorkOptions]:
+    """Options of work that shows its progress on standard error, as results can be piped, and stops on request."""
+    from h2fdp.sweeps.pool import WorkOptions
 
-
-def watch(
-    run: Callable[[RunCallbacks], Run],
-    directory: Path,
-    config: ExperimentFile,
-    *,
-    intervals: int,
-    again: str,
-    quiet: bool,
-    verbose: bool,
-    as_json: bool,
-) -> None:
-    """Carry out a run and show it.
-
-    Args:
-        run: carries it out under a watcher.
-        config: of the run, its calibration settled.
-        intervals: that the run is expected to have.
-        again: the command that runs the same again.
-    """
-    from h2fdp.run.recorders import RunCallbacks
-
-    with (
-        interruptible(_how_to_go_on(directory)) as interrupt,
-        progress(intervals, quiet=quiet, verbose=verbose, target=_target(config)) as show,
-    ):
+    def options(watcher: SweepProgress) -> WorkOptions:
         # `listen` again once Ray is up, which takes SIGTERM for itself
-        done = run(RunCallbacks(interrupt.listen, show, interrupt.asked))
-    summary = done.summary
-    if as_json:
-        print_json(summary | {"directory": str(directory)})
-    else:
-        show_result(summary, directory, learned(summary, config, again))
-    if summary["state"] == "interrupted":
-        print(f"stopped after interval {summary['intervals']}; {_how_to_go_on(directory)}", file=sys.stderr)
-        raise typer.Exit(interrupt.exit_code)
-    if not as_json:
-        typer.echo(f"next: h2fdp report {shlex.quote(str(directory))}")
+        return WorkOptions(data_root, jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
+
+    if quiet or not sys.stderr.isatty():
+        yield options(SweepProgress(None if quiet else _say))
+        return
+    with _bars(transient=True) as bars:
+        yield options(SweepProgress(lambda text: bars.console.print(text, markup=False), bars))
 
 
-def _target(config: ExperimentFile) -> Target | None:
-    from h2fdp.privacy import OBSERVERS
-
-    privacy = config.privacy
-    stated = tuple(privacy.target_observers)
-    watched = None if stated == OBSERVERS else stated  # the default stands for all there are
-    return Target(privacy.epsilon, watched) if privacy.calibration == "accounted" else None
+_LINES = 10  # plain lines for a whole run
+_WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time
+_SECONDS_BETWEEN_LINES = 30.0
 
 
-def _how_to_go_on(directory: Path) -> str:
-    return f"continue with: h2fdp resume {shlex.quote(str(directory))}"
+class Target(NamedTuple):
+    """The epsilon that the accounts of these observers are held to; None is all that there are."""
+
+    epsilon: float
+    observers: Sequence[str] | None = None
 
 
-def _network(summary: dict[str, Any]) -> str:
-    """Devices, edge servers of every tier, and how many of each are trusted."""
-    lowest = _trust(summary["trusted_edges"], summary["secure_sum_edges"])
-    above = [f"{tier['edges']} ({_trust(tier['trusted'], tier['secure_sum'])})" for tier in summary["upper_tiers"]]
-    found = f"{counted(summary['devices'], 'device')} under {counted(summary['edges'], 'edge server')} ({lowest})"
-    return ", under ".join([found, *above])
-
-
-def _trust(trusted: int, secure_sums: int) -> str:
-    return f"{trusted} trusted" + (f", {secure_sums} with secure sums" if secure_sums else "")
-
-
-def learned(summary: dict[str, Any], config: ExperimentFile, again: str) -> dict[str, str]:
-    """Lines about a run that did not learn: whether its steps are to blame, and how to see whether its noise is."""
-    found: dict[str, str] = {}
-    loss, since, classes = summary["loss"], summary["not_finite_from"], summary["classes"]
-    smaller = "; a smaller training.step_size may help"
-    if since is not None:
-        found["not finite"] = f"the test loss, since interval {since}: the accuracy says nothing{smaller}"
-    elif loss is not None and config.training.loss.name in _OF_PROBABILITIES:
-        guess = math.log(classes)
-        if loss > _DIVERGED * guess:
-            found["diverged"] = f"the test loss is {loss / guess:,.0f} times that of a guess, {guess:.3g}{smaller}"
-    chance, accuracy = 1 / classes, summary["accuracy"]
-    little = min(2 * chance, chance + (1 - chance) / 9)  # of two classes the second, 0.56
-    if summary["noise_std"] and accuracy is not None and accuracy < little:
-        other = "fedavg" if config.method.topology == "star" else "hfl"
-        # A file may state that its noise is accounted for, which means nothing without noise and is refused there.
-        calibrated = " --set privacy.calibration=paper" if config.privacy.calibration == "accounted" else ""
-        found["without noise"] = f"{again} --set method={other}{calibrated}"
-    return found
-
-
-def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, str] | None = None) -> None:
-    """The table that a run ends with.
+def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = None) -> str:
+    """What a user wants to know of an interval, as far as it is known.
 
     Args:
-        learned: see `learned`.
+        costs: say what it cost, too.
+        target: of the account; the epsilon of its observers is said then, else the largest of all.
     """
-    from h2fdp.privacy.places import ADDED_BY
-
-    facts: dict[str, Any] = {
-        "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
-        "network": _network(summary),
-        "intervals": summary["intervals"],
-        "test accuracy": summary["accuracy"],
-        **({"mean of the last 20": summary["accuracy_mean_last_20"]} if summary["intervals"] > 20 else {}),
-        "test loss": summary["loss"],
-        **(learned or {}),
-    }
-    for kind in dict.fromkeys(each["kind"] for each in summary["noise_std"]):
-        levels = [
-            f"{_range(each['smallest'], each['largest'])} by {ADDED_BY[each['added_by']]}"
-            for each in summary["noise_std"]
-            if each["kind"] == kind
-        ]
-        if levels:
-            facts[f"{kind} noise"] = "; ".join(levels)
-    if summary.get("accountant") is None:
-        facts["epsilon"] = "none (no noise)"
-    elif summary["privacy"] and summary["privacy"]["worst"]:
-        facts["epsilon"] = _epsilons(summary["privacy"], summary["accountant"])
-        for note in summary["privacy"]["notes"]:
-            name, _, text = note.partition(": ")
-            facts[name] = text
-    if summary["leaking"]:
-        facts["leaking"] = "raw gradients were sent to the cloud (control.estimates: oracle), so no epsilon is reported"
-    facts["energy"] = f"{summary['energy_j']:.4g} J"
-    facts["simulated time"] = f"{summary['clock_s']:.4g} s from start to end, devices at the same time"
-    facts["delay"] = f"{summary['delay_s']:.4g} s, the times of all devices added up"
-    if summary["fresh_from"]:
-        facts["drawn afresh"] = (
-            f"from interval {', '.join(map(str, summary['fresh_from']))} on, after a resume elsewhere"
-        )
-    if summary["budget_spent_by"]:
-        facts["stopped early"] = (
-            f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"
-        )
-    if summary["state"].endswith(" reached"):
-        facts["stopped early"] = f"after interval {summary['intervals']}: {summary['state']}"
-    facts["wall time"] = f"{summary['wall_s']:.1f} s"
-    facts["run directory"] = directory
-    print_facts(facts)
-
-
-def _epsilons(privacy: dict[str, Any], accountant: str) -> str:
-    """What each observer's account is, by which accountant, and whether it confirms the target, or else the claim."""
-    from h2fdp.privacy import observers_beside
-    from h2fdp.privacy.places import UNTARGETED
-
-    worst, target = privacy["worst"], privacy.get("target")
-    by = accountant if all(accountant in each for each in worst.values()) else "pld"
-    found = {name: math.inf if each[by] is None else each[by] for name, each in worst.items()}  # JSON has no infinity
-    silent = privacy.get("silent", {})
-    told = [
-        f"{name} {found[name]:.3g}" if name in found else f"{name} none ({silent[name]})"
-        for name in observers_beside([*found, *silent])
-        if name in found or name in silent
+    parts = []
+    if row.get("accuracy") is not None:
+        parts.append(f"accuracy {row['accuracy']:.4f}")
+    accounted = {key.removeprefix("epsilon_"): row[key] for key in row if key.startswith("epsilon_")}
+    watched = None if target is None else target.observers
+    epsilons = [
+        epsilon
+        for observer, epsilon in accounted.items()
+        if epsilon is not None and observer != "claimed" and (watched is None or observer in watched)
     ]
-    if target is not None:
-        judged = {name: each["verdict"] for name, each in worst.items() if each["verdict"] != UNTARGETED}
-        missed = [name for name, verdict in judged.items() if verdict != "met"]
-        verdict = f"target {target:.4g} {'not met' if missed else 'met'}"
-        verdict += f" for {', '.join(missed or judged)}" if missed or len(judged) < len(worst) else ""
-    elif privacy["claimed"] is None:
-        verdict = "nothing is claimed"
+    if epsilons:
+        parts.append(f"epsilon {max(epsilons):.3g}" + (f" of {target.epsilon:.3g}" if target else ""))
+    if costs and row.get("energy_j") is not None:
+        parts.append(f"{row['energy_j']:.3g} J")
+    if costs and row.get("clock_s") is not None:
+        parts.append(f"{row['clock_s']:.3g} s simulated")
+    return "  ".join(parts)
+
+
+@contextmanager
+def progress(
+    total: int, *, quiet: bool, verbose: bool, target: Target | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What shows a row of a run's metrics, as it suits where the output goes: standard error, for results are piped.
+
+    Args:
+        total: intervals of the run.
+        target: see `words_of`.
+    """
+    if quiet:
+        yield lambda row: None
+    elif verbose or not sys.stderr.isatty():
+        every = 1 if verbose else max(1, total // _LINES)
+        ends: list[float] = []  # of intervals: what hosts take to start says nothing of the time left
+
+        def line(row: dict[str, Any]) -> None:
+            done = row["interval"]
+            ends.append(time.monotonic())
+            left = ""
+            if len(ends) > 1:
+                left = f"  {(ends[-1] - ends[0]) / (len(ends) - 1) * (total - done):.0f} s left"
+            if done % every == 0 or done in (1, total):
+                _say(f"interval {done}/{total}  {words_of(row, target=target)}{left}")
+
+        yield line
     else:
-        confirmed = all(epsilon <= privacy["claimed"] for epsilon in found.values())
-        hint = "" if confirmed else ", not confirmed by this account: see h2fdp privacy calibrate"
-        verdict = f"claimed {privacy['claimed']:.4g}{hint}"
-    return f"{', '.join(told)} (delta {privacy['delta']:g}, by {by}); {verdict}"
+        with _bars() as bars:
+            task = bars.add_task("training", total=total, words="")
+
+            def show(row: dict[str, Any]) -> None:
+                words = words_of(row, costs=bars.console.width >= _WIDE, target=target)
+                bars.update(task, completed=row["interval"], words=words)
+
+            yield show
 
 
-def _range(low: float, high: float) -> str:
-    return f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _bars(*, transient: bool = False) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),  # a name is no markup
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True, highlight=False), transient=transient)
+
+
+class SweepProgress:
+    """Counts what a sweep has done and what is left; a line for each run that ends, and one now and then until then.
+
+    Args:
+        say: takes the lines; null for none.
+        bars: where a bar for all runs follows them.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None = None, bars: Progress | None = None) -> None:
+        self.runs = self.finished = self.failed = 0
+        self.rows: dict[str, dict[str, Any]] = {}  # the newest row of each running run
+        self._early: Counter[str] = Counter()  # why runs ended before their last interval
+        self._write, self._bars, self._last = say, bars, time.monotonic()
+        self._bar = None if bars is None else bars.add_task("runs", total=None, words="starting")
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        self.runs, self.finished = runs, finished
+        if finished:
+            self._say(f"{finished} of {runs} runs are finished already")
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        self.rows[name] = {}
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        self.rows[name] = row
+        words = f"{self.words()}  {name} {row['interval']}  {words_of(row)}"
+        self._show(words)
+        if self._bars is None and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._say(words)
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        line = f"{ending(name, outcome, again)}  {words_of(self.rows.pop(name))}".rstrip()
+        self.finished += outcome.finished or bool(outcome.ended_early)
+        self.failed += bool(outcome.error) and not again
+        if outcome.ended_early:
+            self._early[outcome.ended_early] += 1
+        self._say(f"{line}\n  {self.words()}")
+        self._show(self.words())
+
+    def words(self) -> str:
+        """All of it in a line."""
+        parts = [f"{self.finished}/{self.runs} runs done", *(f"{count} {why}" for why, count in self._early.items())]
+        if self.rows:
+            parts.append(f"{len(self.rows)} running")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        return "  ".join(parts)
+
+    def _say(self, text: str) -> None:
+        self._last = time.monotonic()
+        if self._write is not None:
+            self._write(text)
+
+    def _show(self, words: str) -> None:
+        if self._bars is not None and self._bar is not None:
+            self._bars.update(self._bar, total=self.runs, completed=self.finished + self.failed, words=words)
+
+
+def ending(name: str, outcome: Outcome, again: bool) -> str:
+    """How a run ended, in a line."""
+    if not outcome.error:
+        return f"{name}: {outcome.ended_early or outcome.state}"
+    reason = outcome.error.strip().rpartition("\n")[2]
+    return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")

@@ -101,23 +101,16 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
     size, distance = summary["subnet_size"], summary["distance_m"]
     spread = f"{size['lowest']}" if size["lowest"] == size["highest"] else f"{size['lowest']} to {size['highest']}"
     tiers = summary.get("tiers", [])
-    all_trusted = sum(tier["trusted"] for tier in tiers)
-    above = {
-        f"tier {height}": f"{counted(tier['edges'], 'edge server')}, {tier['trusted']:,} trusted"
-        + (f", {tier['secure_sum']:,} with secure sums" if tier["secure_sum"] else "")
-        for height, tier in list(enumerate(tiers, start=1))[1:]
-    }
-    deep = {
-        "edge servers": f"{sum(tier['edges'] for tier in tiers):,} in {len(tiers)} tiers, {all_trusted:,} trusted",
-        **dict(reversed(above.items())),
-        "tier 1": f"{counted(summary['edges'], 'edge server')} with the devices",
-    }
+    servers, of_tier = f"{summary['edges']:,}", ""
+    if tiers:
+        every, trusted = (sum(tier[key] for tier in tiers) for key in ("edges", "trusted"))
+        servers, of_tier = f"{every:,} in {len(tiers)} tiers, {trusted:,} trusted", " of tier 1"
     print_facts(
         {
             "topology": summary["name"],
-            **(deep if tiers else {"edge servers": f"{summary['edges']:,}"}),
+            "edge servers": servers,
             "devices": f"{summary['devices']:,} ({spread} under each edge server)",
-            "trusted": f"{summary['trusted']:,} of {summary['edges']:,}{' of tier 1' if tiers else ''} ({how})",
+            "trusted": f"{summary['trusted']:,} of {summary['edges']:,}{of_tier} ({how})",
             **sums,
             "distances": f"{distance['lowest']:g} to {distance['highest']:g} m (median {distance['median']:.4g} m)",
         }

@@ -1,4 +1,4 @@
-"""Privacy losses of many releases added up, and what they say about epsilon: on one grid, and refined until it is exact."""
+"""Privacy losses of many releases added up, and what they say about epsilon: on one grid, refined until it is exact."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ ABSOLUTE_TOLERANCE = 1e-5
 HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
 MOST_POINTS = 1 << 18  # of the grid of one release with up to 16 components; fewer for more
 MOST_COMPOSED = 1 << 23
-_TILTS = 8  # that are tried for losses which have a largest one
+_LESS_STEEP = 8  # that are tried for losses which have a largest one
 
 
 @lru_cache(maxsize=1024)
@@ -254,10 +254,10 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
             return best
         # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds,
         # and hide the losses below it. Each tilt gives a bound: the least steep one serves that is as good as any.
-        tilts = [best / 8.0**place for place in range(_TILTS)]
+        tilts = [best / 8.0**place for place in range(_LESS_STEEP)]
         found = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
         least = min(found) + _tolerance(min(found)) / 4
-        return next(tilts[place] for place in range(_TILTS - 1, -1, -1) if found[place] <= least)
+        return next(tilts[place] for place in range(_LESS_STEEP - 1, -1, -1) if found[place] <= least)
 
     reach = reach_of(delta, sum(count for _, count in parts))
     finest = _finest_interval(parts)
