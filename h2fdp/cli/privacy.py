@@ -98,7 +98,7 @@ def account_command(
         list[Path], typer.Argument(metavar="RUN...", help="Run directories, or ledgers (privacy.jsonl): all together.")
     ],
     delta: Annotated[float | None, typer.Option(help="delta.", show_default="the run's")] = None,
-    accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld, prv or classic-rdp; may be repeated.")] = None,
+    accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld or classic-rdp; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recompute every observer's epsilon from the ledger of a run, or of several runs on the same records together."""

@@ -182,9 +182,6 @@ def largest_count(release: ReleaseType, epsilon: float, delta: float, accountant
 
     By interpolation: an account of billions of releases takes seconds, so few are asked for.
 
-    Raises:
-        UnsupportedRelease: where the accountant refuses the type.
-
     >>> from h2fdp.privacy.accounting import ACCOUNTANTS
     >>> largest_count(ReleaseType(1.1, steps=1, sampling_rate=0.015), 2.0, 1e-5, ACCOUNTANTS["classic-rdp"])
     314
@@ -257,7 +254,6 @@ def iteration_budget(search: RcSearch, step: ReleaseType, epsilon: float, delta:
 
     Raises:
         UserError: `paper` with another accountant than the papers'.
-        UnsupportedRelease: where the accountant refuses the step.
 
     >>> from h2fdp.privacy.accounting import ACCOUNTANTS
     >>> step, classic = ReleaseType(1.1, steps=1, sampling_rate=0.015), ACCOUNTANTS["classic-rdp"]

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts, DeviceClass
 from h2fdp.privacy.places import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 _QUICK = ("rdp", "classic-rdp")
-_PRICE_OF_OTHERS = 32  # of `prv` for a type of release, where it is 1 for `pld`
 
 
 class HeldAccounts(Protocol):
@@ -96,12 +95,10 @@ def worst_epsilon(
         most: types of releases that may be composed, counted in each account that is looked at.
 
     Returns:
-        None where the observer received nothing private, where this takes more than `most`, and where the accountant
-        does not know such releases.
+        None where the observer received nothing private, and where this takes more than `most`.
     """
     if accountant == "rdp":
         return accounts.worst(observer, delta)
-    price = 1 if accountant in (*_QUICK, "pld") else _PRICE_OF_OTHERS
     found: float | None = None
     looked_at: list[Composition] = []
     for bound, held in accounts.by_rdp(observer, delta):
@@ -110,13 +107,9 @@ def worst_epsilon(
         if any(_dominates(each, held) for each in looked_at):
             continue
         looked_at.append(held)
-        if price * sum(map(len, looked_at)) > most:
+        if sum(map(len, looked_at)) > most:
             return None
-        try:
-            epsilon = ACCOUNTANTS[accountant].epsilon(held, delta)
-        except UnsupportedRelease:
-            return None
-        found = max(found or 0.0, epsilon)
+        found = max(found or 0.0, ACCOUNTANTS[accountant].epsilon(held, delta))
     return found
 
 
