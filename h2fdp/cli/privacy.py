@@ -33,7 +33,7 @@ def calibrate_command(
 ) -> None:
     """Print all noise levels and each observer's claimed and accounted epsilon, without training."""
     from h2fdp.run import Experiment
-    from h2fdp.run.privacy_report import privacy_report
+    from h2fdp.run.preview import privacy_report
 
     run = Experiment.from_file(file, settings or []).prepare(data_root)
     report = privacy_report(run)

@@ -76,8 +76,7 @@ def run_command(
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
     from h2fdp.cli.privacy import print_accounts, print_noises
-    from h2fdp.run.preview import costs_in_words, estimate
-    from h2fdp.run.privacy_report import LEAKS
+    from h2fdp.run.preview import LEAKS, costs_in_words, estimate
 
     setup = experiment.prepare(data_root)
     plan = estimate(setup)

@@ -24,7 +24,7 @@ from h2fdp.run.forecast import (
     planned_work,
 )
 from h2fdp.run.prepare import prepare
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of
 from h2fdp.run.setup import RunSetup
 

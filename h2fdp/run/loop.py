@@ -19,7 +19,7 @@ from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import model_scores
-from h2fdp.run.privacy_report import claim_warning
+from h2fdp.run.preview import claim_warning
 from h2fdp.run.recorders import Checkpoints, HostsDiffer, Journal, Recorder, RunCallbacks, RunState, reached
 from h2fdp.run.result import FINISHED, Run, summary_of, write_inputs, write_results
 from h2fdp.run.setup import RunSetup
