@@ -58,8 +58,6 @@ def print_accounts(report: dict[str, Any]) -> None:
     ]
     if report["factor"] != 1.0:
         told.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
-    if report["decides"] is not None:
-        told.append(report["decides"])
     if report["iterations"] is not None:
         told.append(f"the target allows at most {report['iterations']} local steps of a device; the run stops there")
     for text in (*told, *report["notes"]):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts, DeviceClass
@@ -15,23 +15,15 @@ MOST_LISTED = 10_000  # devices that are listed one by one
 _QUICK = ("rdp", "classic-rdp")
 
 
-class HeldAccounts(Protocol):
-    """What several observers hold about devices: `Accounts`, or several of them together."""
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """All that there are."""
-        ...
-
-    def classes(self, observer: Observer) -> Iterator[DeviceClass]:
-        """The devices that this observer has received anything of, equal accounts together."""
-        ...
-
-
-def statement(accounts: HeldAccounts, names: Sequence[str], delta: float, accountants: Sequence[str]) -> dict[str, Any]:
+def statement(
+    held: Mapping[Observer, Sequence[DeviceClass]], names: Sequence[str], delta: float, accountants: Sequence[str]
+) -> dict[str, Any]:
+    held: Mapping[Observer, Sequence[DeviceClass]], names: Sequence[str], delta: float, accountants: Sequence[str]
+) -> dict[str, Any]:
     """Accounted epsilon of every observer.
 
     Args:
+        held: see `Accounts.held`; of several runs, what they hold together.
         names: of all devices, in the order of the tree.
         accountants: names of `ACCOUNTANTS`; slow ones look at those accounts that may be the worst, see `epsilons`.
 
@@ -43,8 +35,7 @@ def statement(accounts: HeldAccounts, names: Sequence[str], delta: float, accoun
     """
     devices: dict[str, dict[str, Any]] = {name: {} for name in names} if len(names) <= MOST_LISTED else {}
     worst: dict[str, Any] = {}
-    for observer in accounts.observers:
-        classes = list(accounts.classes(observer))
+    for observer, classes in held.items():
         if not classes:
             continue
         by = {name: epsilons(name, [each.composition for each in classes], delta) for name in accountants}

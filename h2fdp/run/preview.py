@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,9 +16,8 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
-from h2fdp.privacy.accounting import ACCOUNTANTS, coarse
-from h2fdp.privacy.calibration import Composition, smallest_factor
-from h2fdp.privacy.statement import MOST_LISTED, epsilons, worst_epsilon
+from h2fdp.privacy.accounting import coarse
+from h2fdp.privacy.statement import epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import first_interval, nearness, planned_accounts, planned_work, rough_accounts
 from h2fdp.run.setup import RunSetup, range_of
@@ -33,7 +31,6 @@ from h2fdp.training.descent import StepTerms
 from h2fdp.wording import facts_html, table_html, word
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
-_NEARLY_ALL = 0.9  # of the noise
 
 
 def privacy_report(run: RunSetup) -> dict[str, Any]:
@@ -60,38 +57,9 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         "target": run.target,
         "observers": {each: {"claimed": claimed, **_numbers(run, accounts, each, claimed)} for each in run.observers},
         "noises": noises(run),
-        "decides": who_decides(run, accounts),
         "iterations": run.iterations,
         "notes": list(run.notes),
     }
-
-
-def who_decides(run: RunSetup, accounts: Accounts) -> str | None:
-    """A sentence about who decides the common factor on all noises: the edge server whose devices need the most noise,
-    or else the observer; and who alone would need least. None where none would need less than nine tenths.
-
-    Args:
-        accounts: of the planned run.
-    """
-    if run.target is None or run.topology.devices > MOST_LISTED:
-        return None
-    accountant, delta = ACCOUNTANTS[run.accountant], run.config.privacy.delta
-    parts: dict[str, dict[str, list[Composition]]] = {"edge server": defaultdict(list), "observer": defaultdict(list)}
-    for observer in run.target_observers:
-        for each in accounts.classes(observer):
-            for edge in {accounts.place_of(int(device))[0] for device in each.devices}:
-                parts["edge server"][edge].append(each.composition)
-            parts["observer"][observer].append(each.composition)
-    for kind, groups in parts.items():
-        found = {name: epsilons(run.accountant, of, delta)[1] for name, of in groups.items()}
-        most, least = (choose(found, key=found.__getitem__, default="") for choose in (max, min))
-        if most == least:
-            continue
-        allowed = run.target / (1 + accountant.spread)
-        needed = smallest_factor(groups[least], allowed, lambda each: accountant.epsilon(each, delta))
-        if needed <= _NEARLY_ALL:
-            return f"{kind} {most} decides the noise: {least} alone would need {1 / needed:.2g} times less"
-    return None
 
 
 def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:

@@ -21,18 +21,9 @@ from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED, PublicFeatures
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
-from h2fdp.privacy import (
-    Accounts,
-    BudgetFilter,
-    Mechanism,
-    NoisePlacement,
-    NoiseSource,
-    Observer,
-    ReleaseKind,
-    observers,
-    padded,
-)
-from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
+from h2fdp.privacy.modular_sums import padded
+from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.vectors import MOVES
