@@ -18,8 +18,6 @@ _QUICK = ("rdp", "classic-rdp")
 def statement(
     held: Mapping[Observer, Sequence[DeviceClass]], names: Sequence[str], delta: float, accountants: Sequence[str]
 ) -> dict[str, Any]:
-    held: Mapping[Observer, Sequence[DeviceClass]], names: Sequence[str], delta: float, accountants: Sequence[str]
-) -> dict[str, Any]:
     """Accounted epsilon of every observer.
 
     Args:
