@@ -23,8 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order
-from h2fdp.privacy.accounting.renyi import rdp_at
+from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order, rdp_of
 from h2fdp.privacy.accounts import COARSE, MARGIN, Accounts, release_type
 from h2fdp.privacy.places import Observer
 from h2fdp.privacy.releases import Release, rows_in
@@ -100,7 +99,7 @@ class NoiseAllowance:
         """Of one such interval under noise `scale` times as large, at the observer's order."""
         order = self.watched.orders[held.observer]
         return sum(
-            count * rdp_at(replace(kind, noise_multiplier=kind.noise_multiplier * scale), order)
+            count * float(rdp_of(replace(kind, noise_multiplier=kind.noise_multiplier * scale), (order,))[0])
             for kind, count in held.received
         )
 

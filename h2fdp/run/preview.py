@@ -25,7 +25,7 @@ from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
-from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
+from h2fdp.schedules.problem import ObjectiveTerms
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.training.descent import StepTerms
 from h2fdp.wording import facts_html, table_html, word
@@ -137,7 +137,6 @@ def claim_warning(setup: RunSetup) -> str | None:
 
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts, too
-_MOST_LEVELS = 20  # rows of the map
 
 
 def estimate(run: RunSetup) -> dict[str, Any]:
@@ -223,8 +222,6 @@ class FirstDecision:
         constants: by their letters in the paper.
         edges: edge server -> trust, whether one noise covers its sum, devices, mean cost of a device's message, cost of
             its own message.
-        map: `tau` (T,), `level` (L,) devices of each subnet (each at most all its devices) and problem P's `objective`
-            (L, T) at these; of a run that is planned as a whole, its best plans by tau.
         weighed: joules and seconds of the interval, and noise as a share of the way; None under Algorithm 1.
         multipliers: what a joule and a second weigh; None under Algorithm 1.
         power_dbm: the least, mean and most dBm of all devices under the channels of the first interval; None where
@@ -240,7 +237,6 @@ class FirstDecision:
     runner_up: dict[str, float] | None
     constants: dict[str, float | None]
     edges: dict[str, dict[str, Any]]
-    map: dict[str, list[Any]]
     weighed: dict[str, float] | None
     multipliers: dict[str, float] | None
     power_dbm: dict[str, float] | None
@@ -267,12 +263,11 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
         section = run.config.control.model_copy(update={"channel": "expected"})
         schedule = H2fdpController.of(replace(run.context, control=section))
         costs = run.costs.expected()
-        edges, objectives, decision = schedule.edges(costs), _map(schedule.problem(0, costs)), schedule.decide(0, 0)
+        edges, decision = schedule.edges(costs), schedule.decide(0, 0)
     else:
         planned = run.schedule()
         assert isinstance(planned, TurnsController), "budgets and targets have a controller of their own"
-        edges, objectives = _edges(run), _map_of_plans(planned, int(run.context.sizes.max()))
-        decision = planned.decide(0, 0)
+        edges, decision = _edges(run), planned.decide(0, 0)
     subnets, why = run.topology.subnets, decision.reasons
     assert why is not None, "a controller says why"
     return FirstDecision(
@@ -283,7 +278,6 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
         runner_up=why["runner_up"],
         constants=why["constants"],
         edges={each.name: {"trust": each.trust, **edges[each.name]} for each in subnets},
-        map=objectives,
         weighed=why.get("weighed"),
         multipliers=why.get("multipliers"),
         power_dbm=range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None,
@@ -306,17 +300,3 @@ def _edges(run: RunSetup) -> dict[str, dict[str, float | bool]]:
         }
         for row, subnet in enumerate(run.topology.subnets)
     }
-
-
-def _map(problem: ControlProblem) -> dict[str, list[Any]]:
-    lengths, most = list(range(1, problem.tau_max + 1)), int(problem.limits.max())
-    levels = sorted({int(level) for level in np.linspace(1, most, min(most, _MOST_LEVELS)).round()})
-    rows = [[problem.terms(tau, np.minimum(level, problem.limits)).total for tau in lengths] for level in levels]
-    return {"tau": lengths, "level": levels, "objective": rows}
-
-
-def _map_of_plans(schedule: TurnsController, level: int) -> dict[str, list[Any]]:
-    """The plans that were weighed, by their interval length."""
-    weighed = {each.tau: schedule.told(each)["objective"] for each in sorted(schedule.weighed, key=lambda of: -of.tau)}
-    lengths = sorted(weighed)
-    return {"tau": lengths, "level": [level], "objective": [[weighed[tau] for tau in lengths]]}

@@ -27,7 +27,7 @@ from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, 
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.vectors import MOVES
-from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
+from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.records import noise_key
@@ -265,6 +265,11 @@ class RunSetup(RunInputs, Noise):
             meter=self.interval_costs,
             aggregators=aggregators,
         )
+
+    @cached_property
+    def first_plan(self) -> IntervalPlan:
+        """The plan of the first interval, which calibration and reports all ask for: large networks take seconds."""
+        return self.cloud(InProcessNodes({})).plan(0)
 
     def interval_costs(self, plan: IntervalPlan) -> dict[str, float]:
         """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11).
