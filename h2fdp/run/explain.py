@@ -17,12 +17,7 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.places import height_of
-from h2fdp.run.forecast import (
-    forecast,
-    nearness,
-    noise_on_model,
-    planned_work,
-)
+from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
 from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of

@@ -20,17 +20,7 @@ from pathlib import Path
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
-from h2fdp.records import (
-    JsonLines,
-    Mark,
-    RunDirectory,
-    about,
-    check_start,
-    cut,
-    logged_to,
-    noise_key,
-    read_summary,
-)
+from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key, read_summary
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import create, reopen
 from h2fdp.records.summary import SUMMARY

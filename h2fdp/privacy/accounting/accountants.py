@@ -21,13 +21,7 @@ from h2fdp.privacy.accounting.mixtures import (
     pair_of,
     revealing,
 )
-from h2fdp.privacy.accounting.renyi import (
-    ORDERS,
-    classic_epsilon_from_rdp,
-    epsilon_from_rdp,
-    rdp_of,
-    renyi_divergence,
-)
+from h2fdp.privacy.accounting.renyi import ORDERS, classic_epsilon_from_rdp, epsilon_from_rdp, rdp_of, renyi_divergence
 
 LEAST_DELTA = 1e-200  # doubles end at 1e-308
 BOUNDLESS = 1e4  # an epsilon of one release beyond which nothing is protected, and grids are too coarse for doubles
