@@ -221,7 +221,7 @@ def spent_by(schedule, setup, runs, name="rdp"):
     return np.array(found)
 
 
-@pytest.mark.parametrize(("scales_noise", "runs"), [(False, 40), (True, 30)])
+@pytest.mark.parametrize(("scales_noise", "runs"), [(False, 40), (True, 60)])
 def test_no_schedule_ends_above_epsilon_by_the_account_of_its_ledger_alone(scales_noise, runs):
     """Under the filter, with noise chosen for what is left, or with noise that the schedule scales as it likes."""
     schedule = Adversary(scales_noise)
