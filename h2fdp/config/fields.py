@@ -142,12 +142,12 @@ def shape(value: Any) -> str:
     return "list" if isinstance(value, (list, tuple)) else "scalar"
 
 
-def _word_to_bool(value: Any) -> Any:
+def word_to_bool(value: Any) -> Any:
     """YAML 1.1 spelled booleans yes/no and on/off too; where a boolean is meant, they still are."""
     return {"yes": True, "on": True, "no": False, "off": False}.get(value, value) if isinstance(value, str) else value
 
 
-Flag = Annotated[bool, BeforeValidator(_word_to_bool), Expect("true or false")]
+Flag = Annotated[bool, BeforeValidator(word_to_bool), Expect("true or false")]
 Text = Annotated[str, Field(min_length=1, max_length=4096), Expect("a text that is not empty")]
 
 

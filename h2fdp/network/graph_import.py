@@ -14,8 +14,7 @@ from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
 from h2fdp.config.parsing import Node
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.hierarchy import MOST_TIERS
-from h2fdp.network.network import COLUMNS
+from h2fdp.network.network import COLUMNS, MOST_TIERS
 
 KINDS = ("cloud", "edge", "device")
 ON_NODES = ("trusted", "trust", *COLUMNS)
@@ -74,6 +73,10 @@ def tree_document(graph: Graph) -> Document:
     for key, value in _ours(graph.attributes, ON_GRAPH).items():
         document.set(key, value, str(graph.path))
     assert isinstance(document.root.content, dict)
+    cloud = next(node for node in graph.nodes if node.name == tree.cloud)
+    if "trust" in cloud.attributes:
+        document.labels["cloud",] = f'node "{cloud.name}"'
+        document.root.content["cloud"] = Node({"trust": Node(cloud.attributes["trust"], cloud.where)}, cloud.where)
     document.root.content["edges"] = _edges(tree, tree.cloud, ("edges",), document)
     return document
 

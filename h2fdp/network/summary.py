@@ -44,6 +44,7 @@ def summarise(topology: Topology) -> dict[str, Any]:
         **deep,
         "trust_probability": topology.trust_probability,
         "secure_sum_probability": topology.secure_sum_probability,
+        "cloud_trust": topology.cloud_trust,
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
         **{name: _range(values) for name, values in topology.table.columns.items()},
     }
@@ -125,7 +126,7 @@ def listing(topology: Topology) -> list[TreeLine]:
     width = min(max(map(len, names)), _WIDEST_TREE)
     words = max(len("untrusted"), *(len(server.trust) for server in shown))
     digits = len(str(max((server.size for server in shown if isinstance(server, Subnet)), default=0)))
-    lines = [TreeLine("cloud")]
+    lines = [TreeLine("cloud" if topology.cloud_trust == "untrusted" else f"cloud  {topology.cloud_trust}")]
     for name, server in zip(names, shown, strict=True):
         text = f"{name if len(name) <= width else f'{name[: width - 2]}…':<{width}}  {server.trust:<{words}}"
         if isinstance(server, Subnet):

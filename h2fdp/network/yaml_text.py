@@ -17,7 +17,7 @@ from h2fdp.network.fading import FADINGS
 from h2fdp.network.network import COMPUTES, Aggregator, Link, Subnet
 from h2fdp.network.schema import UNLIMITED
 from h2fdp.network.topology import Topology
-from h2fdp.network.trust import DEFAULT_TRUST_PROBABILITY
+from h2fdp.network.trust import TrustSection
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
 _SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
@@ -32,7 +32,7 @@ def yaml_text(topology: Topology, state_trust: bool = True) -> str:
     """
     default = common_link(topology)
     lines = [f"{key}: {flow(value)}" for key, value in head(topology, state_trust).items()]
-    lines += [f"cloud: {flow({'link': link_values(default)})}", "edges:"]
+    lines += [f"cloud: {flow({'link': link_values(default), **cloud_trust(topology)})}", "edges:"]
     writer = _Writer(topology, default, state_trust, explicit=topology.devices <= MOST_EXPLICIT_DEVICES)
     for name in topology.children(None):
         lines += (f"  {line}" for line in writer.lines(name))
@@ -90,7 +90,7 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     }
     probability = topology.trust_probability
     if probability is not None or not state_trust:
-        trusted = DEFAULT_TRUST_PROBABILITY if probability is None else probability
+        trusted = TrustSection().bounds[0] if probability is None else probability
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     return values
@@ -99,6 +99,11 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
 def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
     """The trust in an edge server, in the file's keys."""
     return {"trust": server.trust} if server.trust == "secure-sum" else {"trusted": server.trusted}
+
+
+def cloud_trust(topology: Topology) -> dict[str, Any]:
+    """The trust in the cloud, in the file's keys, where it is not the default."""
+    return {} if topology.cloud_trust == "untrusted" else {"trust": topology.cloud_trust}
 
 
 def common_link(topology: Topology) -> Link:

@@ -188,7 +188,8 @@ class RunSetup(RunInputs, Noise):
     @cached_property
     def interval_costs(self) -> IntervalMeter:
         """What planned intervals cost."""
-        return IntervalMeter(self.topology, self.costs, self.exchange_sizes, self.placement.cloud_sums)
+        summing = self.placement.sees(self.topology.cloud_trust) == "sum"
+        return IntervalMeter(self.topology, self.costs, self.exchange_sizes, summing)
 
     @cached_property
     def exchange_sizes(self) -> ExchangeSizes | None:

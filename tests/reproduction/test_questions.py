@@ -30,7 +30,7 @@ def cloud_noise(trust):
     """Noise over sensitivity of a subnet's average at the cloud, of a planned run that meets one epsilon."""
     edges = [{"name": "edge-{i}", "repeat": 2, "devices": {"count": 4}}]
     run = h2fdp.Experiment(
-        topology={"trust": {"share": trust}, "edges": edges},
+        topology={"trust": {"trusted": trust, "exact": True}, "edges": edges},
         data="digits", partition="iid", method="h2fdp", epsilon=0.5, intervals=4, local_steps=1, aggregate_every=1,
         sampling_rate=0.5, clip_scope="record", sensitivity="tight", calibration="accounted",
     ).prepare()  # fmt: skip
