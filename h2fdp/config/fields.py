@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -91,9 +100,13 @@ class Section(BaseModel):
         schema = handler(core_schema)
         described, meant = handler.resolve_ref_schema(schema), descriptions_of_keys(cls)
         described["description"] = description_of(cls)
-        for key, values in described.get("properties", {}).items():
+        properties = described.get("properties", {})
+        for key, values in properties.items():
             if key in meant:
                 values["description"] = meant[key]
+        for words in (field.validation_alias for field in cls.model_fields.values()):
+            if isinstance(words, AliasChoices):
+                properties |= {str(other): properties[str(words.choices[0])] for other in words.choices[1:]}
         return schema
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from h2fdp.algorithms.aggregation import WeightedAverageOptions
+from h2fdp.algorithms import WeightedAverage
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
@@ -116,7 +116,7 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
     if not placement.noise_law.stable:
         text = f"devices add shares of one noise, and a sum of {placement.noise_law.name} noises is of no such law"
         yield "method.privacy.law", f"{text}; expected gaussian, or no secure sums"
-    if not isinstance(method.aggregation, WeightedAverageOptions):
+    if not isinstance(method.aggregation, WeightedAverage):
         text = "under secure sums devices weigh their uploads before they know who drops out"
         yield "method.aggregation", f"{text}; expected average, found {method.aggregation.name}"
     if schedule.measures == "gradients" and experiment.control.estimates == "private":

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from h2fdp.algorithms import ServerContext, server_of
-from h2fdp.algorithms.upcycled import upcycled
+from h2fdp.algorithms.server_update import upcycled
 from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED
