@@ -66,7 +66,7 @@ _NAMED: dict[str, tuple[Method, str]] = {
         _point("proximal", "local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
-    **{name: (_point(**point.axes), point.description) for name, point in NAMED_METHODS.items()},
+    **{name: (_point(**axes), text) for name, (axes, text) in NAMED_METHODS.items()},
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
         "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",

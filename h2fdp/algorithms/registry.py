@@ -81,17 +81,10 @@ def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> Serve
     return section.build(context)
 
 
-@dataclass(frozen=True)
-class NamedMethod:
-    """A method by name: its choices on the axes that differ from the defaults, and one line about it."""
-
-    axes: dict[str, Any]
-    description: str
-
-
-NAMED_METHODS: dict[str, NamedMethod] = {}
+# A method by name: its choices on the axes that differ from the defaults, and one line about it.
+NAMED_METHODS: dict[str, tuple[dict[str, Any], str]] = {}
 
 
 def name_method(name: str, description: str, **axes: Any) -> None:
     """Give a point on the axes a name, for `method:` and `h2fdp methods`."""
-    NAMED_METHODS[name] = NamedMethod(axes, description)
+    NAMED_METHODS[name] = axes, description

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel, Tag, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic.fields import FieldInfo
 
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Options
@@ -122,11 +122,6 @@ def quote(value: Any) -> str:
         return "a number beyond 2^31"
     text = f'"{value}"' if isinstance(value, str) else str(value)
     return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 4] + '..."'
-
-
-def json_schema(schema: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema that editors use to complete and check a file."""
-    return TypeAdapter(schema).json_schema()
 
 
 @dataclass

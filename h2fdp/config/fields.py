@@ -164,6 +164,17 @@ Flag = Annotated[bool, BeforeValidator(word_to_bool), Expect("true or false")]
 Text = Annotated[str, Field(min_length=1, max_length=4096), Expect("a text that is not empty")]
 
 
+def ascending(value: list[Any]) -> list[Any]:
+    """Two numbers, the second one not below the first.
+
+    Raises:
+        ValueError: it is.
+    """
+    if value[0] > value[1]:
+        raise ValueError(f"expected the lowest value first, found [{value[0]:g}, {value[1]:g}]")
+    return value
+
+
 def _absolute(value: str, info: ValidationInfo) -> str:
     """A path relative to the user's file, found from anywhere."""
     folder = (info.context or {}).get("folder")

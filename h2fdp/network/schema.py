@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from h2fdp.config.fields import Count, Expect, Number, Section, Whole, shape
+from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
 from h2fdp.network.devices import Column, Compute, Decibels, PerStep
 from h2fdp.network.network import COLUMNS, COMPUTES
 from h2fdp.network.radio import Radio, RadioSection
@@ -33,12 +33,6 @@ LARGEST_NAME = 200
 def _printable(value: str) -> str:
     if not value.isprintable() or value != value.strip():
         raise ValueError("a name has printable characters only, and no blank at either end")
-    return value
-
-
-def _ordered(value: list[Any]) -> list[Any]:
-    if value[0] > value[1]:
-        raise ValueError(f"expected the lowest value first, found [{value[0]:g}, {value[1]:g}]")
     return value
 
 
@@ -60,7 +54,7 @@ class Uniform(Section):
     """
 
     uniform: Annotated[
-        list[Number], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
+        list[Number], Field(min_length=2, max_length=2), AfterValidator(ascending), Expect("[lowest, highest]")
     ]
     seed: Whole | None = None
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,16 +64,11 @@ def headline(topology: Topology) -> str:
     >>> headline(Topology.regular(edges=4, devices=5, trust=1.0))
     '4 edge servers, 4 trusted; 20 devices'
     """
-    servers = counted(topology.edges + len(topology.aggregators), "edge server")
-    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
-    return f"{servers}{tiers}, {trust_counts(topology)}; {counted(topology.devices, 'device')}"
-
-
-def trust_counts(topology: Topology) -> str:
-    """How many edge servers of all tiers there are of each level above untrusted, as in "3 trusted"."""
     trusts = [server.trust for server in topology.servers()]
     secure = trusts.count("secure-sum")
-    return f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
+    known = f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
+    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
+    return f"{counted(len(trusts), 'edge server')}{tiers}, {known}; {counted(topology.devices, 'device')}"
 
 
 def trust_words(topology: Topology) -> dict[Trust, str]:
@@ -97,8 +91,7 @@ ASCII = str.maketrans({"■": "#", "◆": "+", "○": "o", "•": "*", "◦": ".
 SYMBOLS: Mapping[Trust, str] = {"trusted": "■", "secure-sum": "◆", "untrusted": "○"}
 
 
-@dataclass(frozen=True)
-class TreeLine:
+class TreeLine(NamedTuple):
     """A line of the tree, and the trust of the edge server it is about."""
 
     text: str
