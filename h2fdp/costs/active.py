@@ -79,46 +79,27 @@ class SumMessages:
         everybody = np.ones((segments, devices), dtype=bool)
         return cls(sizes, everybody, everybody, np.ones(segments, dtype=bool))
 
-    @property
-    def _others(self) -> np.ndarray:
-        """(segments, 1) n - 1."""
-        return np.asarray(np.maximum(self.begun.sum(axis=1, keepdims=True) - 1, 0))
+    def of(self, quantity: SumQuantity) -> np.ndarray:
+        """(segments, s) what each device sends or receives of a kind.
 
-    @property
-    def set_up(self) -> np.ndarray:
-        """(segments, s) keys and shares that a device sends before its local steps."""
-        return np.asarray(self.begun * (2 * self.sizes.key + 2 * self._others * self.sizes.share))
-
-    @property
-    def others_keys(self) -> np.ndarray:
-        """(segments, s) keys that it receives."""
-        return np.asarray(self.begun * 2 * self._others * self.sizes.key)
-
-    @property
-    def others_shares(self) -> np.ndarray:
-        """(segments, s) shares that it receives."""
-        return np.asarray(self.begun * 2 * self._others * self.sizes.share)
-
-    @property
-    def unopened(self) -> np.ndarray:
-        """(segments, s) vectors that it sends to sums that are not opened."""
-        return np.asarray((self.sent & ~self.opened[:, None]) * self.sizes.vector)
-
-    @property
-    def unmasking(self) -> np.ndarray:
-        """(segments, s) shares that it sends once the sum is opened: of each device that began it."""
-        return np.asarray((self.sent & self.opened[:, None]) * (self._others + 1) * self.sizes.share)
-
-    @property
-    def sent_more(self) -> np.ndarray:
-        """(segments, s) all that a device sends beyond a message for each opened upload."""
-        vectors = (self.sent & self.opened[:, None]) * (self.sizes.vector - 1)
-        return np.asarray(self.set_up + vectors + self.unopened + self.unmasking)
-
-    @property
-    def received_more(self) -> np.ndarray:
-        """(segments, s) all that it receives beyond models."""
-        return np.asarray(self.others_keys + self.others_shares)
+        Args:
+            quantity: before its local steps it sends keys and shares (`set_up`) and receives those of others
+                (`others_keys`, `others_shares`); then it sends vectors, `unopened` where their sum is, and, once a sum
+                is opened, a share of each device that began it (`unmasking`). `sent_more` is all that it sends beyond a
+                message for each opened upload, `received_more` all that it receives beyond models.
+        """
+        others = np.maximum(self.begun.sum(axis=1, keepdims=True) - 1, 0)
+        opened, sizes = self.sent & self.opened[:, None], self.sizes
+        found: dict[str, np.ndarray] = {
+            "set_up": self.begun * (2 * sizes.key + 2 * others * sizes.share),
+            "others_keys": self.begun * 2 * others * sizes.key,
+            "others_shares": self.begun * 2 * others * sizes.share,
+            "unopened": (self.sent & ~self.opened[:, None]) * sizes.vector,
+            "unmasking": opened * (others + 1) * sizes.share,
+        }
+        found["sent_more"] = found["set_up"] + opened * (sizes.vector - 1) + found["unopened"] + found["unmasking"]
+        found["received_more"] = found["others_keys"] + found["others_shares"]
+        return found[quantity]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,11 +139,6 @@ class Active:
     sums: Sequence[SumMessages | None]
 
     @property
-    def slots(self) -> Floats:
-        """(A,) local steps planned for each subnet in the interval."""
-        return np.array([sum(lengths) for lengths in self.segments], dtype=np.float64)
-
-    @property
     def local(self) -> Floats:
         """(K,) local aggregations that each device's upload arrives at."""
         return np.concatenate([np.zeros(0), *(each[:-1].sum(axis=0) for each in self.uploads)])
@@ -191,14 +167,14 @@ class Active:
         return self.each(np.array(sizes, dtype=np.float64))
 
     def of_sums(self, quantity: SumQuantity, number: int | None = None) -> Floats:
-        """(K,) what each device sends or receives of a kind, see `SumMessages`; 0 where there are no secure sums.
+        """(K,) what each device sends or receives of a kind, see `SumMessages.of`; 0 where there are no secure sums.
 
         Args:
             number: of the sum, from 0, or -1 for the last one; None for all together.
         """
         found = [np.zeros(0)]
         for size, each in zip(self.sizes.tolist(), self.sums, strict=True):
-            values: np.ndarray = np.zeros((0, size)) if each is None else getattr(each, quantity)
+            values = np.zeros((0, size)) if each is None else each.of(quantity)
             if number is not None:
                 values = values[number : number + 1 or None]
             found.append(values.sum(axis=0))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
@@ -26,8 +25,7 @@ _STRUCTURE = ("id", "kind", "key", "source", "target")
 _AS_CLOSE_AS = 0.7  # an attribute this like one of ours is a slip of the pen, and not another program's
 
 
-@dataclass(frozen=True)
-class GraphNode:
+class GraphNode(NamedTuple):
     """A node: its name, its attributes, and where it was written."""
 
     name: str
@@ -41,8 +39,7 @@ class GraphNode:
         return kind if isinstance(kind, str) and kind in KINDS else ""
 
 
-@dataclass(frozen=True)
-class GraphLink:
+class GraphLink(NamedTuple):
     """A link between two nodes, of no direction."""
 
     ends: tuple[str, str]
@@ -50,8 +47,7 @@ class GraphLink:
     where: str
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     """A graph as a file gives it. Attributes of the whole have dotted keys, as ``radio.bandwidth_mhz``."""
 
     path: Path
