@@ -10,7 +10,7 @@ from typing import Any
 from h2fdp.config import Document, check, read_document
 from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.graph_files import read_graphml, read_node_link
+from h2fdp.network.graph_files import read_graph
 from h2fdp.network.graph_import import tree_document
 from h2fdp.network.network import CLOUD, Aggregator
 from h2fdp.network.schema import TopologyFile
@@ -37,10 +37,7 @@ def read(path: str | Path, seed: int) -> Topology:
     """
     path = Path(path)
     kind = format_of(path) if path.is_file() else "yaml"  # any reader says why there is no file
-    if kind == "yaml":
-        document = read_document(path)
-    else:
-        document = tree_document(read_graphml(path) if kind == "graphml" else read_node_link(path))
+    document = read_document(path) if kind == "yaml" else tree_document(read_graph(path))
     assert isinstance(document.root.content, dict)
     if "name" not in document.root.content:
         document.set("name", path.stem, str(path))

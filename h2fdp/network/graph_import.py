@@ -154,7 +154,8 @@ class _Tree:
             return
         for node in self.graph.nodes:
             if node.name in self._nodes:
-                self._tell("a second node of this name", node.where, node.name)
+                first = self._nodes[node.name].where
+                self._tell(f"a second node of this name (first at {first})", node.where, node.name)
             elif not node.kind:
                 found = quote(node.attributes.get("kind"))
                 self._tell(f"expected one of {expected}, found {found}", node.where, node.name, ".kind")
