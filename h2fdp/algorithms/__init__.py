@@ -1,4 +1,4 @@
-"""Learning methods, each in one file: its devices' part, its cloud's part, its options, its source and its name."""
+"""Learning methods, each in one file, some with relatives: devices' part, cloud's part, options, source and name."""
 
 from typing import TYPE_CHECKING
 
