@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __version__ = "0.1.0"
-__all__ = [
-    "Experiment",
-    "Run",
-    "Sweep",
-    "Topology",
-    "Tuned",
-    "UserError",
-    "__version__",
-    "check",
-    "explain",
-    "load_model",
-    "plan",
-    "report",
-    "resume",
-    "sweep",
-    "tune",
-]
 
 # torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
 _HOMES = {
@@ -61,6 +44,7 @@ _HOMES = {
     "tune": "h2fdp.tuning",
     "UserError": "h2fdp.errors",
 }
+__all__ = [*_HOMES, "__version__"]
 # Packages that scripts use as h2fdp.network.read(...), without an import of their own.
 _PACKAGES = ("algorithms", "errors", "network", "privacy", "run", "schedules")
 

@@ -66,9 +66,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
     if not 0 < confidence < 1:
         raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
-    if run.placement.cloud_sums:
+    if run.placement.sees(run.topology.cloud_trust) == "sum":
         text = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
-        raise UserError(f"{text}; expected false", key="method.privacy.secure_sum.cloud")
+        raise UserError(f"{text}; expected untrusted", key="topology.cloud.trust")
     if run.placement.rounding is not None:
         text = "canaries read vectors, and devices send residues of integers; expected null"
         raise UserError(text, key="method.privacy.secure_sum.rounding")

@@ -142,7 +142,7 @@ def _sees(run: RunSetup, observer: Observer) -> str:
     if height_of(observer) > 1:
         summed = sum(each.trust == "secure-sum" for each in run.topology.aggregators)
         return "averages of branches" + (f" ({summed} of these edge servers: their sum alone)" if summed else "")
-    if run.placement.cloud_sums:
+    if run.placement.sees(run.topology.cloud_trust) == "sum":
         return "the sum of what its children send, and global models"
     return "averages of subnets and global models"
 

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
-from h2fdp.algorithms.upcycled import upcycled
+from h2fdp.algorithms.server_update import upcycled
 from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.data import DeviceData, public_features
 from h2fdp.data.federated import STANDARDIZED, Standardizing
@@ -317,7 +317,8 @@ class RunSetup(RunInputs, Noise):
         if self.exchange_sizes is None:
             return {}
         holders = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
-        return dict.fromkeys([*holders, None] if self.placement.cloud_sums else holders, self.exchange_sizes)
+        summing = self.placement.sees(self.topology.cloud_trust) == "sum"
+        return dict.fromkeys([*holders, None] if summing else holders, self.exchange_sizes)
 
     def _sum_messages(self, subnet: Plan) -> SumMessages | None:
         sizes = self.exchange_sizes

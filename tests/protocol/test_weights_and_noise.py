@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
-from h2fdp.algorithms.fednova import NormalisedAverage
+from h2fdp.algorithms.fedavg import NormalisedAverage
 from h2fdp.errors import UserError
 from h2fdp.privacy import GradientSumMechanism, HierarchicalDp
 from h2fdp.privacy.calibration import PaperCalibration
