@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.methods import name_of
 from h2fdp.run.forecast import first_interval, nearness, planned_work
 from h2fdp.run.privacy_report import noises, privacy_report
 from h2fdp.run.setup import RunSetup, range_of
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.own import OwnObjective, OwnServer
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import Records
@@ -22,7 +23,6 @@ from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training.batches import Batches
 from h2fdp.training.descent import StepTerms, TrainingResult, gain
 from h2fdp.training.device_records import device_records
