@@ -16,7 +16,8 @@ from typing import TypeVar
 import torch
 from threadpoolctl import ThreadpoolController
 
-Item, Found = TypeVar("Item"), TypeVar("Found")
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 def set_arithmetic() -> None:
