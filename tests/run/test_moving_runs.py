@@ -10,6 +10,7 @@ from dataclasses import replace
 import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant
+from h2fdp.run.resume import resume_run
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audits
@@ -20,7 +21,6 @@ from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
 from h2fdp.run.loop import start_run
 from h2fdp.run.privacy import RunPrivacy
-from h2fdp.run.resume import resume_run
 from tests.networks import placed
 
 STILL = Topology(
@@ -140,8 +140,7 @@ def test_a_topology_without_its_mobility_does_not_give_devices_several_accounts(
     """Rows of the ledger say that devices move, so that the rows of a visit are never taken for another device's."""
     run = shutil.copytree(whole.directory, tmp_path / "run")
     lines = (run / "topology.yaml").read_text().splitlines(keepends=True)
-    for sums in run.glob("*sums*"):
-        sums.unlink()
+    shutil.rmtree(run / "checksums")
     (run / "topology.yaml").write_text("".join(line for line in lines if not line.startswith("mobility:")))
     with pytest.raises(UserError):
         RunPrivacy(run)
@@ -206,10 +205,13 @@ REFUSED = [
     ({"calibration": "paper"}, r"privacy\.calibration: .*expected accounted, found paper"),
     ({"method": "scaffold", "calibration": "paper"}, r"method\.objective: .*without a memory"),
     ({"method": BUFFERED}, r"method\.schedule: .*expected fixed, found buffered"),
-    ({"clip_norm": {"quantile": 0.5}, "local_steps": 1}, r"training\.clip_norm: .*expected a number"),
+    ({"clip_norm": {"quantile": 0.5}, "clip_scope": "record"}, r"training\.clip_norm: .*expected a number"),
     ({"topology": SECURE}, r"topology: .*expected no secure sums"),
     ({"topology": DEEP}, r"topology: .*expected one tier of edge servers, found 2 tiers"),
-    ({"method": {"extends": "h2fdp", "privacy": "central"}}, r"method\.privacy: .*expected hierarchical or local"),
+    (
+        {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}, "clip_scope": "record"},
+        r"method\.privacy: .*expected hierarchical or local",
+    ),
 ]
 
 
@@ -224,4 +226,4 @@ def test_what_does_not_move_is_refused(settings, words):
 
 def test_audits_are_refused():
     with pytest.raises(UserError, match="expected no mobility"):
-        audits(experiment(Mobility(TRACE)).prepare(), ("public",))
+        audits(experiment(Mobility(TRACE)).prepare(), ("public",), canaries=10)
