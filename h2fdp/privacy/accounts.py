@@ -264,9 +264,8 @@ class Accounts:
     def _enter_visits(self, visits: Visits, alike: AlikeReleases, times: int) -> None:
         """Into one book of each observer, of all devices wherever they are."""
         for release in alike.releases:
-            counts = (
-                self._books[release.observer].setdefault(_EVERYWHERE, _Book(len(visits.home))).row(type_of(release))
-            )
+            book = self._books[release.observer].setdefault(_EVERYWHERE, _Book(len(visits.home)))
+            counts = book.row(release_type(release))
             for edge in alike.edges:
                 for part in rows_in(release.devices):
                     np.add.at(counts, self._devices(visits, edge)[part], times)
