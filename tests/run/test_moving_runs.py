@@ -10,7 +10,6 @@ from dataclasses import replace
 import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant
-from h2fdp.run.resume import resume_run
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audits
@@ -19,7 +18,7 @@ from h2fdp.network import Aggregator, Radio
 from h2fdp.network.mobility import Mobility
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
-from h2fdp.run.loop import start_run
+from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.privacy import RunPrivacy
 from tests.networks import placed
 
@@ -155,7 +154,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, whole):
         patch.setattr(recorders, "listener", stop)
         with contextlib.suppress(KeyboardInterrupt):
             start_run(experiment(Mobility(TRACE), runtime={"checkpoint_every": 2}).prepare(), tmp_path / "run")
-    resume_run(Experiment.of_run(tmp_path / "run"), tmp_path / "run")
+    resume_run(Experiment.of_run(tmp_path / "run").prepare, tmp_path / "run")
     for name in ("privacy.jsonl", "model.pt", "devices.parquet"):
         assert (tmp_path / "run" / name).read_bytes() == (whole.directory / name).read_bytes(), name
 
@@ -193,6 +192,23 @@ def test_random_ways_are_in_the_run_directory_and_the_run_repeats(tmp_path):
     assert RunPrivacy(run.directory).statement(("rdp",))["worst"]["public"]["rdp"] == pytest.approx(
         run.summary["privacy"]["worst"]["public"]["rdp"]
     )
+
+
+def test_a_visit_costs_what_a_device_at_its_distance_costs():
+    """Energy and times of an interval are those of a network that has the devices where they are."""
+    radio = Radio(access="ofdma", fading="none")
+    here, far = placed("e0", True, [20.0, 60.0], [9.0] * 2), placed("e0", True, [60.0], [9.0])
+    other, met = placed("e1", False, [30.0], [9.0]), placed("e1", False, [30.0, 80.0], [9.0] * 2)
+    moving = Topology("moving", (here, other), radio, mobility=Mobility([(2, "e0/1", "e1", 80.0)]))
+    costs = []
+    for topology in (moving, Topology("moved", (far, met), radio), Topology("still", (here, other), radio)):
+        setup = experiment(topology.mobility, topology, method="hfl", calibration="paper").prepare()
+        cloud = setup.cloud(None)
+        costs.append([setup.interval_costs(cloud.plan(interval)) for interval in range(2)])
+    moved, expected, still = costs
+    assert moved[0] == pytest.approx(still[0])
+    assert moved[1] == pytest.approx(expected[1])
+    assert moved[1]["energy_j"] > 1.1 * still[1]["energy_j"]
 
 
 DEEP = Topology(
