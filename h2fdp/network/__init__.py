@@ -1,7 +1,7 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
 from h2fdp.network.channel import Access, PathLoss
-from h2fdp.network.devices import Column, Compute, PerStep
+from h2fdp.network.devices import Column
 from h2fdp.network.drawing import draw
 from h2fdp.network.fading import Fading
 from h2fdp.network.files import from_document, read, write
@@ -18,11 +18,9 @@ __all__ = [
     "Access",
     "Aggregator",
     "Column",
-    "Compute",
     "Fading",
     "Link",
     "PathLoss",
-    "PerStep",
     "Radio",
     "Relays",
     "Subnet",

@@ -46,12 +46,11 @@ PATH_LOSSES: Choices[Options] = Choices(
 
 @PATH_LOSSES.register
 class LogDistance(PathLoss, Options):
-    """beta_0 - 10 alpha log10(d / d_0) dB (H2FDP, Appendix D).
+    """beta_0 - 10 alpha log10(d / 1 m) dB (H2FDP, Appendix D, where d_0 is 1 m).
 
     Attributes:
-        beta0_db: beta_0, the gain at the reference distance.
+        beta0_db: beta_0, the gain at a distance of 1 m.
         exponent: alpha, how fast the gain falls with the distance.
-        reference_m: d_0, the reference distance, m.
 
     >>> LogDistance().gain_db(np.array([1.0, 10.0, 100.0]), np.random.default_rng()).tolist()
     [-30.0, -67.5, -105.0]
@@ -60,16 +59,22 @@ class LogDistance(PathLoss, Options):
     name: Literal["log-distance"] = "log-distance"
     beta0_db: Decibels = -30.0
     exponent: Exponent = 3.75
-    reference_m: Positive = 1.0
 
     def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
         """(s,) gains in dB."""
-        return self.beta0_db - 10 * self.exponent * np.log10(distance_m / self.reference_m)
+        return self.beta0_db - 10 * self.exponent * np.log10(distance_m)
 
 
 class Access(ABC):
     """How the devices of an access point share its channel when all of them upload; a subclass defines
-    `uplink_seconds`."""
+    `uplink_seconds`.
+
+    Attributes:
+        queues: the channel carries one message at a time, so that messages of devices that are ready at other moments
+            wait for each other; else each device has a part of the channel for itself, see `part_seconds`.
+    """
+
+    queues: ClassVar[bool] = True
 
     @abstractmethod
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
@@ -81,6 +86,24 @@ class Access(ABC):
             points: (K,) its access point, from 0 to count - 1.
             count: number of access points.
         """
+
+    def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
+        """(K,) seconds of each device's message where `sharing` (K,) devices have equal parts of the channel."""
+        return seconds
+
+    def last_arrival(self, seconds: Floats, snr: Floats, points: Integers, count: int, lead: Floats) -> Floats:
+        """(count,) `uplink_seconds`, from when the slowest device is ready, where others were so `lead` (K,) before.
+
+        Who is ready sends, in turns or on its part of the channel. No message is waited for less than 0 seconds.
+        """
+        if not self.queues:
+            sharing = np.bincount(points, minlength=count)[points]
+            return gathered(np.maximum, self.part_seconds(seconds, snr, sharing) - lead, points, count)
+        order = np.lexsort((-lead, points))  # by access point, the first that is ready first
+        total = np.cumsum(seconds[order])
+        ends = np.searchsorted(points[order], points[order], side="right") - 1
+        since = total[ends] - total + seconds[order]  # own message and all behind it
+        return gathered(np.maximum, since - lead[order], points[order], count)
 
 
 ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.network.Access`", ("uplink_seconds",)))
@@ -106,12 +129,16 @@ class Ofdma(Access, Options):
     """Devices send at once, each over an equal part of the bandwidth: R = W/s log2(1 + s SNR)."""
 
     name: Literal["ofdma"] = "ofdma"
+    queues: ClassVar[bool] = False
 
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) the longest of each access point's devices."""
         sharing = np.bincount(points, minlength=count)[points]
-        shared = seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr)
-        return gathered(np.maximum, shared, points, count)
+        return gathered(np.maximum, self.part_seconds(seconds, snr, sharing), points, count)
+
+    def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
+        """(K,) the longer, the narrower the part; noise is less in a narrow one."""
+        return np.asarray(seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
 
 
 def gathered(gather: np.ufunc, values: Floats, points: Integers, count: int) -> Floats:

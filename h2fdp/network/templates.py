@@ -16,7 +16,7 @@ import numpy as np
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem
-from h2fdp.network.devices import Compute, Floats, PerStep, Rule
+from h2fdp.network.devices import Floats, Rule
 from h2fdp.network.hierarchy import MOST_TIERS, default_of
 from h2fdp.network.network import CLOUD, COLUMNS, Aggregator, Link, Subnet
 from h2fdp.network.radio import Radio
@@ -24,6 +24,7 @@ from h2fdp.network.schema import (
     DeviceSection,
     DevicesSection,
     EdgeSection,
+    EveryDevice,
     LinkSection,
     TopologyFile,
     Uniform,
@@ -162,7 +163,6 @@ class ExpandedNetwork:
     name: str
     subnets: tuple[Subnet, ...]
     radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=PerStep)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
@@ -172,7 +172,7 @@ def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
     """The network that a file describes under a seed."""
     section = file.trust or TrustSection()
     probabilities, streams = section.drawn, Streams(seed)
-    expansion = _Expansion(file.cloud.link, probabilities, streams, tuple(file.columns))
+    expansion = _Expansion(file.cloud.link, probabilities, streams, file.columns, file.devices)
     expansion.write_out(file.edges, None)
     if section.shares is not None:
         expansion.share_out(section.shares)
@@ -183,7 +183,6 @@ def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
         subnets=tuple(expansion.subnets),
         aggregators=tuple(expansion.aggregators),
         radio=file.radio.radio(),
-        compute=file.compute,
         trust_probability=None if never_drawn else probabilities.trusted,
         secure_sum_probability=0.0 if never_drawn else probabilities.secure_sum,
     )
@@ -193,8 +192,10 @@ def draw(edge: str, name: str, rule: Uniform, size: int, streams: Streams) -> Fl
     """(size,) numbers of a column; the first ones are the same for every size."""
     stream = streams if rule.seed is None else Streams(rule.seed)
     lowest, highest = rule.uniform
-    drawn = lowest + (highest - lowest) * stream.open(edge, COLUMNS[name].stream or name).random(size)
-    return np.clip(np.round(drawn, DRAWN_DECIMALS), lowest, highest)
+    column = COLUMNS[name]
+    drawn = lowest + (highest - lowest) * stream.open(edge, column.stream or name).random(size)
+    rounded = drawn if column.decimals is None else np.round(drawn, column.decimals)
+    return np.clip(rounded, lowest, highest)
 
 
 @dataclass
@@ -205,7 +206,8 @@ class _Expansion:
         link: of an edge server that states none.
         probabilities: of the trust in an edge server that states none.
         streams: of every draw.
-        columns: of the devices, those that the models of the network read.
+        columns: of the devices, those that the network has.
+        every: the numbers that an edge server's `devices:` do not state.
         unstated: the names of edge servers that state no trust; those that have devices, and those above them.
     """
 
@@ -213,6 +215,7 @@ class _Expansion:
     probabilities: TrustProbabilities
     streams: Streams
     columns: tuple[str, ...]
+    every: EveryDevice
     subnets: list[Subnet] = field(default_factory=list)
     aggregators: list[Aggregator] = field(default_factory=list)
     unstated: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
@@ -248,41 +251,41 @@ class _Expansion:
     def _subnet(self, edge: EdgeSection, number: int, parent: str | None) -> Subnet:
         node = self._node(edge, number, parent)
         if isinstance(edge.devices, DevicesSection):
-            return Subnet(**node, **_devices_alike(node["name"], edge.devices, self.columns, self.streams))
-        return Subnet(**node, **_listed_devices(node["name"], edge.devices, number, self.columns, self.streams))
+            return Subnet(**node, **self._devices_alike(node["name"], edge.devices))
+        return Subnet(**node, **self._listed_devices(node["name"], edge.devices, number))
 
+    def _stated(self, section: DeviceSection | DevicesSection, name: str) -> Any:
+        return getattr(section if name in section.model_fields_set else self.every, name)
 
-def _devices_alike(edge: str, devices: DevicesSection, read: Sequence[str], streams: Streams) -> dict[str, Any]:
-    size = devices.count if isinstance(devices.count, int) else _draw_count(edge, devices.count, streams)
-    columns, rules = {}, {}
-    for name in read:
-        stated = getattr(devices, name)
-        if isinstance(stated, Uniform):
-            columns[name] = draw(edge, name, stated, size, streams)
-            rules[name] = Rule(
-                stated.uniform[0], stated.uniform[1], streams.seed if stated.seed is None else stated.seed
-            )
-        else:
-            columns[name] = np.broadcast_to(np.asarray(stated, dtype=np.float64), size)
-    return {"columns": columns, "rules": rules}
+    def _devices_alike(self, edge: str, devices: DevicesSection) -> dict[str, Any]:
+        streams = self.streams
+        size = devices.count if isinstance(devices.count, int) else _draw_count(edge, devices.count, streams)
+        columns, rules = {}, {}
+        for name in self.columns:
+            stated = self._stated(devices, name)
+            if isinstance(stated, Uniform):
+                columns[name] = draw(edge, name, stated, size, streams)
+                rules[name] = Rule(
+                    stated.uniform[0], stated.uniform[1], streams.seed if stated.seed is None else stated.seed
+                )
+            else:
+                columns[name] = np.broadcast_to(np.asarray(stated, dtype=np.float64), size)
+        return {"columns": columns, "rules": rules}
 
-
-def _listed_devices(
-    edge: str, devices: Sequence[DeviceSection], number: int, read: Sequence[str], streams: Streams
-) -> dict[str, Any]:
-    defaults = [f"{edge}/{position}" for position in range(1, len(devices) + 1)]
-    names = tuple(
-        default if device.name is None else instance(device.name, number, edge)
-        for device, default in zip(devices, defaults, strict=True)
-    )
-    columns = {
-        name: [
-            draw(edge, name, stated, position, streams)[-1] if isinstance(stated, Uniform) else stated
-            for position, stated in enumerate((getattr(device, name) for device in devices), start=1)
-        ]
-        for name in read
-    }
-    return {"columns": columns, "names": None if list(names) == defaults else names}
+    def _listed_devices(self, edge: str, devices: Sequence[DeviceSection], number: int) -> dict[str, Any]:
+        defaults = [f"{edge}/{position}" for position in range(1, len(devices) + 1)]
+        names = tuple(
+            default if device.name is None else instance(device.name, number, edge)
+            for device, default in zip(devices, defaults, strict=True)
+        )
+        columns = {
+            name: [
+                draw(edge, name, stated, position, self.streams)[-1] if isinstance(stated, Uniform) else stated
+                for position, stated in enumerate((self._stated(device, name) for device in devices), start=1)
+            ]
+            for name in self.columns
+        }
+        return {"columns": columns, "names": None if list(names) == defaults else names}
 
 
 def _draw_count(name: str, rule: Uniform, streams: Streams) -> int:

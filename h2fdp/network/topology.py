@@ -11,7 +11,7 @@ import numpy as np
 
 from h2fdp.errors import Problem, UserError
 from h2fdp.network import generators
-from h2fdp.network.devices import Compute, DeviceTable, Floats, Integers, PerStep
+from h2fdp.network.devices import DeviceTable, Floats, Integers
 from h2fdp.network.hierarchy import Hierarchy, hierarchy_of, repeated_names
 from h2fdp.network.network import CLOUD, Aggregator, Link, Relays, Subnet
 from h2fdp.network.radio import Radio
@@ -38,7 +38,7 @@ class Topology:
     Attributes:
         name: what the network is called.
         subnets: one for each lowest edge server, in the order of the tree.
-        radio, compute: the channel and the devices' speed, the same for the whole network.
+        radio: the channel, the same for the whole network.
         trust_probability: the probability with which an edge server was drawn to be trusted where the file states no
             trust; None if it never was.
         aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
@@ -53,7 +53,6 @@ class Topology:
     name: str
     subnets: tuple[Subnet, ...]
     radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=PerStep)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
@@ -152,7 +151,7 @@ class Topology:
 
     @cached_property
     def table(self) -> DeviceTable:
-        """All devices as columns, with those that the network's models declare.
+        """All devices as columns: those of the radio, and those that any subnet states.
 
         >>> table = Topology.regular(edges=2, devices=2).table
         >>> table.home.tolist(), table.row.tolist(), sorted(table.columns)
@@ -160,7 +159,8 @@ class Topology:
         """
         home = np.repeat(np.arange(self.edges, dtype=np.int32), self.sizes)
         firsts = (np.cumsum(self.sizes) - self.sizes).astype(np.int32)
-        points, read = self.access_points[1], {**self.radio.columns, **self.compute.columns}
+        points = self.access_points[1]
+        read = dict.fromkeys([*self.radio.columns, *(name for each in self.subnets for name in each.columns)])
         return DeviceTable(
             home=home,
             row=np.arange(len(home), dtype=np.int32) - firsts[home],
@@ -188,7 +188,7 @@ class Topology:
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio, self.compute)
+        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio)
 
     @classmethod
     def drawn(cls, parts: ExpandedNetwork) -> Topology:

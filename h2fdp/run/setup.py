@@ -11,7 +11,7 @@ import numpy as np
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.upcycled import upcycled
-from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -51,12 +51,18 @@ class IntervalMeter:
     cloud_sums: bool
 
     def __call__(self, plan: IntervalPlan) -> dict[str, float]:
-        """What an interval costs under the fading that it draws, by columns of the metrics.
+        """What an interval costs under the fading that it draws, by columns of the metrics."""
+        return self.columns(self.cost(plan), plan)
 
-        The clock (seconds) also advances by the interval's slots when no device takes part.
-        """
+    def columns(self, cost: IntervalCost, plan: IntervalPlan) -> dict[str, float]:
+        """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
+        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+
+    def cost(self, plan: IntervalPlan) -> IntervalCost:
+        """All of it, by device and subnet."""
         parts = plan.subnets | plan.lost
-        cost = interval_cost(
+        return interval_cost(
             self.costs.drawn(plan.interval),
             self.topology,
             [self._numbers[name] for name in parts],
@@ -67,8 +73,6 @@ class IntervalMeter:
             [self._sum_messages(subnet) for subnet in parts.values()],
             self._upper_sums,
         )
-        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.
