@@ -230,23 +230,22 @@ def _climbed(
     step_seconds = np.zeros(len(sizes))
     np.maximum.at(step_seconds, points, step.seconds)
     leads = step_seconds[points] - step.seconds  # (K,) of each step, against the slowest of the access point
-    lead: Floats | None = None
+    lead = np.zeros(0)
 
     def busy() -> Floats:
         return step_seconds * slots + on_air
 
     for number, there in enumerate(active.occasions()):
-        lengths = active.each(
-            np.array([float(each[number]) if number < len(each) else 0.0 for each in active.segments])
-        )
-        before, lead = lead, leads[there] * lengths[there]
+        lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
+        slots_now = active.each(np.array(lengths))
+        before, lead = lead, leads[there] * slots_now[there]
         if not (np.array_equal(there, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
             sizes_there = active.vector_sizes[there]
             uploads, once = there, _on_air(costs, topology, points[there], active.rows[there], sizes_there, lead)
         on_air += once
         if active.has_secure_sums:
             on_air += _sums_on_air(costs, topology, points, active, number)
-        slots[points] += lengths
+        slots[points] += slots_now
         wires.arrive(owners[there])
         if heights is not None and number < len(heights) - 1 and heights[number] > 1:
             wires.aggregate(heights[number], busy())

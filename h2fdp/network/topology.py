@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import ParamSpec
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from h2fdp.errors import Problem, UserError
 from h2fdp.network import generators
@@ -189,6 +190,32 @@ class Topology:
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
         return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio)
+
+    def with_devices(self, **columns: ArrayLike) -> Topology:
+        """The same network, whose devices have these numbers.
+
+        Args:
+            columns: name of a column -> one number, or (I,) one for each device in the order of the tree.
+
+        >>> faster = Topology.regular(edges=2, devices=2).with_devices(cycles_per_record=2e5, cpu_ghz=[1, 2, 3, 4])
+        >>> faster.subnets[1].column("cpu_ghz").tolist()
+        [3.0, 4.0]
+        """
+        parts = {
+            name: np.split(np.broadcast_to(np.asarray(values, dtype=np.float64), self.devices), np.cumsum(self.sizes))
+            for name, values in columns.items()
+        }
+        return replace(
+            self,
+            subnets=tuple(
+                replace(
+                    subnet,
+                    columns={**subnet.columns, **{name: values[number] for name, values in parts.items()}},
+                    rules={name: rule for name, rule in subnet.rules.items() if name not in parts},
+                )
+                for number, subnet in enumerate(self.subnets)
+            ),
+        )
 
     @classmethod
     def drawn(cls, parts: ExpandedNetwork) -> Topology:
