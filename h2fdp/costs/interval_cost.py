@@ -187,17 +187,14 @@ def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
     if step.rule is None:
         return step
     points, count = _points(active, topology), len(topology.access_points[1])
+    seconds, snr, down = (each[active.rows] for each in (costs.seconds, costs.snr, costs.down_seconds))
+    leads = gathered(np.maximum, np.asarray(step.seconds), points, count)[points] - step.seconds
     waits, planned = np.zeros(len(active.rows)), active.each(np.array([float(len(each)) for each in active.segments]))
-    seconds, snr = costs.seconds[active.rows], costs.snr[active.rows]
     for number in range(int(planned.max(initial=0))):
         there = planned > number
         at, messages = points[there], seconds[there] * active.vector_sizes[there]
-        if topology.radio.queues:  # in turns: who waits for a turn may as well compute, and nobody knows whose is when
-            sent = topology.radio.uplink_seconds(messages, snr[there], at, count)[at]
-        else:
-            sent = topology.radio.part_seconds(messages, snr[there], np.bincount(at, minlength=count)[at])
-        down = gathered(np.maximum, costs.down_seconds[active.rows][there], at, count)
-        waits[there] += sent + down[at]
+        waits[there] += topology.radio.waits(messages, snr[there], at, count, leads[there])
+        waits[there] += gathered(np.maximum, down[there], at, count)[at]
     return step.paced(active.each(active.slots), waits)
 
 

@@ -91,19 +91,25 @@ class Access(ABC):
         """(K,) seconds of each device's message where `sharing` (K,) devices have equal parts of the channel."""
         return seconds
 
-    def last_arrival(self, seconds: Floats, snr: Floats, points: Integers, count: int, lead: Floats) -> Floats:
-        """(count,) `uplink_seconds`, from when the slowest device is ready, where others were so `lead` (K,) before.
+    def waits(self, seconds: Floats, snr: Floats, points: Integers, lead: Floats) -> Floats:
+        """(K,) seconds from a device's last step until its message has arrived, with those behind it in its queue.
 
-        Who is ready sends, in turns or on its part of the channel. No message is waited for less than 0 seconds.
+        Who is ready sends, in turns or on its part of the channel.
+
+        Args:
+            lead: (K,) seconds by which a device is ready before the slowest of its access point.
+
+        >>> Tdma().waits(np.array([2.0, 1.0]), np.ones(2), np.array([0, 0]), lead=np.array([0.0, 5.0])).tolist()
+        [2.0, 3.0]
         """
         if not self.queues:
-            sharing = np.bincount(points, minlength=count)[points]
-            return gathered(np.maximum, self.part_seconds(seconds, snr, sharing) - lead, points, count)
+            return self.part_seconds(seconds, snr, np.bincount(points)[points])
         order = np.lexsort((-lead, points))  # by access point, the first that is ready first
         total = np.cumsum(seconds[order])
-        ends = np.searchsorted(points[order], points[order], side="right") - 1
-        since = total[ends] - total + seconds[order]  # own message and all behind it
-        return gathered(np.maximum, since - lead[order], points[order], count)
+        last = np.searchsorted(points[order], points[order], side="right") - 1
+        found = np.empty(len(order))
+        found[order] = total[last] - total + seconds[order]
+        return found
 
 
 ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.network.Access`", ("uplink_seconds",)))
