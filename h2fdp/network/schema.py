@@ -100,23 +100,22 @@ else:
     _Columns = create_model(
         "Columns",
         __base__=Section,
-        __doc__=f"What each device has.\n\nAttributes:\n{_meanings}",
+        __doc__=f"What every device has.\n\nAttributes:\n{_meanings}",
         **{name: _key(column) for name, column in COLUMNS.items()},
     )
 
 
-class EveryDevice(_Columns):
-    """What devices have."""
-
-    @model_validator(mode="after")
-    def _one_number(self) -> Self:
-        for key in COLUMNS:
-            if isinstance(getattr(self, key), list):
-                raise ValueError(f"expected one number or {_DRAWN} as {key} of a device, found a list")
-        return self
+def _one_number(section: _Columns) -> _Columns:
+    for key in COLUMNS:
+        if isinstance(getattr(section, key), list):
+            raise ValueError(f"expected one number or {_DRAWN} as {key} of a device, found a list")
+    return section
 
 
-class DeviceSection(EveryDevice):
+EveryDevice = Annotated[_Columns, AfterValidator(_one_number)]
+
+
+class DeviceSection(_Columns):
     """One device.
 
     Attributes:
@@ -124,6 +123,11 @@ class DeviceSection(EveryDevice):
     """
 
     name: Name | None = None
+
+    @model_validator(mode="after")
+    def _has_one_number(self) -> Self:
+        _one_number(self)
+        return self
 
 
 class DevicesSection(_Columns):
@@ -285,7 +289,7 @@ class TopologyFile(Section):
     name: Name = "topology"
     cloud: CloudSection = CloudSection()
     radio: RadioSection = RadioSection()
-    devices: EveryDevice = EveryDevice()
+    devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
     edges: Edges
 

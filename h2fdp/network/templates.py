@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.config import Document
+from h2fdp.config import Document, Section
 from h2fdp.errors import Problem
 from h2fdp.network.devices import Floats, Rule
 from h2fdp.network.hierarchy import MOST_TIERS, default_of
@@ -24,7 +24,6 @@ from h2fdp.network.schema import (
     DeviceSection,
     DevicesSection,
     EdgeSection,
-    EveryDevice,
     LinkSection,
     TopologyFile,
     Uniform,
@@ -215,7 +214,7 @@ class _Expansion:
     probabilities: TrustProbabilities
     streams: Streams
     columns: tuple[str, ...]
-    every: EveryDevice
+    every: Section
     subnets: list[Subnet] = field(default_factory=list)
     aggregators: list[Aggregator] = field(default_factory=list)
     unstated: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
