@@ -34,7 +34,6 @@ from h2fdp.config.fields import Expect, Positive
 from h2fdp.network.devices import Column, Cost, Floats
 
 _HERTZ = 1e9  # in a gigahertz
-_HALVINGS = 100  # after which no float lies between the ends
 Cycles = Annotated[float, Field(ge=0, le=1e18), Expect("a number from 0 to 1e18")]
 OF_STEPS: Mapping[str, Column] = {
     "seconds_per_step": Column(0.0, "s", Cost, "of a local step, whatever the batch.", decimals=None),
@@ -93,8 +92,7 @@ class FrequencyRule:
                 hertz = np.where(cycles > 0, cycles / (deadline - waits), 0.0)
             return np.clip(hertz, least, own_hertz)
 
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
+        while low < (middle := (low + high) / 2) < high:  # until no float lies between the ends
             hertz = frequencies(middle)
             saved = self.per_joule * float((capacitance * hertz**3)[hertz > least].sum())  # joules a second, weighed
             low, high = (middle, high) if saved > self.per_second else (low, middle)

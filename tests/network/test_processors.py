@@ -12,7 +12,7 @@ from scipy.optimize import minimize, minimize_scalar
 from h2fdp import Experiment
 from h2fdp.costs import Failing, NetworkCosts, interval_cost
 from h2fdp.errors import UserError
-from h2fdp.network import Topology, read, write
+from h2fdp.network import Access, Topology, read, write
 from h2fdp.network.processor import OF_STEPS, FrequencyRule
 from h2fdp.run.forecast import planned_work
 from h2fdp.streams import Streams
@@ -228,6 +228,20 @@ def test_an_interval_is_billed_at_the_frequencies_that_are_chosen():
     hertz = rule.chosen_hertz(cycles, np.full(3, 2e-28), np.array([4e9, 3e9, 2e9]), shared + down)
     assert found.compute_energy_j == pytest.approx([float((1e-28 * cycles * hertz**2).sum())])
     assert found.clock_s == pytest.approx(float((cycles / hertz + shared).max()) + down + 2 * costs.link_seconds[0])
+
+
+class OneByOne(Access):
+    """A user's own."""
+
+    def uplink_seconds(self, seconds, snr, points, count):
+        return np.bincount(points, seconds, count)
+
+
+def test_under_a_users_own_access_all_wait_for_the_slowest():
+    for rule in (None, FrequencyRule(0.1, 1e-12, 1.0)):
+        found, costs = _interval(rule, OneByOne)
+        air = costs.seconds.sum() + costs.down_seconds.max() + 2 * costs.link_seconds[0]
+        assert found.clock_s == pytest.approx(4 * 2.0 + air)
 
 
 def test_without_a_weight_of_joules_the_bits_are_those_without_a_rule():
