@@ -283,7 +283,7 @@ class TopologyFile(Section):
 
     other_names: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("servers", "edge_servers", "clusters"), "edges"),
-        **dict.fromkeys(("clients", "num_clients", "users"), "devices"),
+        **dict.fromkeys(("clients", "num_clients", "users", "compute"), "devices"),
     }
 
     name: Name = "topology"

@@ -93,7 +93,7 @@ def test_the_shares_of_the_subnets_sum_to_the_objective():
 @pytest.mark.parametrize("tau", [1, 4, 8])
 @pytest.mark.parametrize("vector", [None, 1.0, 0.5])  # of secure sums, in messages
 def test_an_interval_of_all_devices_costs_what_the_radio_model_says(aggregation_times, tau, vector):
-    tree = Topology.deep(tiers=(2, 2, 2, 3), seed=3)
+    tree = Topology.deep(tiers=(2, 2, 2, 3), seed=3).with_devices(joules_per_step=STEP_J)
     costs = NetworkCosts(tree, parameters=1000, streams=Streams(1)).drawn(0)
     sizes = None if vector is None else ExchangeSizes(key=0.3, share=0.2, vector=vector)
     exchanges = [sizes if number % 2 else None for number in range(tree.edges)]
