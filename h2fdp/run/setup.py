@@ -57,7 +57,8 @@ class IntervalMeter:
     def columns(self, cost: IntervalCost, plan: IntervalPlan) -> dict[str, float]:
         """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
 
     def cost(self, plan: IntervalPlan) -> IntervalCost:
         """All of it, by device and subnet."""
