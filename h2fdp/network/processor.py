@@ -1,4 +1,4 @@
-"""A device as a machine: what a local step takes of its time and energy, and how fast its processor should tick.
+"""A device as a machine: what a local step takes of its time and energy, and at which frequency it should run.
 
 With c cycles for each record, b records in a step, frequency f and switched capacitance alpha, m local steps take
 
@@ -7,7 +7,7 @@ With c cycles for each record, b records in a step, frequency f and switched cap
 (Tran et al., INFOCOM 2019; Liu et al., ICC 2020, Eq. 6 and 7, HierFAVG). Others write kappa for alpha / 2. b is the
 mean number of records of a batch, q_j D_j, so bills of energy tell how many records a device has.
 
-A device that is done before the others of its interval waits for them, and could have ticked slower. With w1 for a
+A device that is done before the others of its interval waits for them, and could have run slower. With w1 for a
 joule and w2 for a second, and t_j for what a device's messages take, the frequencies between f_min and the device's own
 of the least
 
@@ -41,7 +41,7 @@ OF_STEPS: Mapping[str, Column] = {
     "cycles_per_record": Column(
         0.0, "cycles", Cycles, "c, of the processor for one record in one local step, which cost time and energy."
     ),
-    "cpu_ghz": Column(1.0, "GHz", Positive, "f, how fast the processor ticks; needs `cycles_per_record`."),
+    "cpu_ghz": Column(1.0, "GHz", Positive, "f, the frequency of the processor; needs `cycles_per_record`."),
     "capacitance": Column(
         2e-28,
         "",
@@ -58,9 +58,9 @@ class FrequencyRule:
     """How the devices of an interval choose their frequencies: between `least_ghz` and their own, as above.
 
     Attributes:
-        least_ghz: below which no processor ticks, unless its own frequency is less.
+        least_ghz: below which no processor runs, unless its own frequency is less.
         per_joule, per_second: w1 and w2, what a joule and a second of the interval weigh; at least 0. Without a weight
-            of joules all tick as fast as they can, without one of seconds as slowly.
+            of joules all run as fast as they can, without one of seconds as slowly.
     """
 
     least_ghz: float

@@ -1,4 +1,4 @@
-"""Devices as machines: what steps cost, in every format; how long they wait for each other; how fast they tick."""
+"""Devices as machines: what steps cost, in every format; how long they wait for each other; how fast they run."""
 
 import heapq
 from dataclasses import replace
@@ -156,7 +156,7 @@ def test_a_frequency_is_above_zero(tmp_path, place, wrong):
         read(tmp_path / "n.yaml", seed=1)
 
 
-def test_alone_and_without_messages_a_device_ticks_as_the_closed_form_says():
+def test_alone_and_without_messages_a_device_runs_as_the_closed_form_says():
     """f = (w2 / (alpha w1))^(1/3), within its range, whatever it has to compute."""
     cycles, capacitance, joule, second = 3e9, 2e-28, 0.7, 0.2
     closed = (second / (capacitance * joule)) ** (1 / 3)
@@ -349,9 +349,9 @@ def test_hfels_plan_is_billed_as_an_independent_model_bills_it():
         rest = {"type": "eq", "fun": lambda x: x[16:].reshape(3, 5).sum(axis=1) - 1}
         begin = [*own, float((seconds(own, 0.2) + down).max()) + 0.01, *([0.2] * 15 if shares else [])]
         bounds = [*((0.5, most) for most in own), (0, 1), *([(0.01, 1)] * 15 if shares else [])]
-        held = [{"type": "ineq", "fun": slack}, *([rest] if shares else [])]
+        constraints = [{"type": "ineq", "fun": slack}, *([rest] if shares else [])]
         options = {"ftol": 1e-13, "maxiter": 2000}
-        return minimize(weighed, begin, bounds=bounds, constraints=held, method="SLSQP", options=options)
+        return minimize(weighed, begin, bounds=bounds, constraints=constraints, method="SLSQP", options=options)
 
     equal = solved(shares=False)
     assert slow["energy_j"] == pytest.approx(float(joules(equal.x[:15]).sum() + sent + wires), rel=1e-3)
