@@ -38,8 +38,8 @@ class ControlSection(Section):
             less.
         least_dbm: let each device choose its transmit power in each interval, from this to its own, by its channel and
             by what a joule and a second weigh; null sends with that of the topology file.
-        least_ghz: let each processor run in each interval at a frequency from this to its own `cpu_ghz`, by when the last
-            device is ready and by what a joule and a second of `clock_s` weigh; null takes its own.
+        least_ghz: let each processor run in each interval at a frequency from this to its own `cpu_ghz`, by when the
+            last device is ready and by what a joule and a second of `clock_s` weigh; null takes its own.
         alpha1: weight of energy in problem P.
         alpha2: weight of delay in problem P.
         alpha3: weight of the privacy gap in problem P.
