@@ -203,6 +203,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             config.control.power_rule,
             rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
+            config.control.frequency_rule,
         ),
         faults=faults,
         world=streams,

@@ -43,7 +43,7 @@ from h2fdp.records import (
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.json_lines import write_sums
 from h2fdp.records.summary import LAST
-from h2fdp.run.model_scores import ModelScores, device_scores
+from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached
 from h2fdp.run.setup import RunSetup
@@ -238,7 +238,8 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     found: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
     reached("results", len(state.rows))
     with run_arithmetic():
-        write_columns(directory.devices, device_scores(setup, returned), device_schema(setup.topology.compute.columns))
+        devices = device_scores(setup, returned, state.metrics.device_energy_j)
+        write_columns(directory.devices, devices, device_schema(computing(setup.topology)))
         if torch.equal(returned, state.cloud.model):
             return found
         scores = ModelScores(setup).scores_of(returned)
