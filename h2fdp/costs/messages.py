@@ -2,8 +2,8 @@
 
 H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
 (SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn for each
-interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; a compressed
-upload has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
+interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; one that is
+compressed has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
 
 Where devices choose their power (:mod:`h2fdp.costs.power`), that is what they send with. What comes down to them takes
 as long as it would at their own power: an edge server does not send with less because a device does. (The paper has
@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -115,6 +116,8 @@ class MessageCosts:
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
         step: of local steps.
+        upload_bits, uplink_bits: of what a device, and an edge server, sends up. Where these are fewer than come down,
+            seconds on wires, which count twice, are the mean of both ways, and joules those of the way up.
     """
 
     seconds: Floats
@@ -129,6 +132,8 @@ class MessageCosts:
     relay_seconds: Floats
     relay_joules: Floats
     step: StepCosts
+    upload_bits: int
+    uplink_bits: int
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -168,6 +173,14 @@ class _Sent:
     power_dbm: Floats
 
 
+Compressed = Callable[[float, int], float]
+
+
+def _whole(bits: float, size: int) -> float:
+    """Of a message that nothing makes smaller."""
+    return bits
+
+
 class NetworkCosts:
     """Message costs of a network, for each interval and in the mean.
 
@@ -183,7 +196,8 @@ class NetworkCosts:
         streams: Streams,
         power: PowerRule | None = None,
         records: Floats | None = None,
-        compressed: Callable[[float, int], float] | None = None,
+        compressed: Compressed = _whole,
+        uplink: Compressed = _whole,
     ) -> None:
         """Work out what does not change from interval to interval.
 
@@ -193,8 +207,8 @@ class NetworkCosts:
             streams: the run's randomness; path loss and fading are drawn from it.
             power: how devices choose their power; None where each sends with its own. It is below all of these.
             records: (I,) the mean number of records in a local step of each device; None for one record.
-            compressed: from the bits of a message and the numbers in it to the bits of a device's upload; None: the
-                same.
+            compressed: from the bits of a message and the numbers in it to the bits of a device's upload.
+            uplink: likewise to those of what an edge server sends up.
 
         Raises:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
@@ -207,9 +221,10 @@ class NetworkCosts:
             topology.table.columns, np.ones(topology.devices) if records is None else records
         )
         message = self.message_bits
-        self.upload_bits = message if compressed is None else math.ceil(compressed(message, parameters))
+        self.upload_bits = math.ceil(compressed(message, parameters))
+        self.uplink_bits = math.ceil(uplink(message, parameters))
         self._down = message / self.upload_bits  # a message down over one up
-        self._wired = _wired_costs(topology, message, self.upload_bits)
+        self._wired = _wired_costs(topology, message, self.upload_bits, self.uplink_bits)
         self._refuse_what_no_float_holds()
 
     @property
@@ -307,12 +322,13 @@ def _place(sizes: Integers, device: int) -> tuple[int, int]:
     return group, device - int(starts[group])
 
 
-def _wired_costs(topology: Topology, bits: int, upload_bits: int) -> dict[str, Floats]:
+def _wired_costs(topology: Topology, bits: int, upload_bits: int, uplink_bits: int) -> dict[str, Any]:
     """The costs of a message over the wires: links to the node above, and relays in a star."""
     with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
-        link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], bits)
-        upper_seconds, upper_joules = _link_costs([aggregator.link for aggregator in topology.aggregators], bits)
-        relay_seconds, _ = _relay_costs(topology, (bits + upload_bits) / 2)  # there and back, as it is counted twice
+        both = (bits + uplink_bits) / 2, uplink_bits  # there and back, as it is counted twice; and up
+        link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], *both)
+        upper_seconds, upper_joules = _link_costs([each.link for each in topology.aggregators], *both)
+        relay_seconds, _ = _relay_costs(topology, (bits + upload_bits) / 2)
         _, relay_joules = _relay_costs(topology, upload_bits)
     path_seconds, path_joules = link_seconds.copy(), link_joules.copy()
     for number, aggregator in enumerate(topology.aggregators):
@@ -328,13 +344,15 @@ def _wired_costs(topology: Topology, bits: int, upload_bits: int) -> dict[str, F
         "path_joules": path_joules,
         "relay_seconds": relay_seconds,
         "relay_joules": relay_joules,
+        "upload_bits": upload_bits,
+        "uplink_bits": uplink_bits,
     }
 
 
-def _link_costs(links: Sequence[Link], bits: int) -> tuple[Floats, Floats]:
-    """Seconds and joules of a message over each link."""
-    seconds = bits / np.array([link.rate_bps for link in links], dtype=np.float64)
-    return seconds, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * seconds
+def _link_costs(links: Sequence[Link], bits: float, sent: int) -> tuple[Floats, Floats]:
+    """Seconds of a message over each link, and joules of one that is `sent` up."""
+    rates = np.array([link.rate_bps for link in links], dtype=np.float64)
+    return bits / rates, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * (sent / rates)
 
 
 def _relay_costs(topology: Topology, bits: float) -> tuple[Floats, Floats]:

@@ -168,9 +168,12 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
 
 
 def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
-    """Uploads that are compressed before they have noise, or that secure sums are to hide."""
+    """What is compressed before it has noise, or is to be hidden by secure sums."""
     placement, key = noise_placement_of(experiment.method.privacy), "compression.device"
-    if not experiment.compression.of_devices or not placement.private:
+    if not placement.private:
+        return
+    yield from _of_compressed_uplinks(experiment, topology)
+    if not experiment.compression.of_devices:
         return
     subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
@@ -183,4 +186,24 @@ def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
         if place is not None and place.by_node and placement.clips != "update":
             text = f"{subnet.name} adds the noise, and nothing says how far a record moves a compressed update"
             yield key, f"{text}; expected null, untrusted edge servers or method.privacy local"
+            return
+
+
+def _of_compressed_uplinks(experiment: ExperimentFile, topology: Topology) -> Found:
+    placement, key = noise_placement_of(experiment.method.privacy), "compression.edge"
+    if not experiment.compression.of_edges or experiment.method.topology == "star":
+        return
+    trusts = {each.name: each.trust for each in topology.subnets} | {
+        each.name: each.trust for each in topology.aggregators
+    }
+    if summing := [each.name for each in topology.aggregators if placement.sees(each.trust) == "sum"]:
+        text = f"{summing[0]} holds a secure sum of what edge servers send up, which is one of whole vectors"
+        yield key, f"{text}; expected null"
+        return
+    for subnet in topology.subnets:
+        path = topology.path(subnet.name)
+        place = placement.place([trusts[name] for name in path], len(path))
+        if place is not None and 1 < place.trusted <= len(path):
+            text = f"{path[place.node]} adds the noise to what {subnet.name} sends up"
+            yield key, f"{text}, and nothing says how far a record moves that once it is compressed; expected null"
             return

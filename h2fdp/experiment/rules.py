@@ -11,6 +11,7 @@ from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
+from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.control_section import Estimates
 from h2fdp.training.local_objective import LocalObjective, pull_of
@@ -102,21 +103,31 @@ def _of_no_sum(experiment: ExperimentFile, axes: Axes) -> Found:
 
 def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
     """What knows uploads as devices made them, or the noise of their average, does not know compressed ones."""
-    if not experiment.compression.of_devices:
+    compression, central = experiment.compression, axes.placement.clips == "update"
+    if compression.of_edges and (central or experiment.method.topology == "star"):
+        why = "edge servers send raw averages up" if central else "a star has no edge servers"
+        yield "compression.edge", f"{why}; expected null"
+    for key in [key for key in ("device", "edge") if getattr(compression, f"of_{key}s")]:
+        yield from _of_compressed_link(experiment, axes, f"compression.{key}")
+    if not compression.of_devices:
         return
-    if axes.placement.clips == "update":
-        yield _COMPRESSED, "a compressed update may be longer than the clip norm of central; expected null"
-    if experiment.training.adaptive is not None:
-        yield _COMPRESSED, "votes about the clip norm would be rounded, or left out, with the update; expected null"
-    if axes.placement.cloud_sums:
-        yield _COMPRESSED, "a secure sum at the cloud hides no device once its upload is compressed; expected null"
+    if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
+        text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
+        yield _COMPRESSED, f"{text}; expected null, or top_k alone"
     if axes.objective.memory is not None:
         name = experiment.method.objective.name
         text = f"devices of {name} would remember what is left of their updates"
         yield _COMPRESSED, f"{text}; expected null, or another objective"
+
+
+def _of_compressed_link(experiment: ExperimentFile, axes: Axes, key: str) -> Found:
+    if experiment.training.adaptive is not None:
+        yield key, "votes about the clip norm would be rounded, or left out, with the update; expected null"
+    if axes.placement.cloud_sums:
+        yield key, "a secure sum at the cloud hides no device once what it adds up is compressed; expected null"
     if axes.schedule.controlled or axes.schedule.measures == "secants":
         text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
-        yield _COMPRESSED, f"{text}; expected null, or schedule fixed"
+        yield key, f"{text}; expected null, or schedule fixed"
 
 
 _COMPRESSED = "compression.device"

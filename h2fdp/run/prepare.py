@@ -175,6 +175,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
         compression=config.compression.of_devices,
+        uplink=config.compression.of_edges,
     )
     return RunInputs(
         config=config,
@@ -193,6 +194,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             config.control.power_rule,
             rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
+            Pipeline(config.compression.of_edges).message_bits,
         ),
         faults=faults,
         world=streams,

@@ -19,12 +19,13 @@ from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
-from h2fdp.privacy import NoiseSource, ReleaseKind, padded
+from h2fdp.privacy import NoiseSource, Pipeline, ReleaseKind, padded
 from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.planned_releases import noise_and_gradients
+from h2fdp.protocol.tiers import Uplinks
 from h2fdp.records import noise_key
 from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
@@ -68,7 +69,8 @@ class IntervalMeter:
             self._upper_sums,
         )
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+        clock_s = max(cost.clock_s, slots)
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.
@@ -180,9 +182,10 @@ class RunSetup(RunInputs, Noise):
             edges,
             schedule,
             server=upcycled(server_of(method.server, context), method.upcycle),
-            remembers=self.blueprint.objective.memory is not None,
+            remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
             meter=self.interval_costs,
             aggregators=aggregators,
+            uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
         )
 
     @cached_property
