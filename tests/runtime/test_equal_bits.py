@@ -70,6 +70,7 @@ REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", 
 
 
 VOTING = {"clip_scope": "record", "clip_norm": {"quantile": 0.5, "initial": 2.0}, "aggregate_every": 1}
+FEEDBACK = {"top_k": 0.1, "error_feedback": True}
 VOTING |= {"weights": "by-size", "faults": {"device_dropout": 0.3, "straggler": {"probability": 0.3}}}
 
 
@@ -78,6 +79,7 @@ VOTING |= {"weights": "by-size", "faults": {"device_dropout": 0.3, "straggler": 
     [
         (REMEMBERING, "auto", {}, 2),
         ("h2fdp", "stacked", VOTING, 2),
+        ({"extends": "h2fdp", "privacy": "local"}, "auto", {"compression": {"device": FEEDBACK, "edge": FEEDBACK}}, 2),
     ],
     ids=str,
 )
