@@ -169,41 +169,27 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
 
 def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
     """What is compressed before it has noise, or is to be hidden by secure sums."""
-    placement, key = noise_placement_of(experiment.method.privacy), "compression.device"
-    if not placement.private:
-        return
-    yield from _of_compressed_uplinks(experiment, topology)
-    if not experiment.compression.of_devices:
-        return
-    subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
+    placement, compression = noise_placement_of(experiment.method.privacy), experiment.compression
+    star = experiment.method.topology == "star"
+    subnets = topology.as_star().subnets if star else topology.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
-    if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
-        text = f"{summing[0]} holds secure sums, which hide no device once its upload is compressed"
-        yield key, f"{text}; expected null"
-        return
-    for subnet in subnets:
+    summing = [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]
+    upper = [name for name in summing if topology.height(name) > 1]
+    unknown = "and nothing says how far a record moves"
+    for subnet in subnets if placement.private and compression.of_devices and not summing else ():
         place = placement.place((subnet.trust,), 1)
         if place is not None and place.by_node and placement.clips != "update":
-            text = f"{subnet.name} adds the noise, and nothing says how far a record moves a compressed update"
-            yield key, f"{text}; expected null, untrusted edge servers or method.privacy local"
-            return
-
-
-def _of_compressed_uplinks(experiment: ExperimentFile, topology: Topology) -> Found:
-    placement, key = noise_placement_of(experiment.method.privacy), "compression.edge"
-    if not experiment.compression.of_edges or experiment.method.topology == "star":
-        return
-    trusts = {each.name: each.trust for each in topology.subnets} | {
-        each.name: each.trust for each in topology.aggregators
-    }
-    if summing := [each.name for each in topology.aggregators if placement.sees(each.trust) == "sum"]:
-        text = f"{summing[0]} holds a secure sum of what edge servers send up, which is one of whole vectors"
-        yield key, f"{text}; expected null"
-        return
-    for subnet in topology.subnets:
+            text = f"{subnet.name} adds the noise, {unknown} a compressed update"
+            yield "compression.device", f"{text}; expected null, untrusted edge servers or method.privacy local"
+            break
+    for subnet in subnets if placement.private and compression.of_edges and not upper and not star else ():
         path = topology.path(subnet.name)
         place = placement.place([trusts[name] for name in path], len(path))
         if place is not None and 1 < place.trusted <= len(path):
-            text = f"{path[place.node]} adds the noise to what {subnet.name} sends up"
-            yield key, f"{text}, and nothing says how far a record moves that once it is compressed; expected null"
-            return
+            text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
+            yield "compression.edge", f"{text}; expected null"
+            break
+    for key, holders in (("device", summing), ("edge", upper)):
+        if placement.private and getattr(compression, f"of_{key}s") and holders:
+            text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
+            yield f"compression.{key}", f"{text}; expected null"

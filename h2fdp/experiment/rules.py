@@ -111,6 +111,7 @@ def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
         yield from _of_compressed_link(experiment, axes, f"compression.{key}")
     if not compression.of_devices:
         return
+    # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.
     if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
         text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
         yield _COMPRESSED, f"{text}; expected null, or top_k alone"

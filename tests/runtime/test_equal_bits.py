@@ -98,6 +98,7 @@ PAIR = placed("a", True, [9], [9]), placed("b", False, [9], [9])
     [
         ("dp-sgd", PAIR, {"hosts": 2}, {"host:0", "host:1"}),
         ("central", PAIR[:1], {"placement": "entity"}, {"cloud", "edge:a", "device:a/1"}),
+        ("local", PAIR[1:], {"placement": "entity"}, {"cloud", "edge:b", "device:b/1"}),
     ],
 )
 def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
@@ -105,6 +106,8 @@ def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
 ):
     topology = Topology("net", subnets)
     settings = {"topology": topology, "intervals": 2, "aggregate_every": None, "aggregations_per_interval": 0}
+    if privacy == "local":
+        settings["compression"] = {"device": FEEDBACK, "edge": FEEDBACK}  # of which the cloud remembers what is left
     method, seen = {"extends": "h2fdp", "privacy": privacy}, set()
     inline = small(method, **settings).run(tmp_path / "inline")
     run = small(method, **settings, runtime=runtime)

@@ -31,13 +31,11 @@ class Compressor(Stage, Protocol):
 
     Attributes:
         key: of the file; `expected`: its values there, in words.
-        shortens: no vector becomes longer, and 0 stays 0.
     """
 
     key: ClassVar[str]
     expected: ClassVar[str]
     hides: ClassVar[bool] = False
-    shortens: ClassVar[bool] = False
 
     @classmethod
     def of(cls, value: float, uplink: bool, feedback: bool) -> Stage | None:
@@ -139,7 +137,6 @@ class TopK(_Sparse):
     """
 
     key: ClassVar[str] = "top_k"
-    shortens: ClassVar[bool] = True
 
     def message_bits(self, bits: float, size: int) -> float:
         """A number and its place for each; whole vectors where these are shorter."""

@@ -234,7 +234,7 @@ CENTRAL = {"method": {"privacy": "central"}, **NO_LOCAL}
             "device",
             "b adds the noise, and nothing says how far a record moves a compressed update",
         ),
-        (tree("secure-sum"), {}, "device", "b holds secure sums, which hide no device once its upload is compressed"),
+        (tree("secure-sum"), {}, "device", "b holds secure sums, which are of whole vectors"),
         (
             tree(),
             CENTRAL,
@@ -244,7 +244,7 @@ CENTRAL = {"method": {"privacy": "central"}, **NO_LOCAL}
         (tree(), CENTRAL, "edge", "edge servers send raw averages up; expected null"),
         (tree(), STAR, "edge", "a star has no edge servers"),
         (deep("trusted", "trusted"), {}, "edge", "u adds the noise to what a sends up, and nothing says how far"),
-        (deep("untrusted", "secure-sum"), {}, "edge", "u holds a secure sum of what edge servers send up"),
+        (deep("untrusted", "secure-sum"), {}, "edge", "u holds secure sums, which are of whole vectors"),
         (
             tree(),
             {"method": {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"cloud": True}}}},
