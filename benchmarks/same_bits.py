@@ -116,8 +116,10 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     integers = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {rounding: 24}}}"
     cloud = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {cloud: true}}}"
     local = "{extends: h2fdp, privacy: local}"
-    for key, value in (("quantise", "8"), ("top_k", "0.1")):
+    for key, value in (("quantise", "8"), ("top_k", "0.1"), ("rand_k", "0.1")):
         yield key, {"method": local, "compression": f"{{device: {{{key}: {value}}}}}"}
+    feedback = "{top_k: 0.1, error_feedback: true}"
+    yield "feedback", {"method": local, "compression": f"{{device: {feedback}, edge: {feedback}}}"}
     processor = "{compute: {name: processor, cycles_per_record: 2.4e6}, "
     yield "processor", {"topology": processor + NETWORK.removeprefix("{")}
     yield "sums", sums
