@@ -176,6 +176,9 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "method.aggregation", f"{text}; expected average, or schedule fixed"
     if not placement.private:
         return
+    if any(stage.keeps_sums for stage in experiment.compression.of_devices):
+        text = "devices keep other coordinates at other slots of their own clocks, so that no sum hides them"
+        yield _COMPRESSED, f"{text}; expected top_k or quantise, error_feedback: true, or schedule fixed"
     if (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
         text = f"the formula counts rounds that are the same for all devices, which {name} has not"
         yield "privacy.calibration", f"{text}; expected accounted"

@@ -42,9 +42,21 @@ def test_32_bits_are_the_run_without_compression(tmp_path):
     assert_equal(recorded(plain), recorded(whole))
 
 
-@pytest.mark.parametrize("runtime", [{"backend": "inline"}, {"backend": "inline", "hosts": 2}], ids=str)
-def test_what_was_sent_and_what_is_left_are_all_noisy_updates(tmp_path, monkeypatch, runtime):
-    """Device by device and server by server, over participation, faults and stretches of a deep tree."""
+BUFFERED = {**LOCAL, "schedule": {"name": "buffered", "buffer": {"edge": 2, "cloud": 1}}}
+DEEP = {"aggregate_every": [2, 4], "local_steps": 8, "participation": 0.7, "faults": FAULTS}
+
+
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        (deep(), DEEP),
+        (deep(), {**DEEP, "runtime": {"backend": "inline", "hosts": 2}}),
+        (Topology("net", deep().subnets[2:]), {"method": BUFFERED, "calibration": "accounted", "accountant": "rdp"}),
+    ],
+    ids=["tiers", "threads", "buffers"],
+)
+def test_what_was_sent_and_what_is_left_are_all_noisy_updates(tmp_path, monkeypatch, network, settings):
+    """Device by device and server by server, over participation, faults, stretches of a tree, and where none waits."""
     made, sent, memories = {}, {}, {}
     noise, largest, uplink = UpdateNoise.encode, TopK.encode, Uplinks.sent
 
@@ -71,18 +83,17 @@ def test_what_was_sent_and_what_is_left_are_all_noisy_updates(tmp_path, monkeypa
     monkeypatch.setattr(UpdateNoise, "encode", noisy)
     monkeypatch.setattr(TopK, "encode", kept)
     monkeypatch.setattr(Uplinks, "sent", sending)
-    times = {"aggregate_every": [2, 4], "local_steps": 8, "participation": 0.7, "faults": FAULTS}
-    settings = {**times, "compression": {"device": FEEDBACK, "edge": FEEDBACK}, "runtime": runtime}
+    compression = {"device": FEEDBACK, "edge": FEEDBACK}
     clouds = []
     close = h2fdp.protocol.Cloud.close
     monkeypatch.setattr(h2fdp.protocol.Cloud, "close", lambda cloud, loss: clouds.append(cloud) or close(cloud, loss))
-    small(deep(), **settings).run(tmp_path / "run")
-    for edge in "abc":
-        for row, memory in clouds[-1].memories(edge).items():
-            memories[f"{edge}/{row + 1}"] = memory
-    assert (
-        set(made) == set(sent) == set(memories) == {"a", "b", "c", "u"} | {f"{c}/{n}" for c in "abc" for n in (1, 2, 3)}
-    )
+    small(network, compression=compression, **settings).run(tmp_path / "run")
+    for subnet in network.subnets:
+        for row, memory in clouds[-1].memories(subnet.name).items():
+            memories[subnet.device_name(row)] = memory
+    servers = {each.name for each in (*network.subnets, *network.aggregators)}
+    devices = {name for subnet in network.subnets for name in subnet.device_names()}
+    assert set(made) == set(sent) == set(memories) == servers | devices
     for name, whole in made.items():
         assert not torch.equal(whole, sent[name]), name
         np.testing.assert_allclose(sent[name] + memories[name], whole, atol=1e-4 * float(whole.abs().max()))

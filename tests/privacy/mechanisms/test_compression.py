@@ -225,6 +225,14 @@ STAR = {"method": {"extends": "h2fdp", "topology": "star"}, **NO_LOCAL}
 CENTRAL = {"method": {"privacy": "central"}, **NO_LOCAL}
 
 
+def test_devices_with_clocks_of_their_own_keep_no_sums():
+    """Their masks are those of their own slots; quantised uploads claim nothing of others, and may go with buffers."""
+    method = {"extends": "h2fdp", "schedule": "buffered"}
+    with pytest.raises(UserError, match="devices keep other coordinates at other slots"):
+        prepared(tree(), method=method, aggregate_every=5, **link("device", rand_k=0.1))
+    prepared(tree(), method=method, aggregate_every=5, **link("device", quantise=8))
+
+
 @pytest.mark.parametrize(
     ("network", "changes", "where", "text"),
     [
