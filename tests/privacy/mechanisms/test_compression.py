@@ -227,10 +227,14 @@ CENTRAL = {"method": {"privacy": "central"}, **NO_LOCAL}
 
 def test_devices_with_clocks_of_their_own_keep_no_sums():
     """Their masks are those of their own slots; quantised uploads claim nothing of others, and may go with buffers."""
-    method = {"extends": "h2fdp", "schedule": "buffered"}
+    settings = {
+        "method": {"extends": "h2fdp", "schedule": "buffered"},
+        "aggregate_every": 5,
+        "calibration": "accounted",
+    }
     with pytest.raises(UserError, match="devices keep other coordinates at other slots"):
-        prepared(tree(), method=method, aggregate_every=5, **link("device", rand_k=0.1))
-    prepared(tree(), method=method, aggregate_every=5, **link("device", quantise=8))
+        prepared(tree(), **settings, **link("device", rand_k=0.1))
+    prepared(tree(), **settings, **link("device", quantise=8))
 
 
 @pytest.mark.parametrize(
