@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from h2fdp.run import load_model as load_model
     from h2fdp.run.api import explain as explain
     from h2fdp.run.api import plan as plan
-    from h2fdp.run.resume import resume as resume
+    from h2fdp.run.api import resume as resume
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
     from h2fdp.tuning import Tuned as Tuned
@@ -53,7 +53,7 @@ _HOMES = {
     "explain": "h2fdp.run.api",
     "plan": "h2fdp.run.api",
     "report": "h2fdp.reports",
-    "resume": "h2fdp.run.resume",
+    "resume": "h2fdp.run.api",
     "Sweep": "h2fdp.sweeps",
     "sweep": "h2fdp.sweeps",
     "Topology": "h2fdp.network",

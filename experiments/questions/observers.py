@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import h2fdp
 from experiments.questions.study import FOLDER, Question, picture
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 
 TREE = "topology=networks/{}.yaml"
 SUM_AT_CLOUD = "method={extends: h2fdp, privacy: {name: hierarchical, secure_sum: {cloud: true}}}"

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
 from h2fdp.privacy.laplace import Laplace
-from h2fdp.privacy.mechanisms.central import CentralDp
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
+from h2fdp.privacy.mechanisms.dp_sgd import CentralDp, DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
 from h2fdp.privacy.mechanisms.mechanism import (
     AggregationCounts,
@@ -24,16 +23,13 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
-from h2fdp.privacy.modular_sums import padded
 from h2fdp.privacy.places import (
     ADDED_BY,
     OBSERVERS,
     AggregationKind,
     Holder,
-    NoiseSource,
     Observer,
     Place,
-    ReleaseKind,
     Tier,
     Tolerance,
     levels_of_observers,
@@ -79,13 +75,11 @@ __all__ = [
     "Moment",
     "NoisePlacement",
     "NoisePlacementSection",
-    "NoiseSource",
     "NonPrivate",
     "Observer",
     "Pipeline",
     "Place",
     "Release",
-    "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
     "Span",
@@ -99,6 +93,5 @@ __all__ = [
     "noise_placement_of",
     "observers",
     "observers_beside",
-    "padded",
     "releases",
 ]

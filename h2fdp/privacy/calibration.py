@@ -180,10 +180,7 @@ _FASTEST = 64  # by which the search may grow at once
 def largest_count(release: ReleaseType, epsilon: float, delta: float, accountant: Accountant) -> int:
     """The largest number of releases of one type that the accountant puts at `epsilon` or below; 0 if none.
 
-    By interpolation: an account of billions of releases takes seconds, so few are asked for.
-
-    Raises:
-        UnsupportedRelease: where the accountant refuses the type.
+    By steps that grow with what is left of the budget, then by bisection.
 
     >>> from h2fdp.privacy.accounting import ACCOUNTANTS
     >>> largest_count(ReleaseType(1.1, steps=1, sampling_rate=0.015), 2.0, 1e-5, ACCOUNTANTS["classic-rdp"])
@@ -193,50 +190,17 @@ def largest_count(release: ReleaseType, epsilon: float, delta: float, accountant
     def spent(count: int) -> float:
         return accountant.epsilon({release: count}, delta)
 
-    enough, too_many, spent_by_enough, spent_by_too_many = 0, 1, 0.0, spent(1)
-    while spent_by_too_many <= epsilon:
-        enough, spent_by_enough = too_many, spent_by_too_many
+    enough, too_many, spends = 0, 1, spent(1)
+    while spends <= epsilon:
         # Epsilon grows like the root of the count at first, like the count in the end: this rarely overshoots.
-        growth = epsilon / spent_by_enough if spent_by_enough > 1 else 2.0
-        too_many = math.floor(enough * min(max(growth, 2.0), _FASTEST))
+        growth = min(max(epsilon / spends, 2.0), _FASTEST) if spends > 1 else 2.0
+        enough, too_many = too_many, math.floor(too_many * growth)
         assert too_many <= MOST_RELEASES, f"{release} costs nothing"
-        spent_by_too_many = spent(too_many)
-    return _between(spent, epsilon, (enough, spent_by_enough), (too_many, spent_by_too_many))
-
-
-def _between(spent: Callable[[int], float], epsilon: float, low: tuple[int, float], high: tuple[int, float]) -> int:
-    """The largest count that spends no more than epsilon, of an increasing account.
-
-    A guess by interpolation, then one on the other side of it, twice as far as interpolation says; where both of them
-    leave more than a half, the middle.
-
-    Args:
-        low, high: counts that spend no more and more than that, and what they spend.
-    """
-    while high[0] - low[0] > 1:
-        width = high[0] - low[0]
-        for wider in (1, 2):
-            slope = (high[1] - low[1]) / (high[0] - low[0])
-            if not (0 < slope < math.inf) or high[0] - low[0] <= 1:
-                break
-            from_low = wider == 1 or epsilon - low[1] < high[1] - epsilon
-            step = wider * (epsilon - low[1] if from_low else high[1] - epsilon) / slope
-            guess = low[0] + math.floor(step) + (wider - 1) if from_low else high[0] - math.floor(step) - 1
-            low, high = _narrowed(spent, epsilon, low, high, guess)
-        if high[0] - low[0] > width // 2:
-            low, high = _narrowed(spent, epsilon, low, high, (low[0] + high[0]) // 2)
-    return low[0]
-
-
-def _narrowed(
-    spent: Callable[[int], float], epsilon: float, low: tuple[int, float], high: tuple[int, float], guess: int
-) -> tuple[tuple[int, float], tuple[int, float]]:
-    """The bracket with a guess within it in place of one of its ends."""
-    if high[0] - low[0] <= 1:
-        return low, high
-    count = min(max(guess, low[0] + 1), high[0] - 1)
-    found = count, spent(count)
-    return (found, high) if found[1] <= epsilon else (low, found)
+        spends = spent(too_many)
+    while too_many - enough > 1:
+        middle = (enough + too_many) // 2
+        enough, too_many = (middle, too_many) if spent(middle) <= epsilon else (enough, middle)
+    return enough
 
 
 RcSearch = Literal["safe", "paper"]
@@ -257,7 +221,6 @@ def iteration_budget(search: RcSearch, step: ReleaseType, epsilon: float, delta:
 
     Raises:
         UserError: `paper` with another accountant than the papers'.
-        UnsupportedRelease: where the accountant refuses the step.
 
     >>> from h2fdp.privacy.accounting import ACCOUNTANTS
     >>> step, classic = ReleaseType(1.1, steps=1, sampling_rate=0.015), ACCOUNTANTS["classic-rdp"]

@@ -14,7 +14,7 @@ from scipy import optimize, stats
 from h2fdp import Experiment, Topology
 from h2fdp.network import Aggregator
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, first_with, overheard, squared_distance
 from tests.protocol.test_noise_boundaries import carries

@@ -18,7 +18,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import GradientSumMechanism, HierarchicalDp
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords
-from h2fdp.privacy.mechanisms.central import CentralDp, CentralMechanism
+from h2fdp.privacy.mechanisms.dp_sgd import CentralDp, CentralMechanism
 from h2fdp.privacy.releases import rows_in
 from h2fdp.protocol import Averaging, Planner, SubnetFacts, TierFacts
 from h2fdp.protocol.arrivals import Faults

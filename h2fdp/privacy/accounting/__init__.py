@@ -1,10 +1,10 @@
 """Accountants: what a composition of noisy releases reveals to its observer about one record of one device.
 
-Everything is in units of a release's sensitivity. opacus and scipy are imported when first needed.
+Everything is in units of a release's sensitivity. scipy is imported when first needed.
 """
 
 from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, coarse, total_rdp
-from h2fdp.privacy.accounting.mixtures import Bound, Composition, Mixture, ReleaseType, UnsupportedRelease, mixture_of
+from h2fdp.privacy.accounting.mixtures import Bound, Composition, Mixture, ReleaseType, mixture_of
 from h2fdp.privacy.accounting.renyi import ORDERS, epsilon_at_order, epsilon_from_rdp, rdp_of
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Composition",
     "Mixture",
     "ReleaseType",
-    "UnsupportedRelease",
     "coarse",
     "epsilon_at_order",
     "epsilon_from_rdp",
