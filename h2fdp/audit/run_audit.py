@@ -86,9 +86,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError("canaries are looked for in sums of uploads; expected average", key="method.aggregation")
     if not run.placement.noise_law.stable:
         raise UserError("canaries are looked for under Gaussian noise; expected gaussian", key="method.privacy.law")
-    if run.blueprint.compression:
-        text = "canaries are looked for in uploads as devices made them; expected null"
-        raise UserError(text, key="compression.device")
+    if run.blueprint.compression or run.blueprint.uplink:
+        text = "canaries are looked for in uploads as devices made them; expected nothing"
+        raise UserError(text, key="compression")
     if run.blueprint.adaptive is not None:
         text = "canaries are as long as one clip norm, and this one moves; expected a number"
         raise UserError(text, key="training.clip_norm")

@@ -185,6 +185,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
         compression=config.compression.of_devices,
+        uplink=config.compression.of_edges,
     )
     return RunInputs(
         config=config,
@@ -203,6 +204,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             config.control.power_rule,
             rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
+            Pipeline(config.compression.of_edges).message_bits,
             config.control.frequency_rule,
         ),
         faults=faults,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.costs import Failing, fading_power
-from h2fdp.network import Link, Topology
+from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, fading_power, interval_cost
+from h2fdp.network import Aggregator, Link, Topology
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, written_out
 from tests.networks import placed
@@ -36,6 +36,33 @@ def test_by_hand():
     assert found.device_delay_s == pytest.approx([14, 14])
     assert found.delay_s == pytest.approx(28)
     assert found.clock_s == pytest.approx(5 * 0.5 + 2 * (8 + 4) + 2)
+
+
+def test_compressed_messages_by_hand():
+    """8 bits down; 2 from a device, 1 s and 0.003 J; 4 from the edge server, 1/2 s and 1/2 J, and 1 s back down."""
+    network = two_devices(seconds_per_step=0.5, joules_per_step=0.25)
+    shorter = (lambda bits, size: bits / 4), (lambda bits, size: bits / 2)
+    radio = replace(network.radio, bits_per_parameter=1)
+    costs = NetworkCosts(replace(network, radio=radio), 8, Streams(1), None, None, *shorter).drawn(0)
+    found = interval_cost(costs, network, [0], [np.array([0, 1])], [(3, 2)])
+    assert found.device_energy_j == pytest.approx([2 * 0.003 + 1.25] * 2)
+    assert found.wired_energy_j == pytest.approx([0.5])
+    assert found.local_delay_s == pytest.approx([2 * 1])
+    assert found.global_delay_s == pytest.approx([2 * (1 + 0.5 + 1 + 4)])  # up, up, down, down
+    assert found.clock_s == pytest.approx(5 * 0.5 + 2 * (2 * 1 + 4) + 0.5 + 1)
+    assert found.bytes == pytest.approx((4 * 2 + 4) / 8)
+
+
+def test_bytes_are_of_all_that_is_sent_up():
+    """Devices and edge servers of two tiers; relays of a star; with keys and shares of a secure sum."""
+    assert everybody(two_devices(), (3, 2)).bytes == 4 + 1
+    assert everybody(two_devices().as_star(), (3, 2)).bytes == 4 + 2
+    subnets = [placed(name, True, [1.0, 1.0], [THREE] * 2, parent="u") for name in "ab"]
+    tree = Topology("net", tuple(subnets), PLAIN, aggregators=(Aggregator("u", True),))
+    assert everybody(tree, (1, 1, 1), heights=(1, 2, 0)).bytes == 3 * 4 + 2 * 2 + 1
+    sizes = ExchangeSizes.of_bits(key=2, share=1, vector=8, message=8)
+    masked = [SumMessages.planned(sizes, 2, 2)]
+    assert everybody(two_devices(), (3, 2), sums=masked).bytes == 4 + 1 + 2 * 2 * (2 * 2 + 4 * 1) / 8
 
 
 def test_shared_bandwidth_by_hand():

@@ -70,6 +70,7 @@ REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", 
 
 
 VOTING = {"clip_scope": "record", "clip_norm": {"quantile": 0.5, "initial": 2.0}, "aggregate_every": 1}
+FEEDBACK = {"top_k": 0.1, "error_feedback": True}
 VOTING |= {"weights": "by-size", "faults": {"device_dropout": 0.3, "straggler": {"probability": 0.3}}}
 
 
@@ -78,6 +79,7 @@ VOTING |= {"weights": "by-size", "faults": {"device_dropout": 0.3, "straggler": 
     [
         (REMEMBERING, "auto", {}, 2),
         ("h2fdp", "stacked", VOTING, 2),
+        ({"extends": "h2fdp", "privacy": "local"}, "auto", {"compression": {"device": FEEDBACK, "edge": FEEDBACK}}, 2),
     ],
     ids=str,
 )
@@ -96,6 +98,7 @@ PAIR = placed("a", True, [9], [9]), placed("b", False, [9], [9])
     [
         ("dp-sgd", PAIR, {"hosts": 2}, {"host:0", "host:1"}),
         ("central", PAIR[:1], {"placement": "entity"}, {"cloud", "edge:a", "device:a/1"}),
+        ("local", PAIR[1:], {"placement": "entity"}, {"cloud", "edge:b", "device:b/1"}),
     ],
 )
 def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
@@ -103,6 +106,8 @@ def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
 ):
     topology = Topology("net", subnets)
     settings = {"topology": topology, "intervals": 2, "aggregate_every": None, "aggregations_per_interval": 0}
+    if privacy == "local":
+        settings["compression"] = {"device": FEEDBACK, "edge": FEEDBACK}  # of which the cloud remembers what is left
     method, seen = {"extends": "h2fdp", "privacy": privacy}, set()
     inline = small(method, **settings).run(tmp_path / "inline")
     run = small(method, **settings, runtime=runtime)
