@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from h2fdp.experiment import rules, training_section
+from h2fdp.experiment import file, rules, training_section
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use, noise_key
+from h2fdp.sweeps import pool
 from tests.tiers import MARKS, ROOT, Tiers
 
 # No deadlines: machines differ, and the first example pays for imports. CI tries the same examples each time, so that
@@ -60,6 +64,36 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
         yield
 
 
+completed = file._completed
+
+
+def by_renyi_divergences(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
+    """As completed, but for the accountant of experiments that state none."""
+    found = completed(experiment, axes)
+    stated = "accountant" in experiment.privacy.model_fields_set
+    privacy = found.privacy if stated else found.privacy.model_copy(update={"accountant": "rdp"})
+    return found.model_copy(update={"privacy": privacy})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _accounted_by_renyi_divergences() -> Iterator[None]:
+    """A test that states no accountant has `rdp`, which takes a tenth of the time of `pld`, in each interval of a run;
+    other processes have the default.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file, "_completed", by_renyi_divergences)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_waits_for_the_disk() -> Iterator[None]:
+    """What tests write does not have to outlive the machine. A run of a second has thirty waits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(os, "fdatasync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _trained_as_in_the_paper() -> Iterator[None]:
     """A test that states no training or model has the paper's, whose rhythm is what most are about, and softmax; other
@@ -74,8 +108,16 @@ def _trained_as_in_the_paper() -> Iterator[None]:
 
 
 @pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of sweeps and searches are forks of the test's, which has imported everything; a script's are not."""
+    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+    monkeypatch.setattr(pool, "_SPAWN", get_context("fork"))
+
+
+@pytest.fixture
 def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe and the model of users: both are chosen (the calibration stays that of the tests)."""
+    """The accountant, the recipe and the model of users: these are chosen (the calibration stays that of the tests)."""
+    monkeypatch.setattr(file, "_completed", completed)
     monkeypatch.setattr(training_section, "default_recipe", lambda: "auto")
     monkeypatch.setattr(registry, "default_model", lambda: registry.Auto.model_validate({}))
 

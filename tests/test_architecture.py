@@ -5,6 +5,7 @@ import io
 import subprocess
 import sys
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import networkx
@@ -48,8 +49,13 @@ ALLOWED_ON_ONE_FLOOR = {
 }
 
 
+@cache
+def nodes_of(file):
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
 def imports_of(file):
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -90,7 +96,7 @@ def circles():
     }
     graph = networkx.DiGraph()
     for module, file in files.items():
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             if isinstance(node, ast.ImportFrom):  # of a package: a module in it, or a name of its own
                 whole = [f"{node.module}.{name}" for name in names]
@@ -103,21 +109,7 @@ def test_no_modules_import_each_other():
     assert circles() == set()
 
 
-@pytest.mark.parametrize(
-    "room",
-    [
-        "protocol",
-        "privacy",
-        "training",
-        "schedules",
-        "data",
-        "models",
-        "network",
-        "costs",
-        "records",
-        "reports",
-    ],
-)
+@pytest.mark.parametrize("room", [each for each in FLOORS if FLOORS["config"] < FLOORS[each] < FLOORS["runtime"]])
 def test_nothing_below_the_runtime_knows_ray(room):
     for file in (PACKAGE / room).rglob("*.py"):
         assert not any(name.split(".")[0] == "ray" for name in imports_of(file)), file
@@ -142,7 +134,7 @@ def lines_of_code(file):
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in skipped:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines.difference_update(range(node.lineno, node.end_lineno + 1))
     return len(lines)
@@ -161,30 +153,22 @@ def test_the_house_does_not_grow():
     assert all(map(is_just_below, measured, stated)), f"modules, lines, keys: {measured}, stated are {stated}"
 
 
+def printed_by(code):
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
 @pytest.mark.process
-def test_the_way_through_a_run_does_not_grow():
-    walk = subprocess.run(
-        [sys.executable, "-m", "benchmarks.walk"], cwd=PACKAGE.parent, check=True, capture_output=True, text=True
-    )
-    numbers = ast.literal_eval(walk.stdout.splitlines()[-1])
+def test_the_way_through_a_run_does_not_grow_and_needs_neither_ray_nor_opacus_nor_torchvision_nor_scikit_learn():
+    walk = "import runpy, sys; sys.argv = ['walk']; runpy.run_module('benchmarks.walk', run_name='__main__')"
+    *_, numbers, modules = printed_by(f"{walk}; print(*sys.modules)")
+    numbers = ast.literal_eval(numbers)
     measured, stated = (numbers["stays"], numbers["climbs"]), (STAYS, CLIMBS)
     assert all(0.9 * most <= each <= most for each, most in zip(measured, stated, strict=True)), f"{measured}, {stated}"
-
-
-def loaded_by(statement):
-    code = f"import sys; {statement}; print(*sys.modules)"
-    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+    assert not {"ray", "opacus", "torchvision", "sklearn"} & set(modules.split())
 
 
 @pytest.mark.process
 def test_the_command_line_answers_without_the_slow_libraries():
     slow = {"torch", "torchvision", "ray", "opacus", "numpy", "scipy", "pandas", "matplotlib", "sklearn", "pydantic"}
-    assert not slow & loaded_by("import h2fdp.cli.main")
-
-
-@pytest.mark.process
-def test_an_inline_run_needs_neither_ray_nor_opacus_nor_torchvision_nor_scikit_learn():
-    prepared = """
-from h2fdp import Experiment, Topology
-Experiment(topology=Topology.regular(2, 2), data="digits", method="h2fdp", epsilon=8, intervals=1).prepare()"""
-    assert not {"ray", "opacus", "torchvision", "sklearn"} & loaded_by(f"exec({prepared!r})")
+    assert not slow & set(printed_by("import h2fdp.cli.main, sys; print(*sys.modules)")[-1].split())

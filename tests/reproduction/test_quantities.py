@@ -53,7 +53,7 @@ def test_values_are_those_worked_out_by_hand(name, size, direction):
 
 
 @given(ladders)
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_the_interval_of_a_difference_is_students(values):
     """Of 200,000 draws the end of Student's distribution with one degree of freedom, the widest, is known to 1.4 % of
     its distance; four standard errors are allowed."""

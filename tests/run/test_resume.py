@@ -78,7 +78,7 @@ PLACEMENTS = [
     {"name": "dp-sgd", "noise_multiplier": 1.5},
     {"name": "central", "noise_multiplier": 2.0},
     "output",
-    {"name": "objective", "rate": 100.0, "input_bound": 60.0},
+    {"name": "objective", "noise_multiplier": 0.01, "input_bound": 60.0},
 ]
 
 
