@@ -20,6 +20,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use, noise_key
+from h2fdp.run import privacy_report
 from h2fdp.sweeps import pool
 from tests.tiers import MARKS, ROOT, Tiers
 
@@ -77,11 +78,13 @@ def by_renyi_divergences(experiment: ExperimentFile, axes: rules.Axes) -> Experi
 
 @pytest.fixture(scope="session", autouse=True)
 def _accounted_by_renyi_divergences() -> Iterator[None]:
-    """A test that states no accountant has `rdp`, which takes a tenth of the time of `pld`, in each interval of a run;
-    other processes have the default.
+    """A test that states no accountant has `rdp`, which takes a tenth of the time of `pld`, in each interval of a run,
+    and what a run says of its claim beforehand is by `rdp` too (but in `tests/run/test_claim_warning.py`); other
+    processes have the default.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file, "_completed", by_renyi_divergences)
+        patch.setattr(privacy_report, "worst_epsilon", lambda *account: None)
         yield
 
 
@@ -126,15 +129,15 @@ def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 def _every_run_is_intact() -> Iterator[None]:
     """`h2fdp.check` finds nothing wrong with a run that a test makes in this process, when the run ends.
 
-    The first run of each test is checked, and each that goes on after it has ended before: a check takes a quarter of
-    the time of a small run, and the others of a test are like these.
+    The first run of each function is checked, and each that goes on after it has ended before: a check takes a quarter
+    of the time of a small run, and the others of a test are like these.
     """
     write, tests, ended = RunDirectory.write_summary, set[str](), set[Path]()
 
     def write_and_check(directory: RunDirectory, values: dict[str, Any]) -> None:
         write(directory, values)
         if values.get("state") in ENDED and in_use(directory.path):  # else a test writes it, to spoil it
-            test = os.environ["PYTEST_CURRENT_TEST"]
+            test = os.environ["PYTEST_CURRENT_TEST"].partition("[")[0]
             like_others = test in tests and directory.path not in ended
             tests.add(test)
             ended.add(directory.path)

@@ -60,7 +60,7 @@ def test_devices_that_fail_by_hand():
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     plan=plans(),
     seed=st.integers(0, 2**32),

@@ -86,9 +86,8 @@ def test_the_interval_of_a_saving_is_fiellers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [2, 5])
-@pytest.mark.parametrize("name", ["least difference", "largest difference"])
-def test_the_least_of_four_differences_is_seldom_outside_its_interval(few_draws, seeds, name):
+@pytest.mark.parametrize(("name", "seeds"), [("least difference", 2), ("largest difference", 5)])
+def test_the_least_of_four_differences_is_seldom_outside_its_interval(few_draws, name, seeds):
     """Of four that are truly none, so that the least found is far below: 400 samples, and at most 2.5 in 100 at each
     end, to five standard errors. Drawing the least itself has it outside in more than half of the samples."""
     rng = np.random.default_rng(seeds)

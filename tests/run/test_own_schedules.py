@@ -176,7 +176,7 @@ class Factory(Plain):
     ],
 )
 def test_a_schedule_that_is_handed_no_release_needs_no_privacy_filter(schedule, calibration, accountant):
-    setup = experiment(schedule(), calibration=calibration).prepare()
+    setup = experiment(schedule(), calibration=calibration, accountant="pld").prepare()
     assert setup.accountant == accountant
     notes = [note for note in setup.notes if "reads_releases = False" in note]
     assert bool(notes) == (accountant == "rdp")

@@ -194,11 +194,9 @@ def test_without_noise_steps_fit_the_scale_of_the_inputs():
     assert setup.config.training.local_steps == 20
 
 
-@pytest.mark.parametrize(("key", "limit", "column"), [("joules", 0.2, "energy_j"), ("seconds", 0.8, "delay_s")])
-def test_a_budget_in_one_line_is_kept_to(tmp_path, key, limit, column):
-    run = asked(control={key: limit}, network=Topology.regular(4, 3, trust=0.5, seed=2)).run(tmp_path / "run")
-    assert run.summary[column] <= limit
-    assert run.summary[column] > 0.5 * limit
+def test_a_budget_in_one_line_is_kept_to(tmp_path):
+    run = asked(control={"joules": 0.2}, network=Topology.regular(4, 3, trust=0.5, seed=2)).run(tmp_path / "run")
+    assert 0.1 < run.summary["energy_j"] <= 0.2
     assert all(run.privacy.epsilon(observer=each) <= 2.0 for each in ("edge", "peer", "cloud", "public"))
 
 

@@ -354,12 +354,12 @@ def test_a_resume_that_fails_states_the_whole_ledger(left, monkeypatch):
 
 
 def test_a_budget_goes_on_where_it_was(tmp_path, monkeypatch):
-    settings = {"method": "h2fdp", "control": {}, "intervals": 30, "participation": 0.5, "accountant": "rdp"}
+    settings = {"method": "h2fdp", "control": {}, "intervals": 16, "participation": 0.5}
     epsilon = experiment_of(**settings).run(tmp_path / "free").metrics["epsilon_cloud"]
-    settings["budget"] = {"cloud": float(epsilon[14])}
+    settings["budget"] = {"cloud": float(epsilon[11])}
     spent = experiment_of(**settings).run(tmp_path / "spent")
     assert spent.summary["state"] == "budget spent"
-    crashing_at(monkeypatch, 10)
+    crashing_at(monkeypatch, 7)
     with pytest.raises(RuntimeError, match="host is gone"):
         experiment_of(**settings).run(tmp_path / "run")
     monkeypatch.undo()

@@ -81,7 +81,7 @@ def assert_alike(found, expected):
             assert ((a - b).norm(dim=1) <= 1e-5 * b.norm(dim=1) + 1e-7).all(), name
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     rate=st.floats(0.02, 1.0),
