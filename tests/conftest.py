@@ -118,9 +118,13 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The accountant, the recipe and the model of users: these are chosen (the calibration stays that of the tests)."""
+def users_accountant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "_completed", completed)
+
+
+@pytest.fixture
+def users_defaults(monkeypatch: pytest.MonkeyPatch, users_accountant: None) -> None:
+    """The accountant, the recipe and the model of users (the calibration stays that of the tests)."""
     monkeypatch.setattr(training_section, "default_recipe", lambda: "auto")
     monkeypatch.setattr(registry, "default_model", lambda: registry.Auto.model_validate({}))
 

@@ -13,6 +13,7 @@ STORED = [each for each in QUESTIONS.values() if each.stored.is_file()]
 RUNS = {"trust": 80, "secure-sums": 45, "depth": 35, "labels": 60, "faults": 45, "devices": 80}
 
 
+@pytest.mark.usefixtures("users_accountant")
 @pytest.mark.parametrize("name", RUNS)
 def test_every_point_has_five_seeds_and_every_account_is_by_pld(name):
     shared = SharedInputs()

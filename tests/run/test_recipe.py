@@ -99,7 +99,9 @@ def mu_of(epsilon, delta):
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_noise_moves_the_scores_by_what_the_rule_says_in_closed_form(epsilon):
-    setup = asked(model="softmax", epsilon=epsilon, data={"name": "digits", "partition": "iid"}).prepare()
+    setup = asked(
+        model="softmax", epsilon=epsilon, accountant="pld", data={"name": "digits", "partition": "iid"}
+    ).prepare()
     training, sizes = setup.config.training, setup.data.sizes
     steps = training.step_size * (1 - np.arange(30) / 30)  # falls in equal parts towards 0
     by_device = math.sqrt(30) / mu_of(epsilon, 1e-5) * training.clip_norm / sizes  # of a mean gradient, each step
