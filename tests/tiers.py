@@ -44,7 +44,6 @@ MARKS = {
     "tests/sweeps/test_running.py": "run",
     "tests/sweeps/test_side_by_side.py": "process",
     "tests/training/test_compiled_engine.py": "slow",
-    "tests/training/test_scores.py": "slow",
     "tests/theory/test_convergence_on_runs.py": "slow",
 }
 TIERS = {"run", "ray", "process", "slow"}

@@ -8,13 +8,7 @@ import pytest
 
 from experiments.keys_page import PAGE, page
 from h2fdp.config.check import json_schema
-from h2fdp.experiment.sections import (
-    ExperimentFile,
-    FaultsSection,
-    PrivacySection,
-    TrackingSection,
-    TrainingSection,
-)
+from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection, TrainingSection
 from h2fdp.network.schema import TopologyFile
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules import ControlSection

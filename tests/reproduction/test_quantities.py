@@ -45,11 +45,7 @@ def test_looks_at_growing_numbers_of_seeds_take_their_share_of_the_level():
 )
 def test_values_are_those_worked_out_by_hand(name, size, direction):
     found = find(COMPARISONS[name], [SEEDS])
-    assert (found.size.value, found.direction.value, found.seeds) == (
-        pytest.approx(size),
-        pytest.approx(direction),
-        3,
-    )
+    assert (found.size.value, found.direction.value, found.seeds) == (pytest.approx(size), pytest.approx(direction), 3)
 
 
 @given(ladders)

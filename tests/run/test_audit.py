@@ -82,13 +82,7 @@ def test_with_the_noise_off_every_observer_refutes_its_account(observer, trust):
     assert found.epsilon_lower > 1.0
 
 
-@pytest.mark.parametrize(
-    ("observer", "trust"),
-    [
-        ("edge", 0.0),
-        ("cloud", 1.0),
-    ],
-)
+@pytest.mark.parametrize(("observer", "trust"), [("edge", 0.0), ("cloud", 1.0)])
 def test_with_the_noise_off_observers_refute_their_accounts_where_devices_fail(observer, trust):
     run = prepared(observer, devices=150, edges=50, trust=trust, aggregate_every=2, faults=FAULTS)
     found = audit(run, observer, 150, "dominating", noise_scale=OFF)

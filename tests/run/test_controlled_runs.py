@@ -80,14 +80,7 @@ def every_point():
                     yield tau, {"A": a, "B": b, "C": c}
 
 
-@pytest.mark.parametrize(
-    "alphas",
-    [
-        (1, 1, 1),
-        (0.01, 0.01, 1),
-        (1, 1, 30),
-    ],
-)
+@pytest.mark.parametrize("alphas", [(1, 1, 1), (0.01, 0.01, 1), (1, 1, 30)])
 def test_a_plan_can_be_recomputed_from_what_it_prints_and_no_point_is_better(alphas):
     control = dict(zip(("alpha1", "alpha2", "alpha3"), alphas, strict=True))
     plan = first_decision(experiment(control).prepare()).as_dict()
@@ -149,10 +142,7 @@ def test_training_ends_at_slot_T_or_after_K_g_intervals(tmp_path):
     ("settings", "key"),
     [
         ({"method": "hfl"}, "control.enabled"),
-        (
-            {"calibration": "accounted", "control": {"enabled": True, "estimates": "oracle"}},
-            "privacy.calibration",
-        ),
+        ({"calibration": "accounted", "control": {"enabled": True, "estimates": "oracle"}}, "privacy.calibration"),
         ({"method": {"extends": "pedpfl", "objective": {"name": "proximal", "mu": 11}}}, "method.objective.mu"),
         ({"control": {"enabled": True, "estimates": "oracle"}, "budget": {"cloud": 9.0}}, "privacy.budget"),
     ],

@@ -132,13 +132,7 @@ def test_private_estimates_carry_the_noise_of_the_lowest_edge_servers(tmp_path):
 
 
 # Server rules and what devices remember do not see how many aggregators a vector passes.
-METHODS = [
-    {"extends": "hfl", **axes}
-    for axes in (
-        {"objective": "scaffold", "server": "scaffold"},
-        {"server": "adam"},
-    )
-]
+METHODS = [{"extends": "hfl", **axes} for axes in ({"objective": "scaffold", "server": "scaffold"}, {"server": "adam"})]
 
 
 def one_below_another(tiers):

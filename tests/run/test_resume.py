@@ -422,14 +422,7 @@ def model_fails():
         yield
 
 
-@pytest.mark.parametrize(
-    "full_disk",
-    [
-        files_of_at_most(3_300),
-        ledger_fails_at_sync(11),
-        model_fails(),
-    ],
-)
+@pytest.mark.parametrize("full_disk", [files_of_at_most(3_300), ledger_fails_at_sync(11), model_fails()])
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_path, full_disk):
     words = r"the disk is full .* make room, then continue with: h2fdp resume"
     with pytest.raises(UserError, match=words), keys_are(known), full_disk:

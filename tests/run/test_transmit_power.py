@@ -37,13 +37,7 @@ def test_each_device_sends_with_the_power_that_costs_least_as_the_form_weighs_it
     assert (joule * own.joules + second * own.seconds > 1.01 * least).all()
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
-        {"joules": 0.02},
-        {"joules": 0.012, "seconds": 0.5},
-    ],
-)
+@pytest.mark.parametrize("budget", [{"joules": 0.02}, {"joules": 0.012, "seconds": 0.5}])
 def test_a_budget_is_never_exceeded(budget):
     costs = [cost for _, cost in planned(experiment({**budget, **LOW}).prepare())]
     spent = {"joules": sum(each["energy_j"] for each in costs), "seconds": sum(each["delay_s"] for each in costs)}
