@@ -15,8 +15,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from h2fdp.experiment import file, rules, training_section
-from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment import rules, training_section
 from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use, noise_key
@@ -65,25 +64,13 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
         yield
 
 
-completed = file._completed
-
-
-def by_renyi_divergences(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
-    """As completed, but for the accountant of experiments that state none."""
-    found = completed(experiment, axes)
-    stated = "accountant" in experiment.privacy.model_fields_set
-    privacy = found.privacy if stated else found.privacy.model_copy(update={"accountant": "rdp"})
-    return found.model_copy(update={"privacy": privacy})
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _accounted_by_renyi_divergences() -> Iterator[None]:
-    """A test that states no accountant has `rdp`, which takes a tenth of the time of `pld`, in each interval of a run,
-    and what a run says of its claim beforehand is by `rdp` too (but in `tests/run/test_claim_warning.py`); other
-    processes have the default.
+def _claims_are_judged_by_renyi_divergences() -> Iterator[None]:
+    """What is said of a claim before a run is by `rdp` alone, which takes a hundredth of the time of `pld`.
+
+    The numbers have a test of their own (`tests/run/test_claim_warning.py`).
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file, "_completed", by_renyi_divergences)
         patch.setattr(privacy_report, "worst_epsilon", lambda *account: None)
         yield
 
@@ -118,13 +105,8 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def users_accountant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "_completed", completed)
-
-
-@pytest.fixture
-def users_defaults(monkeypatch: pytest.MonkeyPatch, users_accountant: None) -> None:
-    """The accountant, the recipe and the model of users (the calibration stays that of the tests)."""
+def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe and the model of users: both are chosen (the calibration stays that of the tests)."""
     monkeypatch.setattr(training_section, "default_recipe", lambda: "auto")
     monkeypatch.setattr(registry, "default_model", lambda: registry.Auto.model_validate({}))
 

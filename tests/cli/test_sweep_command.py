@@ -20,7 +20,7 @@ def test_it_ends_with_a_line_for_each_combination_and_its_directory(tmp_path):
     assert done.exit_code == 0, done.output
     told, head, _, first, second = done.stdout.splitlines()[:5]
     assert told.startswith("means over seeds")
-    assert head.split() == ["epsilon", "test", "accuracy,", "%", "epsilon", "(rdp)", "energy,", "J"]
+    assert head.split() == ["epsilon", "test", "accuracy,", "%", "epsilon", "(pld)", "energy,", "J"]
     assert (first.split()[0], first.split()[2], second.split()[0]) == ("1", "±", "20")
     assert "4 of 4 done" in done.stdout
     assert str(tmp_path / "out") in done.stdout

@@ -34,7 +34,7 @@ def test_the_default_is_by_account_where_there_is_one(method, settings, expected
 
 
 def test_a_file_that_says_nothing_gets_noise_that_meets_its_target():
-    made = Experiment(topology=NETWORK, data="digits", epsilon=1.0, accountant="pld", intervals=3, batch_size=4)
+    made = Experiment(topology=NETWORK, data="digits", epsilon=1.0, intervals=3, batch_size=4)
     run = made.prepare()
     accounts = [each["pld"] for each in privacy_report(run)["observers"].values() if each]
     assert run.factor > 1.1, "the formula's noise is too small here"

@@ -6,7 +6,7 @@ import pytest
 
 from h2fdp import Experiment, Topology
 
-SETTINGS = {"intervals": 3, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "accountant": "pld", "seed": 3}
+SETTINGS = {"intervals": 3, "local_steps": 4, "aggregate_every": 2, "batch_size": 4, "backend": "inline", "seed": 3}
 NETWORK = Topology.regular(edges=3, devices=2, trust=0.5, seed=3)
 
 

@@ -23,7 +23,7 @@ edges:
       - {name: c, trusted: true, devices: {count: 1}}
 """
 OBSERVERS = ["edge", "tier-2", "peer", "cloud", "public"]
-SETTINGS = {"intervals": 2, "local_steps": 2, "batch_size": 4, "epsilon": 4.0, "accountant": "pld"}
+SETTINGS = {"intervals": 2, "local_steps": 2, "batch_size": 4, "epsilon": 4.0}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from h2fdp.sweeps.study import SharedInputs, read_study
 BY_NAME = {each.name: each for each in MECHANISMS}
 
 
-@pytest.mark.usefixtures("users_accountant")
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: each.name)
 def test_a_sweep_has_the_runs_of_its_points_and_every_account_is_by_pld(mechanism):
     epsilon, trials = next(iter(mechanism.trials.items()))

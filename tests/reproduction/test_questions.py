@@ -9,7 +9,8 @@ import torch
 
 import h2fdp
 from experiments.ali_first import COLUMNS, FILE, settings_of
-from experiments.ali_gap import GAP_FILE, READINGS, SCHEDULES, SWEEPS
+from experiments.ali_gap import FILE as GAP_FILE
+from experiments.ali_gap import READINGS, SCHEDULES, SWEEPS
 from experiments.questions.catalogue import QUESTIONS
 from experiments.questions.secure_sums import SECURE, noise
 from experiments.upcycled_rule import ended, half_width
@@ -25,7 +26,6 @@ STORED = [each for each in QUESTIONS.values() if each.stored.is_file()]
 RUNS = {"trust": 80, "secure-sums": 45, "depth": 35, "labels": 60, "faults": 45, "devices": 80}
 
 
-@pytest.mark.usefixtures("users_accountant")
 @pytest.mark.parametrize("name", RUNS)
 def test_every_point_has_five_seeds_and_every_account_is_by_pld(name):
     shared = SharedInputs()
