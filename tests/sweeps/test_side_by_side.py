@@ -89,7 +89,7 @@ from h2fdp import Experiment, Topology, sweep
 
 {part}
 network = Topology.regular(edges=2, devices=2, trust=1)
-settings = dict(method="hfl", intervals=2, local_steps=2, aggregate_every=2, data="digits", model={model})
+settings = dict(method="hfl", training="paper", intervals=2, local_steps=2, data="digits", model={model})
 {guard}found = sweep(Experiment(topology=network, **settings), grid={{"seed": [1, 2]}}, out=sys.argv[1], jobs=2)
 """
 NET = """
