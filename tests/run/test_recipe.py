@@ -176,20 +176,6 @@ def test_a_run_is_written_out_and_has_the_same_bits_from_what_is_written(tmp_pat
     assert any("public" in note and "CC BY" in note for note in first.summary["privacy"]["notes"])
 
 
-PAPER = {
-    "intervals": 200,
-    "local_steps": 20,
-    "aggregate_every": 5,
-    "batch_size": 32,
-    "step_size": 0.1,
-    "step_decay": "sqrt",
-    "clip_norm": 1.0,
-    "clip_scope": "batch",
-    "weights": "uniform",
-    "sampling": "poisson",
-}
-
-
 def test_without_noise_steps_fit_the_scale_of_the_inputs():
     setup = asked(method="hfl", calibration=None).prepare()
     assert setup.config.training.step_size == pytest.approx(80 / 1.01, rel=0.1)  # features of length 1, and a constant

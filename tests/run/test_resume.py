@@ -9,7 +9,6 @@ import shutil
 import sys
 from contextlib import contextmanager, nullcontext
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -370,12 +369,6 @@ def experiment_of(method, **settings):
     topology = Topology.regular(edges=2, devices=4, trust=0.5, seed=2)
     defaults = {"local_steps": 4, "aggregate_every": 2, "batch_size": 4, "epsilon": 20.0, "seed": 2}
     return Experiment(topology=topology, data="digits", method=method, **{**defaults, **settings})
-
-
-def points(device):
-    random = np.random.default_rng(list(device.encode()))
-    x = random.normal(size=(60, 2)).astype(np.float32)
-    return x, (x[:, 0] > 0).astype(np.int64)
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def test_a_run_keeps_budget_and_epsilon_says_why_and_goes_on_to_the_same_bits(tm
             raise KeyboardInterrupt
 
     with keys_are(known):
-        settings = {"epsilon": 1.5, "intervals": 4, "checkpoint_every": 1}
+        settings = {"epsilon": 1.5, "checkpoint_every": 1}
         whole = experiment(wanted, **settings).run(tmp_path / "whole")
         with pytest.raises(KeyboardInterrupt):
             experiment(wanted, **settings).run(tmp_path / "cut", on_interval=stop)

@@ -26,7 +26,6 @@ CLIPPINGS = {
     "mean too": Clipping(0.5, "record", mean_too=True),
 }
 OBJECTIVES = {"plain": Plain(), "proximal": Proximal(0.3), "scaffold": Scaffold(), "feddyn": FedDyn(0.2)}
-LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(0.2)}
 SHAPE, CLASSES = (3, 5), 7  # of 15 features, which fill no register of any processor
 MODELS = {
     "softmax": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 7, bias=False)),
