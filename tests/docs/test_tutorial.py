@@ -2,7 +2,6 @@
 
 import pytest
 
-from h2fdp.run.live_accounts import LiveAccounts
 from tests.docs.blocks import blocks_of
 from tests.docs.reader import REPOSITORY, Reader
 
@@ -11,9 +10,7 @@ from tests.docs.reader import REPOSITORY, Reader
 def test_whoever_follows_the_tutorial_sees_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    affordable = LiveAccounts._affordable
-    monkeypatch.setattr(LiveAccounts, "_affordable", lambda self, done: affordable(self, done) if done == 30 else 0)
-    reader = Reader(monkeypatch)  # accounts at the end of runs alone, which are all that is shown
+    reader = Reader(monkeypatch)
     for block in blocks_of(REPOSITORY / "docs" / "tutorial.md"):
         reader.follow(block)
     assert not reader.wrong, "\n\n".join(reader.wrong)
