@@ -19,7 +19,7 @@ from h2fdp.experiment import rules, training_section
 from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use, noise_key
-from h2fdp.run import privacy_report
+from h2fdp.run import preview
 from h2fdp.sweeps import pool
 from tests.tiers import MARKS, ROOT, Tiers
 
@@ -71,7 +71,7 @@ def _claims_are_judged_by_renyi_divergences() -> Iterator[None]:
     The numbers have a test of their own (`tests/run/test_claim_warning.py`).
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(privacy_report, "worst_epsilon", lambda *account: None)
+        patch.setattr(preview, "worst_epsilon", lambda *account: None)
         yield
 
 

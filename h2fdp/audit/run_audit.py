@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.audit.canaries import CanaryDesign, CanaryKind
 from h2fdp.audit.guessing import CanaryEffect, Scored, epsilon_lower_bound, guess, guesses_planned
 from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient
@@ -18,7 +19,6 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.local_hosts import run_arithmetic
 
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 # Why an observer may have nothing to be asked about.
@@ -66,9 +66,9 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
     if not 0 < confidence < 1:
         raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
-    if run.placement.cloud_sums:
+    if run.placement.sees(run.topology.cloud_trust) == "sum":
         text = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
-        raise UserError(f"{text}; expected false", key="method.privacy.secure_sum.cloud")
+        raise UserError(f"{text}; expected untrusted", key="topology.cloud.trust")
     if run.placement.rounding is not None:
         text = "canaries read vectors, and devices send residues of integers; expected null"
         raise UserError(text, key="method.privacy.secure_sum.rounding")

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.arithmetic import worker_threads
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.local_hosts import blocks, worker_threads
+from h2fdp.runtime.local_hosts import blocks
 from h2fdp.runtime.section import chosen_backend, inline_workers, usable_cpus
 from h2fdp.training import Evaluator
 from h2fdp.training.device_records import device_records

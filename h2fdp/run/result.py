@@ -16,6 +16,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
 from h2fdp.data import Standardizing
@@ -47,7 +48,6 @@ from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.wording import curve_svg, facts_html, word
 
 if TYPE_CHECKING:

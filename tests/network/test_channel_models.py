@@ -2,19 +2,19 @@
 
 import sys
 from itertools import pairwise
-from math import exp, expm1, log, log1p, log2
+from math import log2
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.special import exp1, gammaincinv
+from scipy.special import gammaincinv
 from scipy.stats import gamma, kstest
 
 from h2fdp.costs import NetworkCosts, interval_cost, path_gain_db
 from h2fdp.errors import UserError
 from h2fdp.network import Radio, Topology, read, write
 from h2fdp.network.channel import Access, PathLoss
-from h2fdp.network.fading import FADINGS, Fading, Rayleigh, mean_inverse_log
+from h2fdp.network.fading import FADINGS, Fading, Rayleigh
 from h2fdp.streams import Streams
 from tests.networks import placed
 
@@ -144,7 +144,10 @@ class Failing(PathLoss):
     ("models", "words"),
     [
         ({"pathloss": Silent}, r"Radio: pathloss: expected finite numbers from .*Silent.gain_db, found nan"),
-        ({"pathloss": Short}, r"pathloss: expected numbers of shape \(2,\) from .*Short.gain_db, found shape \(\)"),
+        (
+            {"pathloss": Short},
+            r"pathloss: expected numbers of shape \(2,\) from .*Short.gain_db, found shape \(\)",
+        ),
         (
             {"pathloss": Failing},
             r"Radio: pathloss: .*Failing.gain_db fails: .*test_channel_models.py:\d+: AttributeError",
@@ -199,7 +202,10 @@ def test_a_model_beside_a_topology_file_survives_every_format(folder, tmp_path_f
     ("pathloss", "words"),
     [
         ('"own_air:Liner"', ":4: radio.pathloss: {folder}/own_air.py has no `Liner`"),
-        ("log-distence", ':4: radio.pathloss: expected one of log-distance, or module:Name, found "log-distence"'),
+        (
+            "log-distence",
+            ':4: radio.pathloss: expected one of log-distance, or module:Name, found "log-distence"',
+        ),
         ("{exponnt: 2}", ":4: radio.pathloss.exponnt: unknown key; did you mean `exponent`?"),
     ],
 )
@@ -207,46 +213,3 @@ def test_a_mistake_is_told_with_file_line_and_key(folder, pathloss, words):
     with pytest.raises(UserError) as caught:
         read(file_of(folder, pathloss), 1)
     assert str(caught.value).startswith(f"{folder}/net.yaml" + words.format(folder=folder))
-
-
-RATIOS = np.logspace(-6, 12, 19)
-
-
-def by_adaptive_quadrature(snr, floor):
-    def integrand(y):
-        return exp(y - exp(y)) / log1p(snr * exp(y))
-
-    stretches = pairwise(np.linspace(log(floor), log(700), 40))
-    beyond = sum(quad(integrand, low, high, epsabs=0, epsrel=1e-13)[0] for low, high in stretches)
-    return -expm1(-floor) / log1p(snr * floor) + beyond
-
-
-@pytest.mark.parametrize("floor", [1e-10, 1e-4, 0.01, 0.5, 3.0, 30.0])
-def test_agrees_with_adaptive_quadrature_at_every_ratio(floor):
-    expected = [by_adaptive_quadrature(snr, floor) for snr in RATIOS]
-    assert mean_inverse_log(RATIOS, floor) == pytest.approx(expected, rel=1e-11)
-
-
-@pytest.mark.parametrize("floor", [1e-4, 0.01, 1.0])
-@pytest.mark.parametrize("snr", [1e-9, 1e-6, 1e-4])
-def test_faint_signals_have_a_closed_form(snr, floor):
-    """1/ln(1+z) = 1/z + 1/2 - z/12 + O(z^2); the mean of 1/max(X, f) is (1 - e^-f)/f + E1(f), of max(X, f) f + e^-f."""
-    series = (-expm1(-floor) / floor + exp1(floor)) / snr + 1 / 2 - snr * (floor + exp(-floor)) / 12
-    assert mean_inverse_log(np.array([snr]), floor) == pytest.approx([series], rel=1e-11)
-
-
-def test_a_floor_that_no_draw_exceeds_leaves_one_value():
-    assert mean_inverse_log(np.array([2.0, 7.0]), 60.0) == pytest.approx([1 / log1p(120), 1 / log1p(420)], rel=1e-14)
-
-
-def test_many_devices_in_pieces_are_the_same_as_each_alone():
-    ratios = np.logspace(-3, 9, 70_001)
-    whole = mean_inverse_log(ratios, 0.01)
-    for index in (0, 32_767, 32_768, 65_536, 70_000):
-        assert mean_inverse_log(ratios[index : index + 1], 0.01) == pytest.approx([whole[index]], rel=1e-15)
-
-
-def test_the_mean_without_a_floor_would_grow_without_bound():
-    means = [mean_inverse_log(np.array([1.0]), floor)[0] for floor in (1e-2, 1e-4, 1e-8, 1e-16)]
-    slopes = np.diff(means) / (log(10) * np.array([2, 4, 8]))
-    assert slopes == pytest.approx([1, 1, 1], rel=0.02)  # 1/ln(1+x) ~ 1/x: a logarithm of the floor

@@ -7,10 +7,10 @@ import pytest
 
 from h2fdp import Experiment, Topology
 from h2fdp.privacy.statement import worst_epsilon
-from h2fdp.run import privacy_report
+from h2fdp.run import preview
 from h2fdp.run.loop import notices
 from h2fdp.run.preview import estimate
-from h2fdp.run.privacy_report import privacy_report as report
+from h2fdp.run.preview import privacy_report as report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 BROKEN = {"sensitivity": "tight", "epsilon": 8.0}  # on so few records
@@ -29,7 +29,7 @@ def told(text):
 def test_a_claim_that_the_account_does_not_confirm_is_told_once_with_the_numbers_of_the_end(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(privacy_report, "worst_epsilon", worst_epsilon)  # conftest.py leaves it out
+    monkeypatch.setattr(preview, "worst_epsilon", worst_epsilon)  # conftest.py leaves it out
     run = small(**BROKEN).run(tmp_path / "run")
     said = capsys.readouterr().err
     assert said.count("is claimed") == 1

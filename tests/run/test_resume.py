@@ -19,9 +19,8 @@ from h2fdp.cli.main import main
 from h2fdp.records import RunDirectory, summary
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import identity, recorders
-from h2fdp.run.loop import start_run
+from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.recorders import RunCallbacks
-from h2fdp.run.resume import resume_run
 from h2fdp.streams import Streams
 from tests.noise_keys import keys_are, known
 from tests.run.killed import POINTS, experiment, killed_runs
@@ -320,7 +319,7 @@ def stopped_after(path, intervals):
     """Resume a run, and stop it after so many intervals."""
     rows = []
     watcher = RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == intervals)
-    return resume_run(Experiment.of_run(path), path, watcher, fresh_noise=True)
+    return resume_run(Experiment.of_run(path).prepare, path, watcher, fresh_noise=True)
 
 
 def states_its_ledger(run):
