@@ -1,4 +1,4 @@
-"""What an interval costs: by hand, and against the formulas written out device by device."""
+"""What an interval costs in a tree and in its star: by hand, and against the formulas written out."""
 
 from dataclasses import replace
 from math import log2
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, fading_power, interval_cost
 from h2fdp.network import Aggregator, Link, Topology
 from h2fdp.streams import Streams
-from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, written_out
+from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, trees, written_out
 from tests.networks import placed
 
 
@@ -88,7 +88,7 @@ def test_devices_that_fail_by_hand():
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     plan=plans(),
     seed=st.integers(0, 2**32),
@@ -109,3 +109,34 @@ def test_agrees_with_the_formulas_written_out(plan, seed, interval, bits, faults
     assert found.energy_j == pytest.approx(parts.sum(), rel=1e-9)
     assert found.delay_s == pytest.approx(found.device_delay_s.sum(), rel=1e-9)
     assert found.delay_s == pytest.approx((found.local_delay_s + found.global_delay_s).sum(), rel=1e-9)
+
+
+def test_in_a_star_the_clock_waits_for_the_slowest_active_access_point_and_relay():
+    """Three devices of four seconds: two of them take turns at one access point, beside the third at the other."""
+    slow, fast = placed("a", True, [1.0], [THREE], Link(0.5)), placed("b", True, [1.0] * 2, [THREE] * 2, Link(4.0))
+    star = Topology("net", (slow, fast), PLAIN).as_star()
+    assert everybody(star, (1,)).clock_s == pytest.approx((8 + 4) + 2 * 16)
+    assert cost(star, [0], [[0, 1]], [(1,)]).clock_s == pytest.approx((4 + 4) + 2 * 16)
+    assert cost(star, [0], [[1]], [(1,)]).clock_s == pytest.approx((4 + 4) + 2 * 2)
+    shared = replace(star, radio=replace(PLAIN, access="ofdma"))
+    assert everybody(shared, (1,)).clock_s == pytest.approx(8 / (0.5 * log2(7)) + 4 + 2 * 16, rel=1e-12)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(plan=plans(trees()), steps=st.integers(1, 20), seed=st.integers(0, 2**32), bits=st.integers(1, 10**8))
+def test_under_one_aggregation_a_star_differs_from_its_tree_by_the_wires_energy_alone(plan, steps, seed, bits):
+    tree, subnets, rows, _ = plan
+    star, starts = tree.as_star(), np.cumsum(tree.sizes) - tree.sizes
+    together = [int(starts[c]) + j for c, active in zip(subnets, rows, strict=True) for j in active]
+    of_tree = cost(tree, subnets, rows, [[steps]] * len(subnets), bits, seed)
+    of_star = cost(star, [0], [together], [[steps]], bits, seed)
+    assert of_star.clock_s == of_tree.clock_s
+    for name in ("device_energy_j", "device_delay_s"):
+        assert getattr(of_star, name).tolist() == getattr(of_tree, name).tolist(), name
+    assert of_star.delay_s == pytest.approx(of_tree.delay_s, rel=1e-12)
+    active = np.zeros(tree.edges)
+    active[list(subnets)] = [len(of_subnet) for of_subnet in rows]
+    assert of_star.wired_energy_j == pytest.approx([of_tree.wired_energy_j @ active], rel=1e-12, abs=0)
+    without_wires = [found.energy_j - found.wired_energy_j.sum() for found in (of_tree, of_star)]
+    assert without_wires[1] == pytest.approx(without_wires[0], rel=1e-9, abs=1e-12 * of_star.energy_j)

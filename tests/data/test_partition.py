@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from h2fdp.data import PartitionSection
-from h2fdp.data.partition import (
-    by_dirichlet,
-    by_labels,
-    choose,
-    gather,
-    partition,
-    proportional,
-    sizes_of,
-)
+from h2fdp.data.partition import by_dirichlet, by_labels, choose, gather, partition, proportional, sizes_of
 from h2fdp.errors import UserError
 
 
