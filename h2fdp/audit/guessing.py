@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from scipy.special import expit, logit
@@ -43,23 +42,6 @@ def _log_drawn(steps: int, rate: float) -> np.ndarray:
     return np.asarray(binom.logpmf(np.arange(steps + 1), steps, rate))
 
 
-class Scored(Protocol):
-    """What a canary does to its coordinate, as a way to score what is seen there."""
-
-    def score(
-        self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
-    ) -> np.ndarray:
-        """log p(value | in) / p(value | out), for each value.
-
-        Args:
-            unit: of a gradient of length 1 in the values.
-            noise_std: in the values.
-            segments: local steps of each upload in them.
-            rate: q of the device.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class TurningEffect:
     """A canary from whose first draw on the data of its device pull its way.
@@ -75,7 +57,7 @@ class TurningEffect:
     def score(
         self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
     ) -> np.ndarray:
-        """See `Scored`: the mixture by the first draw in each upload, as if batches were like their average."""
+        """log p(value | in) / p(value | out), for each value: the mixture by the first draw in each upload, as if batches were like their average."""
         centres, log_chances = _turned_by(segments, rate, self.own, self.others)
         out = -self.others * sum(segments)
         shifted, scale = values / noise_std, unit / noise_std
@@ -115,7 +97,7 @@ class CanaryEffect:
     def score(
         self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
     ) -> np.ndarray:
-        """See `Scored`."""
+        """log p(value | in) / p(value | out), for each value."""
         steps = sum(segments)
         moved = values - unit * self.baseline * steps
         return log_likelihood_ratio(moved, unit * self.shift, noise_std, steps, rate)

@@ -9,9 +9,8 @@ from typing import Any, get_args
 import numpy as np
 
 from h2fdp.audit.canaries import CanaryDesign, CanaryKind
-from h2fdp.audit.guessing import CanaryEffect, Scored, epsilon_lower_bound, guess, guesses_planned
-from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient
-from h2fdp.audit.observer_views import observations
+from h2fdp.audit.guessing import CanaryEffect, TurningEffect, epsilon_lower_bound, guess, guesses_planned
+from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient, observations
 from h2fdp.errors import UserError
 from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
@@ -55,54 +54,40 @@ def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
 
 def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confidence: float) -> None:
     """Refuse what is no audit, with a UserError."""
-    if run.topology.depth > 1:
-        text = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
-        raise UserError(text, key="topology")
-    if observer not in OBSERVERS:
-        raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")
-    if kind not in get_args(CanaryKind):
-        raise UserError(f'expected one of {", ".join(get_args(CanaryKind))}, found "{kind}"', key="kind")
-    if canaries < 1:
-        raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
-    if not 0 < confidence < 1:
-        raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
-    if run.placement.cloud_sums:
-        text = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
-        raise UserError(f"{text}; expected false", key="method.privacy.secure_sum.cloud")
-    if run.placement.rounding is not None:
-        text = "canaries read vectors, and devices send residues of integers; expected null"
-        raise UserError(text, key="method.privacy.secure_sum.rounding")
-    if run.placement.unaudited is not None:
-        raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
-    if run.placement.tells_batch_sizes:
-        text = "canaries test the account of sums over a public number; expected expected"
-        raise UserError(text, key="method.privacy.normalize")
-    if run.blueprint.measuring is not None:
-        text = "the audit supports control.estimates: released only"
-        raise UserError(text, key="control.estimates")
-    if run.config.training.gamma is not None:
-        raise UserError("canaries are as long as clipped gradients; expected a number", key="training.clip_norm")
-    if run.blueprint.aggregation.visible == "each":
-        raise UserError("canaries are looked for in sums of uploads; expected average", key="method.aggregation")
-    if not run.placement.noise_law.stable:
-        raise UserError("canaries are looked for under Gaussian noise; expected gaussian", key="method.privacy.law")
-    if run.blueprint.compression:
-        text = "canaries are looked for in uploads as devices made them; expected null"
-        raise UserError(text, key="compression.device")
-    if run.blueprint.adaptive is not None:
-        text = "canaries are as long as one clip norm, and this one moves; expected a number"
-        raise UserError(text, key="training.clip_norm")
-    if run.blueprint.momentum:
-        raise UserError("canaries do not support momentum; expected 0", key="training.momentum")
-    if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):
-        text = (
-            "an audit of public recovers the averages from the global models; expected server average without upcycle"
-        )
-        raise UserError(text, key="method.server")
-    if run.config.training.sampling != "poisson":
-        raise UserError(
-            "an audit needs poisson: in a batch of fixed size a canary would displace a record", key="training.sampling"
-        )
+    for key, found, known in (("observer", observer, OBSERVERS), ("kind", kind, get_args(CanaryKind))):
+        if found not in known:
+            raise UserError(f'expected one of {", ".join(known)}, found "{found}"', key=key)
+    placement, blueprint, method, training = run.placement, run.blueprint, run.config.method, run.config.training
+    unusual = observer == "public" and (method.server.name != "average" or method.upcycle is not None)
+    tree = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
+    sums = (
+        "an audit reads what each edge server sends to the cloud, and a secure sum does not show that; expected false"
+    )
+    rounds = "canaries read vectors, and devices send residues of integers; expected null"
+    moves = "canaries are as long as one clip norm, and this one moves; expected a number"
+    server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
+    poisson = "an audit needs poisson: in a batch of fixed size a canary would displace a record"
+    refused = (
+        (run.topology.depth > 1, "topology", tree),
+        (canaries < 1, "canaries", f"expected a whole number of at least 1, found {canaries}"),
+        (not 0 < confidence < 1, "confidence", f"expected a number above 0 and below 1, found {confidence}"),
+        (placement.cloud_sums, "method.privacy.secure_sum.cloud", sums),
+        (placement.rounding is not None, "method.privacy.secure_sum.rounding", rounds),
+        (placement.unaudited is not None, "method" if run.noise is None else "method.privacy", placement.unaudited),
+        (placement.tells_batch_sizes, "method.privacy.normalize", "audits require normalize: expected"),
+        (blueprint.measuring is not None, "control.estimates", "the audit supports control.estimates: released only"),
+        (training.gamma is not None, "training.clip_norm", "audits require clipped gradients; expected a number"),
+        (blueprint.aggregation.visible == "each", "method.aggregation", "audits require sums; expected average"),
+        (not placement.noise_law.stable, "method.privacy.law", "audits require Gaussian noise; expected gaussian"),
+        (blueprint.compression, "compression.device", "audits require uploads as devices made them; expected null"),
+        (blueprint.adaptive is not None, "training.clip_norm", moves),
+        (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
+        (unusual, "method.server", server),
+        (training.sampling != "poisson", "training.sampling", poisson),
+    )
+    for holds, key, text in refused:
+        if holds:
+            raise UserError(str(text), key=key)
 
 
 def check_density(design: CanaryDesign, rates: np.ndarray) -> None:
@@ -152,27 +137,9 @@ class Audit:
         return max((ACCOUNTANTS[accountant].epsilon(each, self.delta) for each in self.compositions), default=0.0)
 
 
-def audit(
-    run: RunSetup,
-    observer: Observer,
-    canaries: int,
-    kind: CanaryKind = "dominating",
-    *,
-    confidence: float = 0.95,
-    noise_scale: float = 1.0,
-    on_interval: OnInterval | None = None,
-) -> Audit:
+def audit(run: RunSetup, observer: Observer, canaries: int, kind: CanaryKind = "dominating", **options: Any) -> Audit:
     """Audit the prepared experiment for one observer; see `audits`."""
-    (found,) = audits(
-        run,
-        (observer,),
-        canaries,
-        kind,
-        confidence=confidence,
-        noise_scale=noise_scale,
-        on_interval=on_interval,
-    )
-    return found
+    return audits(run, (observer,), canaries, kind, **options)[0]
 
 
 def audits(
@@ -278,7 +245,7 @@ def _scores(
     return scores, watch, done
 
 
-def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, Scored]:
+def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, CanaryEffect | TurningEffect]:
     """Device -> what its canaries do."""
     (scope, length), rates = canary_gradient(run), run.blueprint.rates
     devices, canaries = np.unique(design.owners, return_counts=True)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binom, norm
 
-from h2fdp.audit import CanaryDesign, CanaryEffect, guess, log_likelihood_ratio
-from h2fdp.audit.guessing import TurningEffect
+from h2fdp.audit.canaries import CanaryDesign
+from h2fdp.audit.guessing import CanaryEffect, TurningEffect, guess, log_likelihood_ratio
 from h2fdp.streams import Streams
 
 
