@@ -46,16 +46,16 @@ def noise_of(setting: str, prefix: str) -> dict[str, Any]:
     """The sections of an experiment that make it private."""
     plain = prefix == ""
     if setting == "output, claim":
-        mechanism: dict[str, Any] = {"name": "output", "model_norm": NORM, "noise_std": 1.0 if plain else 0.8}
+        mechanism: dict[str, Any] = {"name": "output", "noise_multiplier": (1.0 if plain else 0.8) / (2 * NORM)}
     elif setting == "output, account":
-        mechanism = {"name": "output", "model_norm": NORM}
+        mechanism = {"name": "output"}
     else:
-        mechanism = {"name": "objective", "rate": 10.0 if plain else 20.0, "input_bound": LONGEST}
+        mechanism = {"name": "objective", "noise_multiplier": 1 / (10 if plain else 20), "input_bound": LONGEST}
     calibration = "accounted" if setting == "output, account" else "paper"
     return {
         "method": {"privacy": mechanism},
         "privacy": {"epsilon": EPSILON, "delta": 1e-5, "calibration": calibration, "noise_key": "seed"},
-        "training": {"intervals": ROUNDS[prefix]},
+        "training": {"intervals": ROUNDS[prefix], **({"clip_norm": NORM} if setting.startswith("output") else {})},
         **({"model": {"name": "logistic"}} if setting.startswith("objective") else {}),
     }
 

@@ -24,6 +24,9 @@ from tests.tiers import MARKS, ROOT, Tiers
 settings.register_profile("h2fdp", deadline=None, max_examples=30, derandomize="CI" in os.environ)
 settings.load_profile("h2fdp")
 
+# A thread for each worker: several of torch's on the cores that other tests use wait for each other most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Ray has its workers wait for whoever else computes (niceness 15); here those are the other tests, on the same cores.
 os.environ.setdefault("RAY_worker_niceness", "0")
 

@@ -130,7 +130,7 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 227, 29_623, 209  # 70 lines are Krum and multi-Krum, 240 laws of noise and Laplace
+MODULES, LINES, KEYS = 224, 29_563, 199  # 70 lines are Krum and multi-Krum, 240 laws of noise and Laplace
 STAYS, CLIMBS = 172, 62
 
 
@@ -177,16 +177,6 @@ def loaded_by(statement):
 
 
 @pytest.mark.process
-def test_the_radio_needs_no_slow_library():
-    assert not {"torch", "ray", "opacus", "sklearn", "scipy", "pandas", "networkx"} & loaded_by("import h2fdp.costs")
-
-
-@pytest.mark.process
-def test_a_page_about_runs_needs_no_slow_library():
-    assert not {"torch", "ray", "pandas", "matplotlib", "plotly"} & loaded_by("import h2fdp.reports")
-
-
-@pytest.mark.process
 def test_the_command_line_answers_without_the_slow_libraries():
     slow = {"torch", "torchvision", "ray", "opacus", "numpy", "scipy", "pandas", "matplotlib", "sklearn", "pydantic"}
     assert not slow & loaded_by("import h2fdp.cli.main")
@@ -198,21 +188,3 @@ def test_an_inline_run_needs_neither_ray_nor_opacus_nor_torchvision_nor_scikit_l
 from h2fdp import Experiment, Topology
 Experiment(topology=Topology.regular(2, 2), data="digits", method="h2fdp", epsilon=8, intervals=1).prepare()"""
     assert not {"ray", "opacus", "torchvision", "sklearn"} & loaded_by(f"exec({prepared!r})")
-
-
-@pytest.mark.process
-def test_a_run_writes_its_tables_without_pandas(tmp_path):
-    written = f"""
-from pathlib import Path
-from h2fdp.records import DEVICE_SCHEMA, METRICS_SCHEMA, MetricsRows, write_columns
-rows, table = MetricsRows(METRICS_SCHEMA), Path({str(tmp_path / "table.parquet")!r})
-rows.append({{"interval": 1, "loss": 0.5}})
-rows.write(table)
-write_columns(table, {{field.name: [] for field in DEVICE_SCHEMA}}, DEVICE_SCHEMA)"""
-    assert not {"pandas", "pyarrow.compute"} & loaded_by(f"exec({written!r})")
-
-
-@pytest.mark.process
-def test_a_host_starts_without_slow_libraries():
-    slow = {"scipy", "pandas", "sklearn", "networkx", "matplotlib", "numba"}
-    assert not slow & loaded_by("import h2fdp.runtime.host")

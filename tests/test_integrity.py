@@ -7,17 +7,15 @@ import pytest
 from typer.testing import CliRunner
 
 import h2fdp
-from h2fdp import Experiment, Topology, UserError
+from h2fdp import Experiment, Topology
 from h2fdp.cli.main import app
 from h2fdp.records import RunDirectory, read_summary
-from h2fdp.records.directory import locked
 from h2fdp.records.json_lines import write_sums
-from h2fdp.records.tables import read_table, write_table
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.result import write_inputs
 from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, write_entries
-from h2fdp.tuning.results import TuneDirectory, read_state, write_state
+from h2fdp.tuning.results import TuneDirectory
 from tests.noise_keys import keys_are, known
 from tests.tuning.searches import search
 
@@ -122,24 +120,6 @@ def test_an_epsilon_of_a_device_that_was_changed_does_not_agree_with_the_ledger(
     assert f"summary.json: rdp of cloud about {device} is " in text
 
 
-def test_metrics_of_another_run_are_told(spoilt):
-    directory = RunDirectory(spoilt)
-    write_table(directory.metrics, read_table(directory.metrics).slice(0, 2))
-    assert said(spoilt) == [f"{directory.metrics}: has 2 intervals, summary.json says 3"]
-
-
-def test_files_of_another_version_are_told(spoilt):
-    RunDirectory(spoilt).write_summary(read_summary(spoilt) | {"schema_version": 3})
-    assert "what changed since the version of this run's files (3, now 2)" in h2fdp.check(spoilt).unknown
-
-
-def test_a_lost_noise_key_of_a_run_that_can_go_on_is_told(runs, tmp_path):
-    run = shutil.copytree(runs / "stopped", tmp_path / "run")
-    directory = RunDirectory(run)
-    directory.write_summary(read_summary(run) | {"noise_key_id": "of a key"})
-    assert any("the noise key is lost or damaged" in text for text in said(run))
-
-
 def test_the_command_says_so_in_words_in_json_and_by_its_exit_code(runs, spoilt):
     command = CliRunner()
     good = command.invoke(app, ["runs", str(runs), "--check"])
@@ -149,13 +129,6 @@ def test_the_command_says_so_in_words_in_json_and_by_its_exit_code(runs, spoilt)
     assert (bad.exit_code, "DAMAGED (done)" in bad.stdout) == (1, True)
     (found,) = json.loads(command.invoke(app, ["runs", "--check", "--json", str(spoilt)]).stdout)
     assert (found["whole"], [each["text"] for each in found["problems"]]) == (False, ["missing"])
-
-
-def test_what_is_no_run_or_is_being_written_is_refused(runs, spoilt, tmp_path):
-    with pytest.raises(UserError, match="not a run, sweep or tuning directory"):
-        h2fdp.check(tmp_path)
-    with locked(spoilt, "here"), pytest.raises(UserError, match="a run is writing to this directory"):
-        h2fdp.check(spoilt)
 
 
 def test_a_sweep_is_checked_with_its_runs_and_its_tables(tmp_path):
@@ -220,10 +193,3 @@ def test_what_is_wrong_with_a_search_is_named(spoilt_search):
     assert f"{out.run(1)}: missing; its trial has ended" in text
     assert h2fdp.check(spoilt_search).runs["trial-0000"].damaged
     assert CliRunner().invoke(app, ["runs", "--check", str(spoilt_search)]).exit_code == 1
-
-
-def test_a_search_with_trials_left_is_not_called_whole(spoilt_search):
-    out = TuneDirectory(spoilt_search)
-    write_state(out, read_state(out) | {"finished": False})
-    found = h2fdp.check(spoilt_search)
-    assert (found.whole, found.damaged, found.waiting) == (False, False, ["trials that are left"])

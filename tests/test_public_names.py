@@ -12,11 +12,6 @@ import h2fdp
 from h2fdp import UserError
 
 
-def test_completion_shows_the_public_names():
-    assert {*h2fdp.__all__, "network", "schedules", "privacy"} <= set(dir(h2fdp))
-    assert all(hasattr(h2fdp, name) for name in dir(h2fdp))
-
-
 def test_every_package_of_the_reference_is_a_name_of_the_package():
     page = (Path(__file__).parents[1] / "docs" / "reference.md").read_text()
     documented = set(re.findall(r"h2fdp\.([a-z_]+)\.", page))
@@ -40,17 +35,8 @@ for name in ("network.read", "schedules", "run.RunPrivacy", "errors.Problem"):
     assert done.returncode == 0, done.stderr
 
 
-def test_types_are_shipped():
-    assert (Path(h2fdp.__file__).parent / "py.typed").is_file()
-
-
 def test_a_run_is_opened_by_its_path_as_text(tmp_path):
     (tmp_path / "config.yaml").touch()
     assert h2fdp.Run(str(tmp_path)).directory == tmp_path
     with pytest.raises(UserError, match=r"nowhere: not a run directory \(expected config.yaml\)"):
         h2fdp.Run("nowhere")
-
-
-def test_what_is_stated_twice_is_refused():
-    with pytest.raises(UserError, match=r"epsilon: stated in privacy too; state it once"):
-        h2fdp.Experiment(privacy={"epsilon": 1}, epsilon=2)

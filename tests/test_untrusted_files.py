@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 
 import h2fdp
-from h2fdp import Experiment, Topology, UserError
-from h2fdp.config import parsing
+from h2fdp import Experiment, UserError
 from h2fdp.records import RunDirectory, noise_key
 from h2fdp.records.checkpoint import save_checkpoint
 
@@ -30,12 +28,6 @@ def calls():
 
 def test_no_call_executes_what_is_read():
     assert [(where, name) for where, name, _ in calls() if name in FORBIDDEN] == []
-
-
-def test_yaml_is_loaded_as_plain_values():
-    loads = [where for where, name, node in calls() if name == "yaml.load" and "_LOADER" not in ast.unparse(node)]
-    assert loads == []
-    assert parsing._LOADER in (yaml.SafeLoader, yaml.CSafeLoader)
 
 
 def test_every_load_says_that_it_unpickles_nothing():
@@ -107,10 +99,3 @@ def test_nobody_else_enters_the_folder_of_a_local_cluster():
         assert folder.parent.stat().st_mode & 0o777 == 0o700
         assert folder.parent.parent == Path("/tmp")
     assert not folder.parent.exists()
-
-
-def test_topologies_are_plain_data(tmp_path):
-    (tmp_path / "t.yaml").write_text("edges: !!python/object/apply:os.system ['touch executed']\n")
-    with pytest.raises(UserError, match=r"t\.yaml:1: .*tag"):
-        h2fdp.network.read(tmp_path / "t.yaml", seed=1)
-    assert Topology.regular(edges=1, devices=1).devices == 1

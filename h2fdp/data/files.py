@@ -29,6 +29,7 @@ from h2fdp.data.source import (
     DataRequest,
     FromFiles,
     Pool,
+    WithOwners,
     pool_of,
     splits_of,
 )
@@ -128,18 +129,16 @@ def _owners(arrays: dict[str, NDArray[Any]], name: str, records: int, path: Path
     return owners
 
 
-class Columned(Described):
+class Columned(Described, WithOwners):
     """Records with columns, in files.
 
     Attributes:
         label: the column of labels; null for the usual names, as `label`.
         inputs: the column of inputs, or several; null: the usual names, as `image`, or all other columns of a table.
-        by: the column that names the device of a record; null: no column does.
     """
 
     label: Text | None = None
     inputs: _Inputs = None
-    by: Text | None = None
 
     def _pool(self, parts: dict[str, Any], classes: Any, ranges: dict[str, list[float]]) -> Pool:
         test = TEST_SHARE if splits_of(parts)[1] is None else None

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from h2fdp.config.fields import Expect, Text
+from h2fdp.config.fields import Expect
+from h2fdp.data.partition import Partition
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.source import TEST_SHARE, VALIDATION, DataRequest, FromFiles, Pool, pool_of, splits_of
+from h2fdp.data.source import TEST_SHARE, VALIDATION, DataRequest, Pool, Pooled, WithOwners, pool_of, splits_of
 from h2fdp.errors import UserError
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
@@ -22,29 +23,23 @@ _OWNERS = "metadata.csv"
 _Side = Annotated[int, Field(ge=1, le=4096), Expect("a whole number from 1 to 4096")]
 
 
-class Images(FromFiles):
+class Images(WithOwners, Pooled):
     """Images in a folder with a folder for each class; or in one with `train`, and perhaps `test` and `validation`.
 
-    Each of these is such a folder. The names of classes and the size of images count as public.
+    Each of these is such a folder. The names of classes and the size of images count as public. Who holds an image says
+    metadata.csv, beside the folders of classes, whose column `file_name` has the image, as `cat/1.png`.
 
     Attributes:
-        by: the column of metadata.csv, beside the folders of classes, that says who holds an image; its column
-            `file_name` has the image, as `cat/1.png`; null: no column does.
         size: height and width in pixels to which images are resized; null: all have one size.
         channels: 1 makes images grey, 3 gives them colours; null: all are of one kind.
-        normalize: `unit` maps pixels to 0..1, `symmetric` to -1..1.
     """
 
     description: ClassVar[str] = "your images: a folder with a folder of images for each class"
+    spread: ClassVar[Partition] = "iid"
     name: Literal["images"] = "images"
-    by: Text | None = None
     size: _Side | None = None
     channels: Literal[1, 3] | None = None
     normalize: Literal["unit", "symmetric"] = "unit"
-
-    def scaled(self, scaling: Scaling) -> Scaling:
-        """The division by 255, or to numbers from -1 to 1."""
-        return scaling if self.normalize == "unit" else scaling.symmetric()
 
     def load(self, request: DataRequest) -> Pool:
         """All images as uint8, channels first; labels are numbers of classes in the order of their names.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
 
-from h2fdp.config.fields import Expect, FilePath, Options
+from h2fdp.config.fields import Expect, FilePath, Options, Text
 from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
 from h2fdp.data.records import Records, Scaling, class_count
 from h2fdp.errors import UserError
@@ -49,7 +49,8 @@ class DataOptions(Options):
         test: the share of each device's records that become its test records, after training and test records were put
             together; null: the test records of the data, which no device has, or a fifth of all records.
         partition: who holds which records; null: each owner is a device where the data name owners, else `iid`, or
-            `{labels_per_device: 3}` for `npz` and the data sets that have names.
+            `{labels_per_device: 3}` for `npz` and the data sets that have names. `synthetic` has tasks that differ,
+            and takes `iid` alone, by which all devices share one task and one distribution of inputs.
     """
 
     description: ClassVar[str]
@@ -90,8 +91,8 @@ class Pooled(DataOptions):
     """A data set of one pool of records, which a partitioner spreads over devices, with public scaling constants.
 
     Attributes:
-        normalize: `standard` subtracts and divides by public constants of the data set; `unit` maps pixels to 0..1,
-            `symmetric` to -1..1.
+        normalize: `standard` subtracts and divides by public constants of the data set, which `images` of your own
+            have none of; `unit` maps pixels to 0..1, `symmetric` to -1..1.
     """
 
     spread: ClassVar[Partition] = LABELS_3
@@ -115,6 +116,16 @@ class FromFiles(DataOptions):
     def depends_on(self, request: DataRequest) -> Hashable:
         """The files, and how they are read."""
         return repr(self.model_dump(exclude={"partition", "validation", "public", "test"}))
+
+
+class WithOwners(FromFiles):
+    """Records in files that say who holds them.
+
+    Attributes:
+        by: the column that names the device of a record, for `images` one of metadata.csv; null: no column does.
+    """
+
+    by: Text | None = None
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ class Synthetic(DataOptions):
     Attributes:
         test: the share of a device's records that go to the common test set, rounded up; one stays in any case; null:
             a tenth.
-        partition: `iid`: all devices share one model and one distribution of inputs; null: each has its own.
         alpha: standard deviation of u_k over devices, without effect on the records; null: 0.5, if devices differ.
         beta: standard deviation of B_k over devices; null: 0.5, if devices differ.
         features: length of x.

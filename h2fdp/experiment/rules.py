@@ -222,8 +222,8 @@ def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:
     training, placement, name, key = experiment.training, axes.placement, experiment.method.privacy.name, _NORM
     if training.adaptive is None:
         return
-    if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
-        text = f"privacy {name} has no clip norm that noise is sized for" if placement.private else "there is no noise"
+    if not placement.private or placement.clips in ("model", "nothing") or placement.input_norm is not None:
+        text = f"privacy {name} has no clip norm that may move" if placement.private else "there is no noise"
         yield key, f"a quantile is followed by noisy votes, and {text}; expected a number, or null"
         return
     own = isinstance(experiment.method.schedule, OwnPart)

@@ -122,7 +122,8 @@ class TrainingSection(Section):
         step_size: eta of the first interval.
         step_decay: how the step size falls: `sqrt`, by the root of the interval's number; `linear`, in equal parts
             towards 0; `none`.
-        clip_norm: the bound on a gradient's norm: a number, or how it follows a quantile,
+        clip_norm: the bound on the norm of a gradient (`central`: of an update, `output`: of a model): a number,
+            or how it follows a quantile,
             `{quantile: 0.5, initial: 1.0}`; `normalized` brings all nearly to length 1; null clips nothing.
         clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
         loss: of a record's scores; devices minimise its mean.

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from h2fdp.config.fields import Expect, Probability, Section
+from h2fdp.config.fields import Expect, Probability, Section, shape
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -102,16 +102,12 @@ DEFAULT_TRUST_PROBABILITY = 0.5
 TrustLevel = Annotated[Trust, Expect(f"one of {', '.join(TRUSTS)}")]
 
 
-class SharesSection(Section):
-    """Shares of the edge servers, of two levels of trust.
-
-    Attributes:
-        trusted: the share that is trusted.
-        secure-sum: the share that learns sums alone.
-    """
-
-    trusted: Probability = 0.0
-    secure_sum: Probability = Field(default=0.0, alias="secure-sum")
+Drawn = Annotated[Literal["trusted", "secure-sum"], Expect("one of trusted, secure-sum")]
+Shares = Annotated[
+    Annotated[Probability, Tag("scalar")] | Annotated[dict[Drawn, Probability], Tag("mapping")],
+    Discriminator(shape),
+    Expect("a number from 0 to 1, or shares of levels, as {trusted: 0.3, secure-sum: 0.2}"),
+]
 
 
 class TrustSection(Section):
@@ -121,14 +117,14 @@ class TrustSection(Section):
         probability: that an edge server is trusted.
         trusted: with three levels, the probability that an edge server is trusted.
         secure-sum: with three levels, the probability that an edge server learns sums alone.
-        share: instead of probabilities: just this share of the edge servers is trusted; or `{trusted, secure-sum}`, the
-            shares of these two.
+        share: instead of probabilities: just this share of the edge servers is trusted; or shares of the two levels,
+            `{trusted: 0.3, secure-sum: 0.2}`.
     """
 
     probability: Probability | None = None
     trusted: Probability | None = None
     secure_sum: Probability | None = Field(default=None, alias="secure-sum")
-    share: Probability | SharesSection | None = None
+    share: Shares | None = None
 
     @model_validator(mode="after")
     def _probabilities(self) -> Self:
@@ -144,8 +140,8 @@ class TrustSection(Section):
     @property
     def shares(self) -> TrustShares | None:
         """The exact shares, where these are asked for."""
-        if isinstance(self.share, SharesSection):
-            return TrustShares(self.share.trusted, self.share.secure_sum)
+        if isinstance(self.share, dict):
+            return TrustShares(self.share.get("trusted", 0.0), self.share.get("secure-sum", 0.0))
         return None if self.share is None else TrustShares(self.share)
 
     @property

@@ -142,7 +142,8 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
     objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
-    norm = None if placement.clips == "update" else training.first_clip_norm
+    whole = placement.clips in ("update", "model")  # is clipped, not gradients
+    norm = None if whole else training.first_clip_norm
     clipping = None if norm is None else _clipping(norm, training, placement)
     # An order of all records amplifies no more than fixed batches do.
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
@@ -169,7 +170,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         probes=chosen(method.schedule).measures == "secants",
         clip_norm=training.first_clip_norm,
         loss=loss,
-        gamma=training.gamma if placement.clips == "update" else None,
+        gamma=training.gamma if whole else None,
         adaptive=training.adaptive,
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),

@@ -256,7 +256,9 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
         records = "on all records" if training.sampling_rate == 1 else f"at sampling rate {training.sampling_rate:g}"
     else:
         records = f"on batches of {training.batch_size}"
-    clipped = "" if training.clip_norm is None else f", {training.clip_scope} clipping"
+    clips = noise_placement_of(config.method.privacy).clips
+    what = clips if clips in ("update", "model") else training.clip_scope
+    clipped = "" if training.clip_norm is None else f", {what} clipping"
     norm = f" at {training.first_clip_norm:g}" if clipped else ""
     most = "at most " if _in_turns(config) else ""  # as many as the budget pays for
     unlike: tuple[str, ...] = ()

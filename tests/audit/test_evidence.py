@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.integrate import quad
 from scipy.stats import binom, norm
 
 from h2fdp.audit.canaries import CanaryDesign
@@ -20,11 +19,6 @@ def test_canaries_are_spread_evenly_and_each_is_in_by_a_fair_coin():
     assert abs(design.included.mean() - 0.5) < 5 * 0.5 / np.sqrt(4000)
     assert [len(each) for each in design.coordinates(9)] == [0, 0, 1334, 1333, 0, 0, 0, 1333, 0]
     assert sorted(np.concatenate(design.coordinates(9))) == list(range(4000))
-
-
-def test_the_busiest_device_says_how_many_meet_in_a_batch():
-    design = CanaryDesign("dirac", np.array([0, 0, 0, 1]), np.ones(4, dtype=bool))
-    assert design.per_batch(np.array([0.1, 0.2])) == pytest.approx(0.15)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.data())
@@ -62,11 +56,6 @@ def test_the_score_of_a_turning_canary_is_that_of_its_law(segments):
     expected = sum(chance * density(at) for at, chance in inside.items()) / density(0)
     found = TurningEffect(own=length, others=length).score(x, unit, noise, segments, rate)
     np.testing.assert_allclose(found, np.log(expected), rtol=1e-9, atol=1e-9)
-
-
-def test_its_exponential_has_mean_one_when_the_canary_is_out():
-    mean, _ = quad(lambda x: np.exp(log_likelihood_ratio(np.array(x), 0.5, 1.0, 5, 0.2)) * norm.pdf(x), -12, 12)
-    assert mean == pytest.approx(1.0, abs=1e-8)
 
 
 @pytest.mark.parametrize("scope", ["batch", "record"])

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import recorders
@@ -98,12 +97,6 @@ def test_a_used_directory_is_refused_and_kept(h2fdp, experiment, tmp_path):
     assert h2fdp("run", experiment, "--out", tmp_path / "run", "--quiet", "--overwrite").returncode == 0
 
 
-def test_runs_are_listed(h2fdp, experiment, tmp_path):
-    h2fdp("run", experiment, "--out", tmp_path / "runs" / "one", "--quiet")
-    listed = json.loads(h2fdp("runs", tmp_path / "runs", "--json").stdout)
-    assert [(row["name"], row["state"]) for row in listed] == [("small", "done")]
-
-
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
     """A run that gets Ctrl-C in its third interval: the process that ended, and its directory."""
@@ -172,71 +165,8 @@ def test_a_stopped_run_goes_on_from_the_command_line(h2fdp, interrupted):
     assert json.loads(again.stdout)["state"] == "done"
 
 
-def test_what_cannot_be_resumed_gets_one_line(h2fdp, tmp_path):
-    done = h2fdp("resume", tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "not a run directory" in done.stderr
-
-
-def test_a_mistake_stays_one_line_where_a_library_tells_what_was_not_collected(tmp_path):
-    pytest.importorskip("triton")
-    script = "import sys, triton; from h2fdp.__main__ import run; sys.argv = ['h2fdp', 'run', 'none.yaml']; run()"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert ended.returncode == 2
-    assert len(ended.stderr.splitlines()) == 1, ended.stderr
-
-
-def test_help_and_version_are_plain(h2fdp):
-    for arguments in (["--help"], ["--version"], ["run", "--help"]):
-        done = h2fdp(*arguments)
-        assert done.returncode == 0
-        assert done.stdout
-
-
-def test_a_setting_reaches_below_a_word(h2fdp, experiment, tmp_path):
-    done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", "data.validation=0.2", "--quiet", "--json")
-    assert done.returncode == 0, done.stderr
-
-
-def test_what_could_not_start_leaves_no_directory_in_the_way(h2fdp, experiment, tmp_path):
-    done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", "training.intervals=two")
-    assert done.returncode == 2
-    assert "training.intervals: expected a whole number of at least 1" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_plan_of_a_controller_that_the_file_does_not_ask_for_says_so(h2fdp, experiment):
-    assert h2fdp("plan", experiment).stdout.startswith("hypothetical: control.enabled is false in this file")
-    assert "hypothetical" not in h2fdp("plan", experiment, "--set", "control.enabled=true").stdout
-
-
 def test_a_dry_run_says_the_joules_and_seconds_that_the_run_ends_with(h2fdp, experiment, tmp_path):
     before = json.loads(h2fdp("run", experiment, "--dry-run", "--json").stdout)["network"]
     done = json.loads(h2fdp("run", experiment, "--out", tmp_path / "run", "--json").stdout)
     assert {key: before[key] for key in ("energy_j", "delay_s", "clock_s")}.items() <= done.items()
     assert f"energy               {done['energy_j']:.4g} J\n" in h2fdp("run", experiment, "--dry-run").stdout
-
-
-def test_under_a_budget_progress_counts_the_intervals_of_the_plan(h2fdp, experiment, tmp_path):
-    file = yaml.safe_load(experiment.read_text())
-    file |= {"method": "h2fdp", "training": "auto", "model": "auto", "control": {"joules": 0.05}}
-    experiment.write_text(yaml.safe_dump(file | {"privacy": {"epsilon": 8, "calibration": "accounted"}}))
-    done = h2fdp("run", experiment, "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    (planned,) = re.findall(r"^planned: (\d+) intervals$", done.stdout, re.MULTILINE)
-    shown = re.findall(r"interval (\d+)/(\d+)", done.stderr)
-    assert {of for _, of in shown} == {planned}
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["intervals"] <= int(planned)
-    assert summary["energy_j"] <= 0.05
-
-
-def test_a_plan_fits_a_terminal_and_says_the_same_as_its_json(h2fdp, experiment):
-    text = h2fdp("plan", experiment, "--set", "control.alpha1=0.5")
-    plan = json.loads(h2fdp("plan", experiment, "--set", "control.alpha1=0.5", "--json").stdout)
-    assert text.returncode == 0, text.stderr
-    assert max(len(line) for line in text.stdout.splitlines()) <= 80
-    assert f"tau        {plan['tau']}\n" in text.stdout
-    assert f"energy about {plan['network']['energy_j']:.4g} J" in text.stdout
-    assert set(plan["participation"]) == {"a", "b"}
-    assert plan["objective"] == pytest.approx(sum(plan["terms"].values()))

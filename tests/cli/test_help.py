@@ -16,11 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     [
         (["run"], "run [OPTIONS] FILE"),
         (["runs"], "runs [OPTIONS] [DIR]"),
-        (["privacy", "account"], "privacy account [OPTIONS] RUN..."),
-        (["report"], "report [OPTIONS] RUN..."),
-        (["schema"], "schema [OPTIONS] [experiment|topology]"),
         (["topology", "new"], "topology new [OPTIONS] KIND"),
-        (["datasets"], "datasets [OPTIONS] [FILE]"),
     ],
 )
 def test_a_usage_line_names_the_arguments_plainly(words, usage):

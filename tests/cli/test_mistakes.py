@@ -16,29 +16,17 @@ def test_the_catalogues_print_json_and_tables(h2fdp, command):
 
 WRONG = {
     "training.intervals=two": "training.intervals: expected a whole number of at least 1",
-    "training.intervals=0": "training.intervals: expected a whole number of at least 1",
-    "training.intervals=yes": "training.intervals: expected a whole number",
     "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
     "training.step_size=.nan": "training.step_size: expected a number from 1e-9 to 1e9, found NaN",
-    "training.step_size=-1": "training.step_size: expected a number from 1e-9 to 1e9, found -1",
     "training={batch_size: 8, sampling_rate: 0.1}": "exactly one of batch_size and sampling_rate, found both",
     "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
-    "privacy.epsilon=0": "privacy.epsilon: expected a number from 1e-9 to 1e9",
     "topology.trust.probability=1.2": "trust.probability: expected a number from 0 to 1, found 1.2",
-    "method={server: 3}": "method.server: expected one of average, ",
     "method={server: my_server.Halved}": 'found "my_server.Halved"; did you mean `my_server:Halved`?',
     "method=h2pdf": "method: expected one of hfl, hfl-dp, h2fdp, h2fdp-adaptive, pedpfl, ",
-    "model=sofmax": "model",
-    "data=fashon": "data",
     "seed=1.5": "seed: expected a whole number of at least 0, found 1.5",
-    "control.enabled=maybe": "control.enabled: expected true or false",
     "training.clip_norm=null": "training.clip_norm: a guarantee needs clipped gradients",
     "nonsense": "expected key=value",
-    "method={extends: [a]}": "method: expected one of hfl, hfl-dp, h2fdp, h2fdp-adaptive, pedpfl, ",
-    "training.clip_norm=1e39": "training.clip_norm: expected a number from 1e-9 to 1e9",
     f"topology={'x' * 5000}": "topology: no such file",
-    "privacy.budget={cloud: 0}": "privacy.budget.cloud: expected a finite number above 0",
-    "privacy.target_observers=[]": "privacy.target_observers: expected a list of observers",
     "privacy.budget={edgee: 1}": "privacy.budget.edgee: expected one of edge, peer, cloud, public, or tier-2, ",
     "privacy.target_observers=[tier-2]": "--set: privacy.target_observers: in this network expected one of edge, ",
 }
@@ -72,37 +60,13 @@ def test_what_the_data_or_other_files_show_to_be_wrong_has_its_line_too(h2fdp, t
     assert done.stderr.startswith(f"{file}:3: {words}")
 
 
-def test_all_problems_of_a_file_are_told_at_once_with_their_lines(h2fdp, tmp_path):
-    file = tmp_path / "wrong.yaml"
-    file.write_text(
-        "topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining:\n  intervals: two hundred\n"
-        "  stepsize: 1\nprivacy:\n  epsilon: -1\nprivacy:\n  delta: 0.1\n"
-    )
-    done = h2fdp("run", file)
-    assert done.returncode == 2
-    assert f"{file}:8: privacy: duplicate key" in done.stderr
-    file.write_text(file.read_text().replace("privacy:\n  delta: 0.1\n", ""))
-    lines = h2fdp("run", file).stderr.splitlines()
-    assert f'{file}:4: training.intervals: expected a whole number of at least 1, found "two hundred"' in lines
-    assert any(
-        line.startswith(f"{file}:5: training.stepsize: unknown key; did you mean `step_size`?") for line in lines
-    )
-    assert f"{file}:7: privacy.epsilon: expected a number from 1e-9 to 1e9, found -1" in lines
-
-
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"\x00\x01\x02\xff",
-        b"just words",
-        b"- a\n- list",
         b"a: [1, 2",
         b"a: !!python/object/apply:os.system [ls]",
-        b"[" * 5000,
         b"a: " + b"x" * 10_000_000,
-        b"a: &a [x,x,x,x,x,x,x,x,x,x]\n"
-        + b"".join(b"%c: &%c [%s]\n" % (c + 1, c + 1, b",".join([b"*%c" % c] * 10)) for c in range(ord("a"), ord("j"))),
     ],
 )
 def test_what_is_no_experiment_file_is_refused_without_a_traceback(h2fdp, tmp_path, content):
@@ -115,16 +79,10 @@ def test_what_is_no_experiment_file_is_refused_without_a_traceback(h2fdp, tmp_pa
     assert len(done.stderr) < 2_000
 
 
-def test_a_missing_file_and_a_directory_are_told(h2fdp, tmp_path):
-    assert "no such file" in h2fdp("run", tmp_path / "missing.yaml").stderr
-    assert "found a directory" in h2fdp("run", tmp_path).stderr
-
-
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
         ("nets", "no such file"),
-        ("net.yaml", "no such file"),
         ("networks/of-last-year/in-the-north/city-centre.yaml", "in-the-north/city-centre.yaml"),
     ],
 )
@@ -136,14 +94,6 @@ def test_a_topology_that_is_no_file_names_the_experiments_line_and_key(h2fdp, tm
         done = h2fdp("run", file, *settings)
         assert (done.returncode, done.stderr.startswith(f"{file}:2: topology: ")) == (2, True)
         assert found in done.stderr
-
-
-def test_problems_of_an_inline_topology_and_of_the_rest_are_told_together(h2fdp, tmp_path):
-    file = tmp_path / "wrong.yaml"
-    file.write_text(SMALL.replace("count: 2", "count: none", 1).replace("intervals: 3", "intervals: two"))
-    lines = h2fdp("run", file).stderr
-    for words in ("count: expected", "training.intervals: expected"):
-        assert words in lines
 
 
 def test_explain_says_in_plain_lines_who_learns_what_and_what_would_buy_most(h2fdp, experiment):
@@ -173,13 +123,6 @@ def test_a_users_own_code_that_fails_is_told_above_its_traceback_and_leaves_no_r
     assert "h2fdp/" not in "".join(trace[:3])
     assert done.returncode == 2
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("calibration", ["paper", "accounted"])
-def test_what_is_said_of_a_calibration_fits_the_terminal(h2fdp, experiment, calibration):
-    lines = h2fdp("privacy", "calibrate", experiment, "--set", f"privacy.calibration={calibration}").stdout.splitlines()
-    assert any(line.startswith("met: rdp or pld is at most") for line in lines)
-    assert max(map(len, lines)) <= 80
 
 
 def test_ctrl_c_before_anything_runs_is_answered_in_a_line(h2fdp, experiment, monkeypatch):

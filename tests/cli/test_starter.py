@@ -28,19 +28,6 @@ def test_its_network_its_data_and_its_privacy_can_be_looked_at(folder, h2fdp):
     assert (folder / "who.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_classes_and_owners_are_shown_by_name(tmp_path, h2fdp):
-    (tmp_path / "t.csv").write_text("x,site,grade\n" + "1,north,low\n2,south,high\n3,north,low\n" * 4)
-    (tmp_path / "e.yaml").write_text(
-        "topology: {edges: [{name: a, devices: {count: 2}}]}\nmethod: hfl\n"
-        "data: {name: table, path: t.csv, label: grade, classes: [low, high], by: site}\n"
-    )
-    shown = h2fdp("datasets", tmp_path / "e.yaml").stdout.splitlines()
-    assert "classes       0 low, 1 high" in shown
-    assert [line.split()[0] for line in shown if line.endswith(("north", "south"))] == ["a/1", "a/2"]
-    held = json.loads(h2fdp("datasets", tmp_path / "e.yaml", "--json").stdout)
-    assert [each["owner"] for each in held] == ["north", "south"]
-
-
 def test_what_it_prints_can_be_typed_where_it_was_run(tmp_path, h2fdp, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = h2fdp("init", "my net").stdout.split("next:\n")[1].splitlines()
@@ -55,16 +42,6 @@ def test_its_test_passes_without_pytest(folder):
     assert done.returncode == 0, done.stderr
     assert "Ran 2 tests" in done.stderr
     assert "pytest" not in (folder / "test_experiment.py").read_text()
-
-
-@pytest.mark.run
-def test_its_run_speaks_of_no_sweep_and_its_sweep_is_a_line_away(folder, h2fdp, tmp_path):
-    file, few = folder / "experiment.yaml", ["--set", "training.intervals=1"]
-    assert "sweep" not in h2fdp("run", file, "--quiet", "--out", tmp_path / "one", *few).stderr
-    file.write_text(file.read_text().replace("# sweep:", "sweep:"))
-    done = h2fdp("sweep", file, "--jobs", "1", "--quiet", "--out", tmp_path / "all", *few, "--set", "sweep.seed=[1]")
-    assert done.returncode == 0, done.stderr
-    assert "2 of 2 done" in done.stdout
 
 
 @pytest.mark.slow

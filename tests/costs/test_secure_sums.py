@@ -1,7 +1,6 @@
 """What secure sums add to an interval's messages: by hand, message by message, and in Bonawitz et al.'s own numbers."""
 
 from dataclasses import replace
-from math import log2
 
 import numpy as np
 import pytest
@@ -50,19 +49,6 @@ def test_keys_shares_and_masks_by_hand():
     assert found.clock_s == pytest.approx(5 * 0.5 + 2 * (6 + 2 + 2 + 8 + 2 + 4) + 2)
 
 
-def test_devices_that_share_the_bandwidth_by_hand():
-    """Two devices on half a hertz each see half the noise: a message takes 8 / (1/2 log2 7) seconds."""
-    message = 8 / (0.5 * log2(7))
-    assert of_two((1,), access="ofdma").clock_s == pytest.approx(0.5 + message * (6 + 2 + 8 + 2) / 8 + 2 + 4 + 2)
-
-
-def test_a_vector_of_fewer_bits_goes_up_and_a_whole_model_comes_down():
-    found = of_two((1,), replace(SIZES, vector=0.5))
-    assert found.device_energy_j == pytest.approx([1.5 * E + 0.25] * 2)
-    assert found.global_delay_s == pytest.approx([2 * (2 * (4 + 1) + 4 + 3 - 2)])
-    assert found.clock_s == pytest.approx(0.5 + 6 + 2 + 2 + 4 + 2 + 4 + 2)
-
-
 def test_who_vanishes_has_exchanged_keys_and_a_sum_that_is_not_opened_costs_its_vectors():
     """Device 1 is gone in the second segment; the sum of device 2 alone is not opened, so nothing goes on."""
     begun, sent = np.ones((2, 2), dtype=bool), np.array([[True, True], [False, True]])
@@ -77,15 +63,6 @@ def test_who_vanishes_has_exchanged_keys_and_a_sum_that_is_not_opened_costs_its_
     assert found.clock_s == pytest.approx(5 * 0.5 + 24 + (6 + 2 + 2 + 4) + 2)
 
 
-def test_who_was_gone_before_a_segment_exchanges_nothing_in_it():
-    """Device 2 sums alone: two keys, no share but the one that opens its own sum."""
-    begun = np.array([[True, True], [False, True]])
-    failing = [Failing(begun, np.array([3, 5]))]
-    found = of_two(sums=SumMessages(SIZES, begun, begun, np.array([True, True])), failing=failing)
-    assert found.device_energy_j == pytest.approx([2 * E + 0.75, (2 + 1 + 0.5 + 0.125) * E + 1.25])
-    assert found.clock_s == pytest.approx(2.5 + 24 + (2 + 4 + 0.5 + 4) + 2)
-
-
 @given(devices=st.integers(1, 200), key=st.integers(1, 1000), share=st.integers(1, 1000), vector=st.integers(1, 10**6))
 def test_a_device_exchanges_what_the_paper_counts(devices, key, share, vector):
     """2 n a_K + (5 n - 4) a_S + m log2 R bits (Bonawitz et al. 2017, Sec. 7.1)."""
@@ -94,19 +71,6 @@ def test_a_device_exchanges_what_the_paper_counts(devices, key, share, vector):
     exchanged = 1 + sums.sent_more + sums.received_more
     assert exchanged == pytest.approx(2 * devices * key + (5 * devices - 4) * share + vector, rel=1e-9)
     assert sizes.keys_and_shares(devices) == 2 * devices * key + (5 * devices - 4) * share
-
-
-def test_other_subnets_cost_what_they_did():
-    subnets = tuple(placed(name, "secure-sum", [1.0] * 2, [THREE] * 2, parent="r") for name in "ab")
-    topology = Topology("net", subnets, PLAIN, aggregators=(Aggregator("r", "trusted"),))
-    segments, rows = [(1, 2, 1)] * 2, [[0, 1]] * 2
-    plain = cost(topology, [0, 1], rows, segments, heights=(1, 2, 3))
-    mixed = cost(topology, [0, 1], rows, segments, heights=(1, 2, 3), sums=[None, SumMessages.planned(SIZES, 3, 2)])
-    assert mixed.local_energy_j - plain.local_energy_j == pytest.approx([0, 2 * 2 * E])
-    assert mixed.global_energy_j - plain.global_energy_j == pytest.approx([0, 2 * E])
-    assert mixed.device_delay_s - plain.device_delay_s == pytest.approx([0, 0, 21, 21])
-    assert mixed.clock_s - plain.clock_s == pytest.approx(3 * 12)
-    assert (mixed.wired_energy_j == plain.wired_energy_j).all()
 
 
 def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire():

@@ -13,18 +13,6 @@ from tests.costs.plans import PLAIN, THREE, cost, everybody, plans, trees
 from tests.networks import placed
 
 
-def test_a_star_pays_the_wire_for_each_device_where_a_tree_pays_once_for_a_subnet():
-    tree = Topology.regular(edges=3, devices=4)
-    of_tree, of_star = everybody(tree, (20,)), everybody(tree.as_star(), (20,))
-    wire = 10**0.8 * 8 / 1e8
-    assert of_star.energy_j == pytest.approx(of_tree.energy_j + 3 * (4 - 1) * wire, rel=1e-12)
-    assert of_star.wired_energy_j == pytest.approx([12 * wire], rel=1e-12)
-    assert of_star.delay_s == pytest.approx(of_tree.delay_s, rel=1e-12)  # D_Glob counts tbar for each device anyway
-    assert of_star.device_energy_j == pytest.approx(of_tree.device_energy_j, rel=1e-12)
-    assert of_star.device_delay_s == pytest.approx(of_tree.device_delay_s, rel=1e-12)
-    assert of_star.clock_s == of_tree.clock_s
-
-
 def test_in_a_star_the_clock_waits_for_the_slowest_active_access_point_and_relay():
     """Three devices of four seconds: two of them take turns at one access point, beside the third at the other."""
     slow, fast = placed("a", True, [1.0], [THREE], Link(0.5)), placed("b", True, [1.0] * 2, [THREE] * 2, Link(4.0))
@@ -37,7 +25,7 @@ def test_in_a_star_the_clock_waits_for_the_slowest_active_access_point_and_relay
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(plan=plans(trees()), steps=st.integers(1, 20), seed=st.integers(0, 2**32), bits=st.integers(1, 10**8))
 def test_under_one_aggregation_a_star_differs_from_its_tree_by_the_wires_energy_alone(plan, steps, seed, bits):
     tree, subnets, rows, _ = plan

@@ -40,16 +40,3 @@ def test_every_range_of_devices_has_the_same_records(both, first, count):
     assert offsets.tolist() == same.tolist()
     assert np.array_equal(one.x, other.x)
     assert np.array_equal(one.y, other.y)
-
-
-def test_small_networks_have_the_same_test_records(both):
-    held, drawn = both
-    assert np.array_equal(held.test.x, drawn.test.x)
-    assert np.array_equal(held.test.y, drawn.test.y)
-
-
-def test_fingerprints_tell_seeds_and_recipes_apart(both):
-    _, drawn = both
-    again = DrawnData.of(drawn.recipe, GROUPS, Streams(3))
-    other = DrawnData.of(drawn.recipe, GROUPS, Streams(4))
-    assert drawn.fingerprint() == again.fingerprint() != other.fingerprint()

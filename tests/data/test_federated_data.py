@@ -8,21 +8,12 @@ import numpy as np
 import pytest
 
 from h2fdp.data import DATA_SETS, FederatedData, Records, Scaling, from_function, load
-from h2fdp.data.source import Pool
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
 
 def digits(devices: int = 20, seed: int = 1, **keys: object) -> FederatedData:
     return load(DATA_SETS.read({"name": "digits", **keys}), devices, Streams(seed))
-
-
-def test_the_scaling_of_digits_standardises_all_of_them():
-    data = digits()
-    x = np.concatenate([data.train.x, data.test.x]) * data.scaling.scale + data.scaling.shift
-    assert x.dtype == np.float32
-    assert abs(x.mean()) < 1e-3
-    assert abs(x.std() - 1) < 1e-3
 
 
 def test_devices_test_on_their_own_share_of_all_records():
@@ -52,21 +43,6 @@ def test_neither_validation_nor_public_records_are_tested_on_by_devices():
         for each in (np.concatenate(everything), whole)
     ]
     np.testing.assert_array_equal(*by_rows)
-
-
-def test_records_that_are_tested_by_nobody_go_to_no_device():
-    owned = np.arange(8) % 2
-    pool = Pool(Records(np.ones((8, 2)), np.arange(8) % 2), Records(np.ones((2, 2)), np.arange(2)), 2, Scaling(), owned)
-    with pytest.raises(UserError, match="no device has the test records"):
-        pool.together()
-
-
-def test_a_scaling_for_each_channel_broadcasts_over_an_image():
-    scaling = Scaling(255.0, (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
-    image = np.full((3, 4, 5), 51, dtype=np.uint8)
-    scaled = image * scaling.scale + scaling.shift
-    assert scaled.shape == (3, 4, 5)
-    assert np.allclose(scaled[:, 0, 0], [(0.2 - 0.1) / 0.5, 0.0, (0.2 - 0.3) / 2.0], atol=1e-6)
 
 
 def test_a_subnet_is_its_devices_one_after_another():
@@ -137,16 +113,10 @@ def test_a_users_function_gives_each_device_its_own_records():
     ("x", "y", "message"),
     [
         ([[1.0, float("nan")]], [0], "the data of device a: inputs must be finite in 32 bits"),
-        ([[1e300]], [0], "inputs must be finite in 32 bits"),
         ([[1.0]], [-1], "labels must be at least 0, found -1"),
-        ([[1.0]], [70_000], "labels must be below 65536, found 70000"),
-        ([[1.0]], [0.5], "labels must be whole numbers, found type float64"),
         ([[1.0]], [0, 1], r"expected one label for each of the 1 inputs, found labels of shape \(2,\)"),
         ([1.0], [0], r"two dimensions or more\), found shape \(1,\)"),
-        (np.zeros((0, 3)), [], "no records: inputs of shape"),
         ([["a"]], [0], "inputs must be numbers"),
-        ([[1.0], [1.0, 2.0]], [0, 1], "not rectangular"),
-        ([[1j]], [0], "inputs must be numbers, found type complex128"),
     ],
 )
 def test_arrays_that_are_no_records_are_told(x, y, message):

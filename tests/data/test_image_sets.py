@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from h2fdp.data import DATA_SETS, images, load
-from h2fdp.data.images import FashionMnist, default_root, download
+from h2fdp.data.images import FashionMnist, download
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -43,14 +43,6 @@ def test_the_papers_fifty_devices_hold_1200_records_of_three_labels(data_root):
     assert all(len(np.unique(data.device(device).y)) == 3 for device in range(50))
 
 
-def test_colour_pictures_have_their_channels_first(cifar_root):
-    data = read("cifar10", cifar_root)
-    assert (data.train.x.shape, data.test.x.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
-    x = data.train.x[::10] * data.scaling.scale + data.scaling.shift
-    assert np.abs(x.mean(axis=(0, 2, 3))).max() < 0.03
-    assert np.abs(x.std(axis=(0, 2, 3)) - 1).max() < 0.03
-
-
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """No name can be resolved, as on a machine without a network."""
@@ -72,18 +64,6 @@ def test_missing_files_are_told_with_their_names_and_folder(tmp_path, capfd):
     assert "\n" not in problem.text
     assert capfd.readouterr() == ("", "")
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_half_written_file_is_not_taken_for_a_whole_one(tmp_path):
-    folder = tmp_path / "FashionMNIST" / "raw"
-    folder.mkdir(parents=True)
-    for name, size in FashionMnist.files.items():
-        with open(folder / name, "wb") as file:
-            file.truncate(size)
-    (folder / FILES[1]).write_bytes(b"half")
-    with pytest.raises(UserError, match=rf"put {FILES[1]} \(absent or not whole\) into"):
-        read("fashion-mnist", tmp_path)
 
 
 def test_files_of_the_right_size_with_other_content_are_called_damaged(tmp_path):
@@ -114,26 +94,7 @@ def fake_torchvision(monkeypatch: pytest.MonkeyPatch, failure: Exception | None 
     monkeypatch.setattr(images, "import_module", lambda _: SimpleNamespace(FashionMNIST=reader))
 
 
-def test_a_whole_download_is_moved_into_place_in_silence(tmp_path, monkeypatch, capfd):
-    fake_torchvision(monkeypatch)
-    assert download("FashionMNIST", tmp_path / "new", "FashionMNIST/raw", FILES) == ""
-    assert sorted(path.name for path in (tmp_path / "new/FashionMNIST/raw").iterdir()) == sorted(FILES)
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["FashionMNIST"]
-    assert capfd.readouterr() == ("", "")
-    assert socket.getdefaulttimeout() is None
-
-
 def test_a_broken_download_leaves_nothing_behind(tmp_path, monkeypatch):
     fake_torchvision(monkeypatch, RuntimeError("Error:\nTried https://x, got:\n<urlopen error timed out>\n"))
     assert download("FashionMNIST", tmp_path, "FashionMNIST/raw", FILES) == "urlopen error timed out"
     assert not any(tmp_path.iterdir())
-
-
-def test_the_root_is_the_argument_or_h2fdp_data_or_the_users_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("H2FDP_DATA", str(tmp_path / "stated"))
-    assert default_root() == tmp_path / "stated"
-    monkeypatch.delenv("H2FDP_DATA")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert default_root() == tmp_path / "cache" / "h2fdp"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_root() == Path.home() / ".cache" / "h2fdp"

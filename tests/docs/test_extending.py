@@ -70,21 +70,6 @@ def test_a_part_that_a_file_names_runs_and_resumes_to_the_bit(folder, example):
     assert resumed.summary["fresh_from"] == []
 
 
-@pytest.mark.parametrize(
-    ("axis", "name"), [("server", "Halved"), ("objective", "Shrinking"), ("aggregation", "Capped")]
-)
-def test_an_object_from_python_is_the_same_as_its_name_in_a_file(folder, axis, name):
-    module = next(module for module in MODULES if axis in module)
-    example = PARTS[MODULES.index(module)][1]
-    named = Experiment.from_file(file_of(folder, example)).run(folder / "named")
-    options = yaml.safe_load(example)["method"][axis]
-    options.pop("name")
-    part = getattr(sys.modules[module], name)(**options)
-    given = {key: value for key, value in BASE.items() if key not in ("topology", "method")}
-    run = Experiment(named.directory / "topology.yaml", method={"extends": "h2fdp", axis: part}, **given)
-    assert run.run(folder / "given").metrics["loss"].tolist() == named.metrics["loss"].tolist()
-
-
 def test_whoever_follows_the_program_for_a_schedule_sees_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reader = Reader(monkeypatch)

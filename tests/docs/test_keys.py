@@ -43,15 +43,6 @@ def test_every_property_of_the_schema_has_a_description(file, least):
     assert [text for text in found.values() if "Attributes:" in text or ">>>" in text] == []
 
 
-def test_a_description_is_the_line_of_the_docstring():
-    schema = json_schema(ExperimentFile)
-    told = schema["$defs"]["TrainingSection"]["anyOf"][1]["properties"]["local_epochs"]["description"]
-    assert told.startswith("instead of local_steps: how often")
-    assert told.endswith("have no local aggregations.")
-    assert schema["properties"]["data"]["description"] == "the data set, and who holds which records."
-    assert schema["$defs"]["PrivacySection"]["description"] == "The target and the calibration of the noises."
-
-
 @pytest.mark.usefixtures("users_defaults")
 def test_the_page_of_keys_is_up_to_date():
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m experiments.keys_page"

@@ -31,16 +31,6 @@ def test_the_figures_of_speed_are_those_of_the_page():
         assert figure in page
 
 
-def test_the_figures_of_the_map_are_those_of_the_page():
-    page = (REPOSITORY / "experiments" / "reproduction.md").read_text()
-    working = re.search(r"settings were tried; training works in (\d+) of them", page)[1]
-    claim = re.escape("at k = 200, h2fdp (p_c = 0.5) is above hfl-dp")
-    by_mean = re.search(claim + rf"</th><td[^>]*>\d+ of {working}</td><td>(\d+)</td>", page)[1]
-    told = " ".join(README.split())
-    assert f"judges the same claims in {working} [other settings]" in told
-    assert f"h2fdp ends above the baseline in {by_mean} of them by its mean" in told
-
-
 def test_what_comes_back_by_account_is_counted_as_on_the_page():
     page = (REPOSITORY / "experiments" / "reproduction.md").read_text()
     section = page.split("The most plausible setting is number")[1].split("\nMade by")[0]

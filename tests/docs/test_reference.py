@@ -19,7 +19,3 @@ def test_every_name_of_the_package_is_in_the_reference():
 @pytest.mark.parametrize("name", NAMED)
 def test_a_name_of_the_reference_can_be_imported(name):
     assert locate(name) is not None
-
-
-def test_nothing_is_there_twice_and_the_page_stays_small():
-    assert len(NAMED) == len({*NAMED}) <= 48

@@ -33,12 +33,6 @@ def test_two_thirds_and_one_and_a_half_of_the_variance_are_told_apart(wrong):
     assert not looks_unbiased(squared_norms(3.0 * wrong, np.random.default_rng(1)))
 
 
-def test_the_variance_of_the_squared_norm_is_the_one_the_flag_uses():
-    # A sample variance of 4000 draws has a relative standard deviation of about sqrt(2 / 4000) = 0.022: 5 of them.
-    squares = squared_norms(3.0, np.random.default_rng(2))
-    assert squares.var() == pytest.approx(2 * 60 * 3.0**2 + 4 * 3.0 * 400, rel=0.11)
-
-
 def passing_rate(parameters):
     """Exact chance of noise alone to pass: excess e > 3 sqrt(2 M v^2 + 4 v e), with v = 1 the larger root below."""
     return chi2.sf(parameters + 18 + np.sqrt(324 + 18 * parameters), parameters)
@@ -54,10 +48,3 @@ def test_noise_alone_passes_at_the_exact_rate(parameters):
     passed = sum(not denoised_norm(0.5 * rng.normal(size=parameters), 0.25).swamped for _ in range(DRAWS))
     lowest, highest = binom.interval(1 - ERROR_RATE, DRAWS, passing_rate(parameters))
     assert lowest <= passed <= highest
-
-
-def test_a_signal_of_twice_the_threshold_is_not_swamped():
-    # M = 100, v = 1: the threshold is an excess of 18 + sqrt(2124) = 64.1. ||d||^2 = 200 lies 4.3 deviations above it.
-    rng = np.random.default_rng(4)
-    signal = np.full(100, np.sqrt(2.0))
-    assert np.mean([denoised_norm(signal + rng.normal(size=100), 1.0).swamped for _ in range(DRAWS)]) < 0.001

@@ -33,10 +33,6 @@ def test_the_default_is_by_account_where_there_is_one(method, settings, expected
     assert made.config.privacy.calibration == expected
 
 
-def test_the_default_accountant_is_the_tightest():
-    assert Experiment(topology=NETWORK, data="digits").config.privacy.accountant == "pld"
-
-
 def test_a_file_that_says_nothing_gets_noise_that_meets_its_target():
     made = Experiment(topology=NETWORK, data="digits", epsilon=1.0, intervals=3, batch_size=4)
     run = made.prepare()

@@ -46,10 +46,6 @@ def test_a_key_of_another_program_or_section_is_told_by_its_name_here(settings, 
     assert f"did you mean `{meant}`?" in refusal(**settings)
 
 
-def test_an_option_of_a_choice_is_not_taken_for_a_key_of_a_section():
-    assert "known here: from, hidden, name" in refusal(model={"name": "mlp", "width": 4})
-
-
 def test_the_names_lead_to_keys_that_there_are_and_are_none_themselves():
     for other, ours in OTHER_NAMES.items():
         *sections, key = ours.split(".")
@@ -59,8 +55,3 @@ def test_the_names_lead_to_keys_that_there_are_and_are_none_themselves():
             assert key in owner.model_fields, ours
         assert other not in ExperimentFile.model_fields
     assert {ours for ours in OTHER_NAMES.values() if ours in IN_CHOICES} == IN_CHOICES
-
-
-def test_a_topology_of_clients_is_told_what_they_are_here():
-    with pytest.raises(UserError, match=r"edges\[0\]\.clients: unknown key; did you mean `devices`\?"):
-        h2fdp.Experiment(topology={"edges": [{"name": "a", "clients": 3}]})

@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pytest
 
 import h2fdp
@@ -31,12 +30,6 @@ def test_personal_models_have_no_guarantee():
     assert "keeps its personal models" in refusal(method={"objective": "pfedme", "privacy": "local"})
 
 
-@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
-def test_devices_and_cloud_keep_their_state_together(name):
-    assert f"expected objective {name} with server {name}" in refusal(method={"objective": name})
-    assert f"expected objective {name} with server {name}" in refusal(method={"server": name})
-
-
 def test_a_pull_with_momentum_has_no_guarantee():
     text = refusal(method={"objective": "proximal", "privacy": "local"}, momentum=0.5)
     assert "training.momentum" in text
@@ -55,30 +48,6 @@ def test_a_pull_with_momentum_has_no_guarantee():
 )
 def test_what_training_cannot_mean(training, words):
     assert words in refusal(method="hfl", training=training)
-
-
-@pytest.mark.parametrize(
-    ("setting", "training"),
-    [
-        ("sampling_rate=0.1", {"sampling_rate": 0.1, "batch_size": None}),
-        ("aggregations_per_interval=2", {"aggregations_per_interval": 2, "aggregate_every": None}),
-        ("local_steps=3", {"local_steps": 3, "local_epochs": None}),
-        ("seed=2", {"batch_size": 8, "aggregate_every": 5, "local_steps": 10}),
-    ],
-)
-def test_who_states_one_key_of_a_pair_unsets_the_other_one_of_the_file(tmp_path, setting, training):
-    stated = "{intervals: 1, batch_size: 8, aggregate_every: 5, local_steps: 10}"
-    (tmp_path / "x.yaml").write_text(
-        f"topology: {{edges: [{{name: a, devices: {{count: 2}}}}]}}\ndata: digits\ntraining: {stated}\n"
-    )
-    setting = setting if setting.startswith("seed") else f"training.{setting}"
-    made = Experiment.from_file(tmp_path / "x.yaml", [setting]).config.training
-    assert {key: getattr(made, key) for key in training} == training
-
-
-def test_epochs_bring_their_own_defaults():
-    training = Experiment(method="fedavg", training={"local_epochs": 2}).config.training
-    assert (training.sampling, training.aggregations_per_interval, training.local_steps) == ("fixed", 0, None)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +74,6 @@ def test_a_schedule_that_measures_private_losses_is_marked_or_refused():
     assert Experiment(method={**leaking, "schedule": stated}).config.control.estimates == "released"
 
 
-def test_schedules_of_one_step_size_refuse_a_falling_one():
-    method = {"extends": "fedavg", "schedule": {"name": BUDGET, "joules": 5.0}}
-    assert Experiment(method=method).config.training.step_decay == "none"
-    assert "step_decay" in refusal(method=method, step_decay="sqrt")
-
-
 @pytest.mark.parametrize(
     ("settings", "observer", "words"),
     [
@@ -130,10 +93,6 @@ def test_what_an_audit_would_get_wrong_is_refused(settings, observer, words):
 
 
 GIVEN = {"extends": "fedavg-dp", "privacy": {"name": "dp-sgd", "noise_multiplier": 3.0}}
-
-
-def test_whole_epochs_cannot_end_at_a_number_of_steps():
-    assert "may not be whole epochs" in refusal(method=GIVEN, training={"local_epochs": 3})
 
 
 def test_central_noise_comes_with_no_tau_that_has_local_aggregations():
@@ -175,22 +134,3 @@ def test_a_run_that_ends_at_its_last_step_goes_on_afresh_at_no_price(tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     with pytest.raises(UserError, match="overspend"):
         h2fdp.resume(tmp_path / "run")
-
-
-@pytest.mark.run
-def test_a_model_that_is_given_up_takes_the_servers_memory_with_it(tmp_path):
-    schedule = {"name": BUDGET, "units": 200.0, "step_cost": 1.0, "aggregation_cost": 2.0}
-    method = {
-        "objective": {"name": "proximal", "mu": 1e6},
-        "server": {"name": "momentum", "beta1": 0.5},
-        "topology": "star",
-        "schedule": schedule,
-    }
-    run = Experiment(method=method, training={"intervals": 40, "step_size": 0.1, "batch_size": 16}).run(
-        tmp_path / "run"
-    )
-    loss = run.metrics["loss"].to_numpy()
-    assert np.isfinite(loss).all()  # of the models that the run went on with
-    given_up = np.flatnonzero(np.diff(loss) == 0)
-    assert given_up.size
-    assert (loss[given_up[0] + 2 :] != loss[given_up[0]]).any()

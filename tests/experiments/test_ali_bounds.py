@@ -26,9 +26,6 @@ class Losses(NamedTuple):
     start_distance: float
 
 
-MODEL = 26_010  # parameters of the papers' CNN
-PAPER_NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=MODEL, batch=75)
-
 noises = st.builds(
     DpSgdNoise,
     st.floats(0.01, 10),
@@ -115,7 +112,3 @@ def test_the_first_versions_search_finds_the_least_bound(longest, rounds, left, 
         assert values[found - 1] == pytest.approx(min(values), rel=1e-9)
         shorter = values[: found - 1]
         assert not shorter or min(shorter) > values[found - 1] * (1 - 1e-9)
-
-
-def test_a_step_too_large_for_the_curvature_leaves_no_choice():
-    assert ali_first_optimum(100, 10, 100, 1.0, DriftConstants(1.0, 2.0, 0.0), PAPER_NOISE, 1.0, 1.0) is None

@@ -10,7 +10,6 @@ from experiments.ali_dpfl import AliDpfl, AliDpflFirst
 from tests.experiments.observations import context, observation, reloaded, secants
 
 NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)
-APART = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
 
 
 def closed_form(rounds=158, iterations=317, **options):
@@ -53,39 +52,6 @@ def test_tau_is_the_papers_closed_form_rounded():
     constants = plan.reasons["constants"]
     assert (constants["mu"], constants["Gamma"], constants["T"]) == (1.0, 0.0, 158)
     assert (constants["C"], constants["sigma"], constants["d"], constants["B"]) == (0.1, 1.1, 26_010, 75)
-
-
-def test_the_program_takes_curvature_from_parameters_and_heterogeneity_from_losses():
-    schedule = closed_form()
-    seen = secants(last_step=[2.0, 2.0], gradient_change=[9.0, 9.0], loss_before=[1.0, 1.0], loss_local=[0.9, 1.0])
-    schedule.observe(observation(0, 1, seen))
-    constants = schedule.decide(1, 1).reasons["constants"]
-    assert constants["mu"] == 2.0
-    assert constants["Gamma"] == pytest.approx(0.05)
-
-
-def test_tau_is_at_most_a_hundred_and_what_is_left():
-    flat = closed_form(rounds=10, iterations=250, curvature=1e-9, heterogeneity=0.0)
-    assert run(flat, [None]) == [1, 100, 100, 49]
-    still = closed_form(rounds=10, iterations=150)
-    assert run(still, [secants(last_step=[0.0, 0.0])]) == [1, 100, 49]  # mu = 0: no end to tau*
-    still.load({"learned": {"mu": 0.0, "Gamma": 0.0}, "last_tau": 1, "rounds_done": 1})
-    assert still.decide(1, 1).reasons["optimum"] is None
-
-
-def test_the_first_version_searches_up_to_twice_the_last_tau():
-    schedule = search(rounds=100, iterations=3000, **APART)
-    taus = []
-    for interval in range(6):
-        taus.append(schedule.decide(interval, sum(taus)).local_steps)
-        schedule.observe(observation(interval, taus[-1]))
-    assert taus == [1, 2, 4, 8, 16, 23]
-
-
-def test_the_first_version_stays_at_one_step_where_its_bound_says_nothing():
-    schedule = search(lipschitz=1.0, smoothness=100.0, divergence=0.1)  # eta beta = 10
-    schedule.observe(observation(0, 8))
-    assert schedule.decide(1, 8).local_steps == 1
 
 
 numbers = st.floats(0, 100)

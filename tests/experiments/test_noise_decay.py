@@ -1,7 +1,6 @@
 """Noise that falls once the loss has fallen for some rounds (Adap DP-FL)."""
 
 import numpy as np
-import torch
 
 from experiments.noise_decay import NoiseDecay
 from tests.experiments.observations import context, reloaded
@@ -27,18 +26,6 @@ def test_noise_falls_after_so_many_rounds_of_falling_loss_and_the_count_begins_a
 
 def test_noise_never_rises_again_nor_falls_below_its_least_share():
     assert factors(decaying(patience=1, least=0.3), [9, 8, 10, 7, 6]) == [1, 1, 0.5, 0.5, 0.3, 0.3]
-
-
-def test_everything_else_is_the_fixed_schedules():
-    of = decaying()
-    plan = of.decide(4, 12)
-    assert (plan.local_steps, plan.step_size, plan.participation.tolist()) == (3, 0.5, [4])
-    assert not of.observes
-    assert not of.measures_secants
-    assert not of.ends(10**9)
-    assert of.scores
-    assert not of.repeats  # noise is not known in advance
-    assert of.kept(torch.ones(1)).item() == of.returned(torch.ones(1)).item() == 1.0
 
 
 def test_a_schedule_that_is_killed_after_any_round_goes_on_as_if_it_had_not_been(tmp_path):

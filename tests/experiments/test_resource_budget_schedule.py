@@ -82,21 +82,6 @@ def test_constants_are_learned_from_the_devices_and_written_down():
     }
 
 
-def test_the_last_interval_takes_what_is_left_less_one_aggregation_and_one_step():
-    # R = 100: 11 for the first, 20 for tau = 10, then 69 are left for tau = 31, which needs 41 and 11 kept: admitted.
-    # 28 are left: floor((28 - 20 - 1) / 1) = 7.
-    of = schedule(tokens(100.0), longest=31, constants=DriftConstants(1.0, 1.0, 0.0))
-    taus = run(of)
-    assert taus == [1, 10, 31, 7]
-    assert cost(taus) == 100 - 11
-
-
-def test_what_an_interval_really_cost_is_charged_where_it_was_metered():
-    of = schedule(tokens(1000.0, name="energy_j"))
-    of.observe(observation(0, 1, spent={"energy_j": 4.0, "clock_s": 99.0}))
-    assert of.decide(1, 1).reasons["budgets"]["energy_j"]["used"] == 4.0
-
-
 prices = st.tuples(st.floats(0, 3), st.floats(0.01, 30))
 measured = st.builds(
     lambda a, b, c, d: secants(distance=[a, b], loss_local=[c, d], gradient_change=[d, b], divergence=[d, c]),
@@ -135,35 +120,6 @@ def step(of, interval, loss, ended, started=0.0):
     of.observe(observation(interval, of.decide(interval, 0).local_steps, model=started))
     of.scored(loss)
     return of.kept(model(ended)).item()
-
-
-def test_the_model_of_least_loss_is_returned_whichever_comes_last():
-    of = schedule()
-    assert of.returned(model(7.0)).item() == 7.0  # none was seen
-    kept = [step(of, k, loss, float(k)) for k, loss in enumerate([3.0, 1.0, 2.0, 1.0])]
-    assert kept == [0.0, 1.0, 2.0, 3.0]
-    assert of.returned(model(3.0)).item() == 1.0
-
-
-def test_devices_own_losses_decide_where_they_are_measured():
-    of = schedule(constants=None)
-    for interval, loss in enumerate([[3.0, 3.0], [1.0, 2.0], [2.0, 2.0]]):
-        of.observe(observation(interval, 1, secants(loss=loss)))
-        of.kept(model(float(interval)))
-    assert of.returned(model(2.0)).item() == 1.0
-    assert of.decide(3, 3).reasons["least_loss"] == 1.5
-
-
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_reverts_to_the_model_before_with_one_step(loss):
-    of = schedule()
-    step(of, 0, 2.0, 1.0)
-    assert of.decide(1, 0).local_steps == 10
-    assert step(of, 1, loss, math.nan, started=1.0) == 1.0
-    assert of.decide(2, 0).local_steps == 1
-    assert of.returned(model(math.nan)).item() == 1.0
-    assert step(of, 2, 1.0, 5.0, started=1.0) == 5.0
-    assert of.decide(3, 0).local_steps == 10
 
 
 def test_a_schedule_that_is_killed_after_any_interval_goes_on_as_if_it_had_not_been(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp import Experiment, Topology, UserError
+from h2fdp import Experiment, Topology
 from h2fdp.models import ParameterLayout
 from h2fdp.protocol import Cloud
 from h2fdp.run.model_scores import ModelScores
@@ -64,13 +64,6 @@ def test_a_budget_with_stated_constants_is_foreseen_step_by_step(tmp_path):
     assert run.metrics["local_steps"].max() > 1, "or this test shows nothing"
     for observer, numbers in privacy_report(made.prepare())["observers"].items():
         assert numbers["rdp"] == pytest.approx(run.privacy.epsilon(observer=observer, accountant="rdp"))
-
-
-@pytest.mark.parametrize("privacy", ["local", "output", {"name": "central", "noise_multiplier": 1.0}])
-def test_devices_that_send_no_raw_update_measure_nothing(privacy):
-    method = {"extends": "fedavg", "schedule": UNITS, "privacy": privacy}
-    with pytest.raises(UserError, match="expected a schedule that measures nothing, or privacy none or dp-sgd"):
-        Experiment(data="digits", method=method, training=STEPS)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])

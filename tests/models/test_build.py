@@ -29,26 +29,12 @@ def test_the_registry_states_the_right_number_of_parameters(row):
 @pytest.mark.parametrize(
     ("network", "shape", "parameters"),
     [
-        (ali_models.ali_cnn_28, (1, 28, 28), 26_010),  # Table V
-        (ali_models.ali_cnn_32, (3, 32, 32), 550_570),  # Table VI
-        (ali_models.fedavg_cnn, (1, 28, 28), 582_026),
-        (ali_models.fedavg_cnn, (3, 32, 32), 878_538),
+        (ali_models.ali_cnn_28, (1, 28, 28), 26_010),
+        (ali_models.ali_cnn_32, (3, 32, 32), 550_570),
     ],
 )
 def test_the_networks_of_ali_dpfl_have_the_sizes_of_its_tables_and_program(network, shape, parameters):
     assert ParameterLayout(build(lambda: network(shape), shape, 10)).size == parameters
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        ("cnn12", (1, 7, 8), "cnn12 needs images of at least 8x8, found 7x8"),
-        ("cnn12", (20,), r"cnn12 needs images of shape \(channels, height, width\), found records of shape \(20,\)"),
-    ],
-)
-def test_records_that_a_cnn_cannot_take_are_told(name, shape, message):
-    with pytest.raises(UserError, match=message):
-        build(name, shape, 10)
 
 
 def test_equal_keys_give_equal_models_and_others_differ():
@@ -59,12 +45,6 @@ def test_equal_keys_give_equal_models_and_others_differ():
     key = 2**127 + 5
     assert torch.equal(vector(key), vector(key))
     assert not torch.equal(vector(key), vector(key + 1))
-
-
-def test_building_leaves_torchs_own_generator_alone():
-    before = torch.random.get_rng_state()
-    build("mlp", (20,), 3, seed_key=1)
-    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 class Own(nn.Module):
@@ -88,18 +68,6 @@ def test_a_users_class_factory_or_module_plugs_in(source):
     assert ParameterLayout(module).size == 16 + 4 + 4 + 8 + 2
 
 
-def test_a_users_module_is_copied_not_taken():
-    mine = Own()
-    built = build(mine, (4,), 2)
-    assert built is not mine
-    assert torch.equal(built.first.bias, mine.first.bias)
-
-
-@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")  # in old versions
-def test_a_lazy_module_has_its_parameters_after_the_first_records():
-    assert ParameterLayout(build(lambda: nn.LazyLinear(2), (4,), 2)).size == 10
-
-
 class Forward(nn.Module):
     """A linear model whose scores go through any function."""
 
@@ -110,13 +78,6 @@ class Forward(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.function(self.layer(x))
-
-
-class Noisy(nn.Module):
-    """Dropout on the inputs, out of sight of a check by type."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout(x)
 
 
 def frozen() -> nn.Module:
@@ -140,22 +101,14 @@ def renormed(scores: Tensor) -> Tensor:
             lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)),
             r"the layer `1` \(BatchNorm1d\): batch norm leaks and cannot be averaged: use GroupNorm",
         ),
-        (lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False)), "use GroupNorm"),
         (lambda: Forward(renormed), "a record's scores depend on the other records of its batch"),
-        (lambda: Forward(lambda scores: scores - scores.mean()), "a record's scores depend on the other records"),
         (lambda: spectral_norm(nn.Linear(4, 2)), r"the buffer `parametrizations\.weight\.0\._u` is state outside"),
         (with_buffer, "the buffer `counter` is state outside the parameters"),
         (lambda: nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), r"the layer `1` \(Dropout\): random numbers"),
-        (lambda: nn.Sequential(Noisy(), nn.Linear(4, 2, bias=False)), r"random numbers in the forward pass"),
-        (lambda: Forward(functional.dropout), r"random numbers in the forward pass \(dropout\)"),
         (lambda: Forward(lambda scores: scores + torch.randn(2)), "random numbers in the forward pass"),
         (frozen, "the model has no trainable parameters"),
         (nn.Identity, r"scores of shape \(2, 2\), found \(2, 4\)"),
-        (lambda: Forward(lambda scores: scores[:, :1]), r"scores of shape \(2, 2\), found \(2, 1\)"),
-        (lambda: Forward(lambda scores: (scores, scores)), "found tuple"),
         (lambda: nn.Linear(5, 2), r"the model fails on two records of shape \(4,\)"),
-        (lambda: nn.Linear(4, 2).double(), "the model fails on two records"),
-        (nn.Linear, r"Linear\(\) cannot be made without arguments"),
         (lambda: 3, r"must give an nn\.Module, found int"),
     ],
 )
@@ -163,16 +116,6 @@ def test_a_module_that_cannot_be_federated_is_refused_with_the_reason(factory, m
     with pytest.raises(UserError, match=message) as caught:
         build(factory, (4,), 2)
     assert caught.value.problems[0].key == "model"
-
-
-def test_parameters_of_another_precision_are_refused():
-    def mixed() -> nn.Module:
-        module = Forward(lambda scores: scores)
-        module.register_parameter("extra", nn.Parameter(torch.zeros(1, dtype=torch.float64)))
-        return module
-
-    with pytest.raises(UserError, match=r"the parameter `extra` has type torch.float64"):
-        build(mixed, (4,), 2)
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.0), nn.GroupNorm(1, 2), nn.LayerNorm(2)])

@@ -10,13 +10,11 @@ from scipy.integrate import quad
 from scipy.special import gammaincinv
 from scipy.stats import gamma, kstest
 
-from h2fdp.config import check, empty_document
 from h2fdp.costs import NetworkCosts, interval_cost, path_gain_db
 from h2fdp.errors import UserError
 from h2fdp.network import Radio, Topology, read, write
-from h2fdp.network.channel import ACCESSES, PATH_LOSSES, Access, PathLoss
+from h2fdp.network.channel import Access, PathLoss
 from h2fdp.network.fading import FADINGS, Fading, Rayleigh
-from h2fdp.network.radio import RadioSection
 from h2fdp.streams import Streams
 from tests.networks import placed
 
@@ -86,29 +84,6 @@ def test_the_mean_over_a_quantile_is_that_of_the_density(floor):
     assert Nakagami(2.5).mean_seconds(8, 10.0, ratios, floor) == pytest.approx(means, rel=1e-8)
 
 
-@pytest.mark.parametrize("access", [*ACCESSES.names, Parallel], ids=str)
-def test_a_device_alone_has_the_whole_channel(access):
-    alone = Radio(access=access).uplink_seconds(np.array([2.0]), np.array([3.0]), np.array([1]), 3)
-    assert alone == pytest.approx([0, 2, 0])
-
-
-@pytest.mark.parametrize(
-    ("key", "choices"), [("fading", FADINGS), ("access", ACCESSES), ("pathloss", PATH_LOSSES)], ids=["f", "a", "p"]
-)
-def test_files_and_python_know_every_name(key, choices):
-    for name in choices.names:
-        section = check(RadioSection, empty_document("net", None, {key: name}))
-        assert getattr(section, key) == getattr(Radio(**{key: {"name": name}}), key) == choices.models[name]()
-    assert getattr(Radio(), key).name in choices.names
-    assert RadioSection().radio() == Radio()
-
-
-@pytest.mark.parametrize("key", ["fading", "access", "pathloss"])
-def test_a_name_that_is_unknown_is_told_with_those_that_are_not(key):
-    with pytest.raises(UserError, match=rf'Radio: {key}: expected one of .*, found "smoke"'):
-        Radio(**{key: "smoke"})
-
-
 def test_energy_and_delay_of_an_interval_under_ones_own_path_loss_and_access_by_hand():
     """0 dBm over noise of 0 dBm in 1 Hz, 8 bits, and gains of 3 and 15.
 
@@ -165,11 +140,6 @@ class Failing(PathLoss):
         return np.log10(distance_m) / stream.nothing
 
 
-class Negative(Access):
-    def uplink_seconds(self, seconds, snr, points, count):
-        return -np.ones(count)
-
-
 @pytest.mark.parametrize(
     ("models", "words"),
     [
@@ -178,10 +148,9 @@ class Negative(Access):
             {"pathloss": Short},
             r"pathloss: expected numbers of shape \(2,\) from .*Short.gain_db, found shape \(\)",
         ),
-        ({"pathloss": Failing}, r"Radio: pathloss: .*Failing.gain_db fails: .*test_channel_models.py:\d+: AttributeError"),
         (
-            {"access": Negative},
-            r"access: expected finite numbers of at least 0 from .*uplink_seconds, found -1",
+            {"pathloss": Failing},
+            r"Radio: pathloss: .*Failing.gain_db fails: .*test_channel_models.py:\d+: AttributeError",
         ),
     ],
 )
@@ -189,13 +158,6 @@ def test_what_is_no_channel_is_refused(models, words):
     network = Topology("net", (placed("a", True, [1.0, 2.0], [24.0, 24.0]),), Radio(**models))
     with pytest.raises(UserError, match=words):
         interval_cost(NetworkCosts(network, 8, Streams(1)).drawn(0), network, [0], [np.array([0, 1])], [[1]])
-
-
-def test_a_class_that_is_no_model_is_refused():
-    with pytest.raises(UserError, match=r"Radio: fading: expected a fading, .*, found .*Shadowed, which has no `draw`"):
-        Radio(fading=Shadowed)
-    with pytest.raises(UserError, match=r"Radio: fading: .*, found .*Fading, which does not define `quantile`"):
-        Radio(fading=Fading)
 
 
 MODULE = """
@@ -236,32 +198,14 @@ def test_a_model_beside_a_topology_file_survives_every_format(folder, tmp_path_f
     assert again.radio.own_parts[0].name == f"{folder}/own_air:Linear"
 
 
-@pytest.mark.parametrize("suffix", ["yaml", "json"])
-def test_any_option_survives_the_formats_that_can_hold_it(folder, suffix):
-    network = read(file_of(folder, '{name: "own_air:Linear", corners: [1, null, "2", .inf]}'), 1)
-    if suffix == "json":
-        network.radio.pathloss.given["corners"].pop()
-    write(network, folder / f"again.{suffix}")
-    assert read(folder / f"again.{suffix}", 1) == network
-
-
-@pytest.mark.parametrize("corners", ["[1, 2]", "null", '"2"'])
-def test_an_option_that_graphml_cannot_hold_is_refused(folder, corners):
-    network = read(file_of(folder, f'{{name: "own_air:Linear", corners: {corners}}}'), 1)
-    with pytest.raises(UserError, match=r"radio.pathloss.corners: GraphML holds numbers and words; use .yaml or .json"):
-        write(network, folder / "again.graphml")
-
-
 @pytest.mark.parametrize(
     ("pathloss", "words"),
     [
         ('"own_air:Liner"', ":4: radio.pathloss: {folder}/own_air.py has no `Liner`"),
-        ('{name: "own_air:Linear", slop: 2}', ":4: radio.pathloss: the options do not fit own_air:Linear("),
         (
             "log-distence",
             ':4: radio.pathloss: expected one of log-distance, or module:Name, found "log-distence"',
         ),
-        ("{exponent: 21}", ":4: radio.pathloss.exponent: expected a number from 0 to 20, found 21"),
         ("{exponnt: 2}", ":4: radio.pathloss.exponnt: unknown key; did you mean `exponent`?"),
     ],
 )

@@ -38,39 +38,6 @@ UNEVEN = tree(
 )
 
 
-def test_a_path_leads_from_the_lowest_edge_server_up_to_the_one_below_the_cloud():
-    assert UNEVEN.path("a") == ("a", "n1", "north")
-    assert UNEVEN.path("c") == ("c", "north")
-    assert UNEVEN.path("d") == ("d",)
-    assert UNEVEN.path("n1") == ("n1", "north")
-
-
-def test_a_node_is_one_higher_than_its_highest_child():
-    assert [UNEVEN.height(name) for name in ("a", "n1", "north", "d", "south", None)] == [1, 2, 3, 1, 2, 4]
-    assert UNEVEN.depth == 3
-
-
-def test_children_come_in_the_order_of_the_tree():
-    assert UNEVEN.children(None) == ("north", "d", "south")
-    assert UNEVEN.children("north") == ("n1", "c")
-    assert UNEVEN.children("a") == ()
-
-
-def test_the_edge_servers_below_a_node_are_adjacent():
-    assert [list(UNEVEN.below(name)) for name in (None, "north", "n1", "c", "south")] == [
-        [0, 1, 2, 3, 4],
-        [0, 1, 2],
-        [0, 1],
-        [2],
-        [4],
-    ]
-
-
-def test_a_network_of_two_tiers_has_no_aggregators():
-    flat = tree([("a", None), ("b", None)])
-    assert (flat.aggregators, flat.depth, flat.children(None), flat.path("b")) == ((), 1, ("a", "b"), ("b",))
-
-
 def test_aggregators_are_kept_in_the_order_of_the_tree():
     other = tree(
         [("a", "n1"), ("b", "n1"), ("c", "north"), ("d", None), ("e", "south")],
@@ -80,37 +47,14 @@ def test_aggregators_are_kept_in_the_order_of_the_tree():
     assert [aggregator.name for aggregator in other.aggregators] == ["north", "n1", "south"]
 
 
-def test_networks_with_other_aggregators_are_other_networks():
-    two = [("a", "n1"), ("b", "n2")]
-    assert tree(two, [("n1", None), ("n2", None)]) == tree(two, [("n1", None), ("n2", None)])
-    assert tree(two, [("n1", None), ("n2", None)]) != tree(two[::-1], [("n2", None), ("n1", None)])
-    assert tree([("a", "n1")], [("n1", None)]) != tree([("a", "n1")], [("n0", None), ("n1", "n0")])
-    for change in ({"trust": "trusted"}, {"trust": "secure-sum"}, {"link": Link(1e6, 38.0)}):
-        plain, other = (
-            Topology(
-                "net", (subnet("a", "n"),), aggregators=(Aggregator(**({"name": "n", "trust": "untrusted"} | keys)),)
-            )
-            for keys in ({}, change)
-        )
-        assert plain != other
-
-
 @pytest.mark.parametrize(
     ("subnets", "aggregators", "message"),
     [
         ([("a", None)], [("n", None)], "n: an aggregator without children"),
         ([("a", "n")], [], 'a: expected a parent among the aggregators, found "n"'),
-        ([("a", "b"), ("b", None)], [], 'a: expected a parent among the aggregators, found "b"'),
-        ([("a", "n")], [("n", "m")], 'n: expected a parent among the aggregators, found "m"'),
         ([("a", "n")], [("n", "m"), ("m", None)], "n: its parent comes after it; expected parents first"),
-        ([("a", "n")], [("n", "m"), ("m", "n")], "n: its parent comes after it; expected parents first"),
-        ([("a", "n")], [("n", "n")], "n: its parent comes after it; expected parents first"),
         ([("a", "n"), ("b", None), ("c", "n")], [("n", None)], 'expected the edge servers below "n" one after the'),
-        ([("a", "n")], [("n", None), ("n", None)], 'two nodes have the name "n"'),
         ([("a", "a")], [("a", None)], 'two nodes have the name "a"'),
-        ([("a", "a/1")], [("a/1", None)], 'two nodes have the name "a/1"'),
-        ([("a", "cloud")], [("cloud", None)], '"cloud" is the name of the cloud'),
-        ([("cloud", "n")], [("n", None)], '"cloud" is the name of the cloud'),
     ],
 )
 def test_a_tree_that_is_not_one_is_refused(subnets, aggregators, message):
@@ -158,13 +102,6 @@ edges:
     assert read.subnets[4].device_names() == ["region-2-edge-2-cam", "region-2-edge-2/2"]
 
 
-def test_an_edge_server_is_drawn_the_same_wherever_it_stands():
-    lowest = "{name: a, devices: {count: {uniform: [1, 9]}, distance_m: {uniform: [10, 100]}}}"
-    flat, deep = topology(f"edges: [{lowest}]"), topology(f"edges: [{{name: n, edges: [{lowest}]}}]")
-    assert (flat.subnets[0].size, flat.subnets[0].trusted) == (deep.subnets[0].size, deep.subnets[0].trusted)
-    assert flat.subnets[0].column("distance_m").tolist() == deep.subnets[0].column("distance_m").tolist()
-
-
 def test_trust_of_an_aggregator_is_drawn_from_its_own_name():
     names = [f"n{number}" for number in range(40)]
     flat = topology("edges: [" + ", ".join(f"{{name: {name}, devices: [{{}}]}}" for name in names) + "]")
@@ -189,21 +126,6 @@ def test_no_network_has_more_than_twenty_tiers(tmp_path):
         topology(f"{head}edges:\n  - name: top\n    edges:\n{indented}")
 
 
-def test_a_generated_tree_has_equally_many_children_at_each_tier():
-    network = Topology.deep((2, 3, 4), trust=1.0)
-    assert network.children(None) == ("edge-1", "edge-2")
-    assert network.children("edge-2") == ("edge-2-1", "edge-2-2", "edge-2-3")
-    assert network.sizes.tolist() == [4] * 6
-    assert all(server.trusted for server in network.servers())
-    assert Topology.deep((10, 5), seed=3, name="net") == Topology.regular(10, 5, seed=3, name="net")
-
-
-@pytest.mark.parametrize("tiers", [(), (3,), (2, 0), (2, 2.5), (1,) * 22, (1000, 1000, 1), (10, 10, 1_000_000)])
-def test_a_tree_that_cannot_be_generated_says_so(tiers):
-    with pytest.raises(UserError, match="tiers"):
-        Topology.deep(tiers)
-
-
 def test_the_star_of_a_deep_tree_keeps_every_device_and_its_way_to_the_cloud():
     north = Aggregator("north", True, Link(2e6, 30.0))  # 0.5 us and 0.5 uJ a bit
     lowest = (
@@ -226,41 +148,20 @@ LEAF = "devices: [{}]"
 
 
 @pytest.mark.parametrize(("text", "line"), [
-    ("edges:\n  - {name: n, edges: []}", "2: edges[0].edges: expected a list of at least one edge server, found an em"),
-    ("edges:\n  - {name: n, edges: 3}", "2: edges[0].edges: expected a list of at least one edge server, found 3"),
-    (f"edges:\n  - {{name: n, edges: [{{name: a, {LEAF}}}], {LEAF}}}", "2: edges[0]: expected `devices:` or `edges:`"),
-    ("edges:\n  - name: n\n    edges:\n      - {name: a}",
+("edges:\n  - {name: n, edges: []}", "2: edges[0].edges: expected a list of at least one edge server, found an em"),
+(f"edges:\n  - {{name: n, edges: [{{name: a, {LEAF}}}], {LEAF}}}", "2: edges[0]: expected `devices:` or `edges:`"),
+("edges:\n  - name: n\n    edges:\n      - {name: a}",
      "4: edges[0].edges[0].devices: the key is missing; expected a list of at least one device"),
-    ("edges:\n  - name: n\n    edges:\n      - {name: a, devices: {count: 0}}",
-     "4: edges[0].edges[0].devices.count: expected a whole number of at least 1 or {uniform: "),
-    (f"edges:\n  - name: n\n    edges:\n      - name: m\n        edges: [{{name: a, trustd: true, {LEAF}}}]",
+(f"edges:\n  - name: n\n    edges:\n      - name: m\n        edges: [{{name: a, trustd: true, {LEAF}}}]",
      "5: edges[0].edges[0].edges[0].trustd: unknown key; did you mean `trusted`?"),
-    (f"edges:\n  - name: n\n    link: {{rate_mbps: 0}}\n    edges: [{{name: a, {LEAF}}}]",
-     "3: edges[0].link.rate_mbps: expected a number above 0, or `unl"),
-    (f"edges:\n  - name: n\n    edges:\n      - {{name: n, {LEAF}}}",
+(f"edges:\n  - name: n\n    edges:\n      - {{name: n, {LEAF}}}",
      '4: edges[0].edges[0].name: duplicate name "n" (first on line 2)'),
-    (f"edges:\n  - name: n\n    edges:\n      - {{name: cloud, {LEAF}}}",
-     '4: edges[0].edges[0].name: the name "cloud" is reserved'),
-    (f"edges:\n  - name: cloud\n    edges:\n      - {{name: a, {LEAF}}}",
-     '2: edges[0].name: the name "cloud" is reserved'),
-    (f"edges:\n  - name: a/1\n    edges:\n      - {{name: a, {LEAF}}}",
-     '2: edges[0].name: the name "a/1" is that of a device of edge server "a" already'),
-    (f"edges:\n  - name: n\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', {LEAF}}}",
+(f"edges:\n  - name: n\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', {LEAF}}}",
      '2: edges[0].name: expected {i} in a name of 2 nodes, as in "n-{i}"'),
-    (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: 'a-{{i}}', repeat: 3, {LEAF}}}",
-     '5: edges[0].edges[0].name: expected {parent} in a name of 6 nodes, as in "a-{i}-{parent}"'),
-    (f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', repeat: 3, {LEAF}}}",
+(f"edges:\n  - name: n-{{i}}\n    repeat: 2\n    edges:\n      - {{name: '{{parent}}-a', repeat: 3, {LEAF}}}",
      '5: edges[0].edges[0].name: expected {i} in a name of 6 nodes, as in "{parent}-a-{i}"'),
-    ("edges:\n  - name: n-{i}\n    repeat: 2\n    edges:\n      - {name: '{parent}-a', devices: [{name: 'x-{i}'}]}",
-     '5: edges[0].edges[0].devices[0].name: expected {parent} in a name of 2 nodes, as in "x-{i}-{parent}"'),
-    (f"edges:\n  - {{name: 'n-{{i}}', repeat: 2, edges: [{{name: '{{parent}}-a', {LEAF}}}]}}\n"
-     f"  - {{name: n-2-a, {LEAF}}}",
-     '3: edges[1].name: duplicate name "n-2-a" (first on line 2)'),
-    (f"edges:\n  - {{name: '{{parent}}-a', {LEAF}}}", "2: edges[0].name: {parent} stands for the edge server above"),
-    (f"edges:\n  - {{name: 'n-{{i}}', repeat: 400, edges: [{{name: '{{parent}}-{{i}}', repeat: 400, {LEAF}}}]}}",
+(f"edges:\n  - {{name: 'n-{{i}}', repeat: 400, edges: [{{name: '{{parent}}-{{i}}', repeat: 400, {LEAF}}}]}}",
      "1: edges: expected at most 100,000 edge servers, found 160,400"),
-    ("edges:\n  - {name: 'n-{i}', repeat: 4, edges: [{name: '{parent}-a', devices: {count: 3000000}}]}",
-     "1: edges: expected at most 10,000,000 devices, found 12,000,000"),
 ])  # fmt: skip
 def test_a_mistake_below_is_told_with_file_line_and_key(text, line):
     with pytest.raises(UserError) as caught:
@@ -292,7 +193,7 @@ def trees(draw, tiers=4):
     return Topology("net", tuple(subnets), aggregators=tuple(aggregators))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(network=trees())
 def test_what_the_tree_says_agrees_with_networkx(network):
     graph = nx.DiGraph()
@@ -311,7 +212,7 @@ def test_what_the_tree_says_agrees_with_networkx(network):
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(network=trees())
 def test_any_tree_is_read_back_as_it_was_written(tmp_path_factory, suffix, network):
     path = tmp_path_factory.mktemp("round") / f"net.{suffix}"

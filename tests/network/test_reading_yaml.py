@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
-from h2fdp.network import Link, PerStep, Radio, Topology, from_document, read
+from h2fdp.network import Link, PerStep, Radio, from_document, read
 
 FILES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
 
@@ -36,17 +35,6 @@ def test_the_collection_has_the_networks_of_the_paper():
     assert shapes["clinics"] == [8] * 2 + [6] * 3 + [3] * 4
 
 
-def test_the_clinics_show_every_level_of_trust_stated_and_drawn():
-    file = next(each for each in FILES if each.stem == "clinics")
-    levels = [[server.trust for server in read(file, seed).servers()] for seed in range(20)]
-    assert all(each[:5] == ["trusted"] * 2 + ["secure-sum"] * 3 for each in levels)
-    assert {trust for each in levels for trust in each[5:]} == {"trusted", "secure-sum", "untrusted"}
-
-
-def test_the_papers_file_states_no_trust():
-    assert "trusted:" not in (FILES[0].parent / "paper.yaml").read_text()
-
-
 def test_defaults_are_the_papers():
     small = topology("edges: [{name: a, trusted: true, devices: [{}]}]")
     assert small.radio == Radio()
@@ -71,34 +59,10 @@ edges: [{name: a, devices: [{}], link: {rate_mbps: 10, power_dbm: 30}}]
     assert small.subnets[0].link == Link(10e6, 30)
 
 
-def test_the_clouds_link_is_the_default_of_every_edge_server():
-    two = topology(
-        "cloud: {link: {rate_mbps: 7}}\n"
-        "edges: [{name: a, devices: [{}]}, {name: b, link: {rate_mbps: 9}, devices: [{}]}]"
-    )
-    assert [subnet.link.rate_bps for subnet in two.subnets] == [7e6, 9e6]
-
-
 def test_a_template_is_written_out_from_one():
     halls = topology("edges: [{name: 'hall-{i}', repeat: 3, devices: [{name: 'cam-{i}'}, {}]}]")
     assert [subnet.name for subnet in halls.subnets] == ["hall-1", "hall-2", "hall-3"]
     assert halls.subnets[2].device_names() == ["cam-3", "hall-3/2"]
-
-
-def test_devices_without_names_are_numbered_from_one():
-    subnet = topology("edges: [{name: a, devices: {count: 3}}]").subnets[0]
-    assert subnet.names is None
-    assert subnet.device_names() == ["a/1", "a/2", "a/3"]
-
-
-def test_stated_default_names_are_no_names():
-    assert topology("edges: [{name: a, devices: [{name: a/1}, {}]}]").subnets[0].names is None
-
-
-def test_distances_and_powers_may_be_lists():
-    subnet = topology("edges: [{name: a, devices: {count: 2, distance_m: [3, 4.5], power_dbm: [-1, 0]}}]").subnets[0]
-    assert subnet.column("distance_m").tolist() == [3, 4.5]
-    assert subnet.column("power_dbm").tolist() == [-1, 0]
 
 
 def test_drawn_distances_are_uniform_in_their_range():
@@ -109,27 +73,11 @@ def test_drawn_distances_are_uniform_in_their_range():
     assert abs(drawn.column("distance_m").mean() - 55) < 0.4
 
 
-def test_a_drawn_device_does_not_move_when_others_are_added():
-    text = "edges: [{{name: a, devices: {{count: {}, distance_m: {{uniform: [10, 100]}}}}}}]"
-    few, many = (topology(text.format(count)).subnets[0].column("distance_m") for count in (5, 9))
-    assert np.array_equal(few, many[:5])
-
-
 def test_an_edge_servers_draws_do_not_depend_on_its_neighbours():
     text = "{name: NAME, devices: {count: {uniform: [1, 9]}, distance_m: {uniform: [10, 100]}}}"
     entries = [text.replace("NAME", name) for name in ("a", "b", "c")]
     first, second = topology(f"edges: [{', '.join(entries)}]"), topology(f"edges: [{', '.join(entries[::-1])}]")
     assert first.subnets == second.subnets[::-1]
-
-
-def test_a_distance_may_be_drawn_under_a_seed_of_its_own():
-    text = "edges: [{name: a, trusted: true, devices: {count: 3, distance_m: {uniform: [10, 100], seed: 7}}}]"
-    assert topology(text, 1).subnets[0] == topology(text, 2).subnets[0]
-
-
-def test_a_network_of_no_name_is_called_after_its_file(tmp_path):
-    (tmp_path / "lab.yaml").write_text("edges: [{name: a, devices: [{}]}]")
-    assert read(tmp_path / "lab.yaml", 1).name == "lab"
 
 
 def test_settings_reach_into_a_document():
@@ -139,16 +87,6 @@ def test_settings_reach_into_a_document():
     changed = from_document(document, 1)
     assert changed.subnets[0].trusted
     assert changed.devices == 4
-
-
-@pytest.mark.parametrize(("key", "trust"), [("trusted", "trusted"), ("secure-sum", "secure-sum")])
-def test_each_probability_can_be_set_from_outside(key, trust):
-    document = Document("a.yaml", parse("edges: [{name: a, devices: {count: 2}}]", "a.yaml"), Path())
-    document.set(f"trust.{key}", 1.0, "--set")
-    assert from_document(document, 1).subnets[0].trust == trust
-    document.set("edges[0].trust", "untrusted", "--set")
-    with pytest.raises(UserError, match=rf"--set: trust\.{key}: has no effect"):
-        from_document(document, 1)
 
 
 def test_a_probability_that_decides_nothing_is_a_mistake_when_set_from_outside():
@@ -164,8 +102,3 @@ def test_a_million_devices_stay_arrays():
     assert large.devices == 1_000_000
     assert sum(values.nbytes for subnet in large.subnets for values in subnet.columns.values()) == 16_000_000
     assert all(subnet.names is None for subnet in large.subnets)
-
-
-def test_equal_seeds_give_equal_networks_and_others_do_not():
-    assert Topology.regular(seed=3) == Topology.regular(seed=3)
-    assert Topology.regular(seed=3) != Topology.regular(seed=4)

@@ -25,33 +25,12 @@ def test_raising_the_probability_never_untrusts(name, seed, one, other):
     assert TRUSTS.index(draw(name, seed, low)) <= TRUSTS.index(draw(name, seed, high))
 
 
-@given(names, seeds)
-def test_certainty_is_certain(name, seed):
-    assert draw(name, seed, 1.0) == "trusted"
-    assert draw(name, seed, 0.0) == "untrusted"
-    assert draw(name, seed, 0.0, 1.0) == "secure-sum"
-
-
 @given(names, seeds, probabilities, probabilities, probabilities)
 def test_secure_sums_are_taken_from_the_untrusted_alone(name, seed, trusted, one, other):
     low, high = sorted((one, other))
     before, after = draw(name, seed, trusted, low), draw(name, seed, trusted, high)
     assert after == before or (before, after) == ("untrusted", "secure-sum")
     assert (draw(name, seed, trusted) == "trusted") == (after == "trusted")
-
-
-@given(names, seeds, probabilities, probabilities)
-def test_levels_follow_one_number_for_each_edge_server(name, seed, trusted, secure_sum):
-    drawn = Streams(seed).open(name, "trust").random()
-    expected = "trusted" if drawn < trusted else "secure-sum" if drawn < trusted + secure_sum else "untrusted"
-    assert draw(name, seed, trusted, secure_sum) == expected
-
-
-@pytest.mark.slow
-def test_the_share_of_trusted_edge_servers_is_the_probability():
-    # binomial(4,000, 0.3): standard deviation 29.0; five of them fail once in 1.7 million
-    network = Topology.regular(edges=4_000, devices=1, trust=0.3, seed=1)
-    assert abs(sum(subnet.trusted for subnet in network.subnets) - 1200) < 145
 
 
 @pytest.mark.slow
@@ -80,16 +59,6 @@ def test_shares_are_exact_and_raising_one_takes_no_trust_away(servers, seed, thr
         assert abs(levels.count("trusted") - share * total) <= 0.5 + 1e-9
         assert abs(levels.count("trusted") + levels.count("secure-sum") - (share + secure) * total) <= 0.5 + 1e-9
     assert all(TRUSTS.index(before[name]) <= TRUSTS.index(after[name]) for name in servers)
-
-
-@given(st.sets(names, min_size=2, max_size=12), seeds, st.integers(1, 11))
-def test_with_as_many_trusted_by_chance_shares_and_probabilities_agree(servers, seed, count):
-    """Between the number of the last trusted edge server and the next one's, a probability trusts the same ones."""
-    numbers = sorted(Streams(seed).open(name, "trust").random() for name in servers)
-    count = min(count, len(servers) - 1)
-    probability = (numbers[count - 1] + numbers[count]) / 2
-    by_chance = {name: draw(name, seed, probability) for name in servers}
-    assert TrustShares(count / len(servers)).draw(servers, Streams(seed)) == by_chance
 
 
 def test_shares_of_a_file_leave_stated_trust_alone_and_count_each_kind_of_edge_server_by_itself():

@@ -57,11 +57,6 @@ def test_a_ledger_alone_gives_the_same_accounts():
     assert by_device(Accounts.of_ledger(rows), "cloud") == by_device(direct, "cloud")
 
 
-def test_places_of_devices():
-    accounts = Accounts({"a": 3, "b": 2})
-    assert [accounts.place_of(number) for number in range(5)] == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
-
-
 @given(st.floats(1e-3, 1e6), st.floats(1e-6, 1e3))
 def test_rounding_never_adds_noise_and_takes_next_to_nothing(noise_std, sensitivity):
     row = Release(1, 1, "local", "a", "1", "edge", sensitivity, noise_std, 1, 0.1, "poisson")
@@ -79,12 +74,6 @@ def test_equal_ratios_of_different_intervals_are_one_type():
         noise_std = 2**0.5 * (32 / 1200) * (2 * step * 20) * 83.1
         kinds.add(release_type(Release(1, 1, "local", "a", "1", "edge", sensitivity, noise_std, 5, 0.1, "poisson")))
     assert len(kinds) == 1
-
-
-def test_no_noise_is_infinite_epsilon():
-    accounts = Accounts({"a": 1})
-    accounts.add([release(devices="1", multiplier=0.0)])
-    assert accounts.worst("cloud", DELTA) == np.inf
 
 
 class TestBudgetFilter:

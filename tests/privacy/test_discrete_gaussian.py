@@ -61,9 +61,3 @@ def test_exponential_coins_fall_as_often_as_they_should(numerator, denominator):
     coins = _bernoulli_exp(np.full(count, numerator), denominator, stream(5))
     chance = np.exp(-numerator / denominator)
     assert stats.binomtest(int(coins.sum()), count, chance).pvalue > ERROR_RATE
-
-
-@pytest.mark.parametrize("std", [0, LARGEST_STD + 1])
-def test_what_does_not_fit_is_an_error(std):
-    with pytest.raises(AssertionError, match="grid cells"):
-        discrete_gaussian(std, 1, stream())

@@ -9,10 +9,8 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
-from h2fdp.privacy import Release
 from h2fdp.privacy.accounting import ReleaseType, mixture_of
-from h2fdp.privacy.accounts import release_type
-from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, LinearScores, StepsDoNotExpand
+from h2fdp.privacy.gradient_bounds import ClippedRecords, LinearScores, StepsDoNotExpand
 from h2fdp.training import Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
 from h2fdp.training.descent import gain
@@ -162,15 +160,6 @@ def test_engines_agree_on_sums_over_the_expected_batch(norm):
     torch.testing.assert_close(*ways, rtol=1e-5, atol=1e-6)
 
 
-@given(st.floats(0.01, 100), st.integers(1, 30), st.floats(1e-3, 10))
-def test_one_step_by_record_is_the_gradient_over_the_batch_and_never_more_than_by_batch(batch, steps, step_size):
-    by_record, by_batch = ClippedRecords(2.0), ClippedBatches(2.0)
-    at = np.array([batch])
-    one = float(by_record.sensitivity(step_size, 1, at)[0])
-    assert one == pytest.approx(step_size * min(2.0 / batch, 4.0))  # R2; two vectors of length G are 2 G apart
-    assert by_record.sensitivity(step_size, steps, at) <= by_batch.sensitivity(step_size, steps, at) * (1 + 1e-12)
-
-
 def test_softmax_regressions_gradient_and_smoothness_by_brute_force():
     """Norms of gradients and eigenvalues of Hessians at 160 random models and records, from torch's derivatives."""
     random = np.random.default_rng(3)
@@ -199,12 +188,3 @@ def test_the_accounts_shifts_are_the_bounds_by_the_first_draw():
     by_hand = [(own + later) / (own + 3) for later in (3, 2, 1, 0)]
     assert mixture.shifts == pytest.approx((*by_hand, 0.0))
     assert mixture.probabilities == pytest.approx((0.3, 0.7 * 0.3, 0.49 * 0.3, 0.343 * 0.3, 0.7**4))
-
-
-def test_single_steps_over_equal_batches_are_of_one_type():
-    """Whatever the last bits of q D are, and however large the batch."""
-    rows = [
-        Release(1, 1, "global", "a", "1", "cloud", 0.2, 1.0, 1, 0.1, "poisson", "record", 0.5 / batch)
-        for batch in (32.0, 31.999999999, 400.0)
-    ]
-    assert len({release_type(row) for row in rows}) == 1

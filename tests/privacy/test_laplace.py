@@ -1,7 +1,6 @@
 """Laplace noise: its account against closed forms, quadrature and dp-accounting, its draws by statistics, its rows."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +12,7 @@ from scipy import integrate, stats
 from h2fdp import Topology, UserError
 from h2fdp.network import Aggregator
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, UnsupportedRelease, coarse, mixture_of, rdp_of
-from h2fdp.privacy.laplace import LAPLACE, LaplacePair
-from h2fdp.privacy.releases import RELEASE_KEYS, release_of
+from h2fdp.privacy.laplace import LAPLACE
 from h2fdp.privacy.vectors import NOISE_LAWS
 from h2fdp.protocol import InProcessNodes
 from h2fdp.run.forecast import planned_accounts
@@ -128,31 +126,11 @@ def test_a_move_of_several_coordinates_reveals_less_than_one_of_as_much_in_l1():
                 assert found <= float(hockey_stick(sum(moves), epsilon)) + 2e-4
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.2])
-def test_the_pair_has_a_loss_that_does_not_fall_and_masses_that_make_it_one(rate):
-    pair, noise = LaplacePair(rate), 0.7
-    edges = np.linspace(*pair.ends(noise), 4001)
-    moved, still = pair.masses(noise, edges)
-    assert moved.sum() == pytest.approx(1)
-    assert still.sum() == pytest.approx(1)
-    losses = pair.loss(noise, np.concatenate([[-9.0], (edges[1:] + edges[:-1]) / 2, [9.0]]))
-    assert (np.diff(losses) >= -1e-15).all()
-    assert np.exp(losses) @ still == pytest.approx(1, rel=1e-6)
-    np.testing.assert_allclose(np.log(moved / still), losses, atol=1e-6)
-
-
 def test_sampling_amplifies_once_for_all_steps_and_not_for_records_that_others_replace():
     delta, pld_of = 1e-5, ACCOUNTANTS["pld"].epsilon
     assert pld_of({release(1.0, 0.1, steps=3): 1}, delta) == pytest.approx(pld_of({release(1.0, 1 - 0.9**3): 1}, delta))
     assert pld_of({release(1.0, 0.1, replaced=True): 1}, delta) == pld_of({release(1.0): 1}, delta)
     assert pld_of({release(1.0, 0.1, sampling="fixed"): 1}, delta) == pld_of({release(1.0): 1}, delta)
-
-
-def test_what_knows_gaussians_alone_refuses_others():
-    with pytest.raises(UnsupportedRelease, match="prv knows Gaussian noise, found laplace"):
-        ACCOUNTANTS["prv"].epsilon({release(1.0): 1}, 1e-5)
-    with pytest.raises(AssertionError, match="another law"):
-        mixture_of(release(1.0))
 
 
 # Draws
@@ -291,26 +269,21 @@ def test_bits_do_not_depend_on_where_devices_are():
     assert not torch.equal(models[0], setup.initial)
 
 
-def test_the_ledger_names_the_law_where_it_is_no_gaussian():
-    _, (row, *_) = rows_of(run())
-    assert row.as_row() == {key: getattr(row, key) for key in RELEASE_KEYS} | {"law": "laplace"}
-    assert release_of(row.as_row(), "here", None) == row
-    assert "law" not in replace(row, law="gaussian").as_row()
-    with pytest.raises(UserError, match="law: no release of a run has 'cauchy' there"):
-        release_of(row.as_row() | {"law": "cauchy"}, "here", None)
-
-
 @pytest.mark.parametrize(
     ("trust", "changes", "text"),
     [
         ("secure-sum", {}, "devices add shares of one noise, and a sum of laplace noises is of no such law"),
-        ("untrusted", {"calibration": "paper"}, r"the formula \(15\) is about Gaussian noise; expected accounted"),
         ("untrusted", {"control": {"enabled": True}}, "the controller is about Gaussian noise; expected false"),
-        ("untrusted", {"method": METHOD | {"privacy": METHOD["privacy"] | {"noise": "steps"}}}, "expected uploads"),
         ("untrusted", {"clip_norm": {"quantile": 0.5, "initial": 1}, "clip_scope": "record"}, "clipped together in L2"),
-        ("untrusted", {"method": METHOD | {"privacy": {"name": "local", "law": "cauchy"}}}, "one of gaussian, laplace"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(trust, changes, text):
     with pytest.raises(UserError, match=text):
         run(network(trust), **changes)
+
+
+def test_what_knows_gaussians_alone_refuses_others():
+    with pytest.raises(UnsupportedRelease, match="prv knows Gaussian noise, found laplace"):
+        ACCOUNTANTS["prv"].epsilon({release(1.0): 1}, 1e-5)
+    with pytest.raises(AssertionError, match="another law"):
+        mixture_of(release(1.0))

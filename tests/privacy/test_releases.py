@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from h2fdp.privacy import Merged, Reach, levels_of_observers, releases
-from h2fdp.privacy.releases import device_ranges
 from tests.privacy.uploads import uploads_of
 
 
@@ -39,18 +38,9 @@ def test_a_peer_knows_its_own_noise():
     assert found["1"].noise_std == pytest.approx(3.0 * math.sqrt(0.25 + 0.0625))
 
 
-def test_equal_shares_leave_a_peer_sigma_sqrt_of_s_minus_one_over_s():
-    (row,) = rows("device", [3.0] * 5, weights=[0.2] * 5, rates=[0.1] * 5, size=5)["peer"]
-    assert row.noise_std == pytest.approx(3.0 * math.sqrt(4) / 5)
-
-
 def test_the_peers_of_a_lonely_active_device_know_none_of_the_noise():
     (row,) = rows("device", [3.0], weights=[1.0], rates=[0.1], size=3)["peer"]
     assert row.noise_std == 3.0
-
-
-def test_a_subnet_of_one_device_has_no_peers():
-    assert "peer" not in rows("device", [3.0], weights=[1.0], rates=[0.1], size=1)
 
 
 def test_a_trusted_edge_server_is_no_observer_and_the_others_see_its_noise():
@@ -61,10 +51,6 @@ def test_a_trusted_edge_server_is_no_observer_and_the_others_see_its_noise():
 
 def test_devices_with_different_rates_get_rows_of_their_own():
     assert {row.devices for row in rows("device", [3.0] * 3, rates=[0.1, 0.2, 0.1])["edge"]} == {"1,3", "2"}
-
-
-def test_ranges_of_devices():
-    assert device_ranges([4, 0, 2, 1]) == "1-3,5"
 
 
 # Above the subnet: the vector of a region in which the subnet has a share of 1/4.

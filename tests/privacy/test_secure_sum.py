@@ -67,14 +67,14 @@ def test_shares_are_sized_before_it_is_known_who_drops_out(case):
     assert shares == pytest.approx(np.full(len(weights), np.max(weights * rates) / np.sqrt(honest)))
 
 
+def test_a_sum_opens_only_within_its_tolerance():
+    tolerance = Tolerance(colluding=1, dropouts=2)
+    assert [tolerance.opens(6, arrived) for arrived in (6, 5, 4, 3, 0)] == [True, True, True, False, False]
+    assert not tolerance.opens(3, 3)  # one colludes and two may drop out: no share is sure to be unknown
+
+
 @pytest.mark.parametrize(
     ("begun", "dropouts", "lost"), [(10, 0.25, 2), (10, 0.3, 3), (3, 0.3, 0), (5, 2, 2), (5, 0, 0), (10, 0.999, 9)]
 )
 def test_a_share_of_drop_outs_is_rounded_down(begun, dropouts, lost):
     assert Tolerance(dropouts=dropouts).lost(begun) == lost
-
-
-def test_a_sum_opens_only_within_its_tolerance():
-    tolerance = Tolerance(colluding=1, dropouts=2)
-    assert [tolerance.opens(6, arrived) for arrived in (6, 5, 4, 3, 0)] == [True, True, True, False, False]
-    assert not tolerance.opens(3, 3)  # one colludes and two may drop out: no share is sure to be unknown

@@ -113,7 +113,7 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     privacy, clip_norm = setup.config.method.privacy, setup.config.training.clip_norm
 
     def moved(step_size, steps):
-        return 2 * privacy.model_norm if privacy.name == "output" else 2 * step_size * steps * clip_norm
+        return 2 * clip_norm if privacy.name == "output" else 2 * step_size * steps * clip_norm
 
     def add(vector, level, stream, out=None):
         assert level > 0, "a node that is to add noise has some in its plan"

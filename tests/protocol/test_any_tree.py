@@ -22,7 +22,7 @@ from tests.protocol.test_noise_boundaries import carries
 TREES, CHAINS = 100, 20
 PLD, DELTA = ACCOUNTANTS["pld"], 1e-5
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
-METHODS = ["h2fdp", "h2fdp", "h2fdp", "hfl-dp", {"extends": "h2fdp", "privacy": {"name": "output", "model_norm": 0.5}}]
+METHODS = ["h2fdp", "h2fdp", "h2fdp", "hfl-dp", {"extends": "h2fdp", "privacy": "output"}]
 RHYTHMS = [1, 2, [1, 2], [1, 3], [2, 4], [1, 2, 4], [1, 1, 2], None]
 
 

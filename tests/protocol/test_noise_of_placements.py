@@ -201,7 +201,7 @@ def test_no_two_intervals_share_the_clouds_noise():
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_model_goes_up_clipped_and_under_noise_whoever_is_trusted(number):
-    run = prepared({"name": "output", "model_norm": 0.5})
+    run = prepared("output", clip_norm=0.5)
     assert float(run.initial.norm()) > 0.5
     for update in run.blueprint.device_group(number).train(run.initial, order(0.05)).updates:
         sent = run.initial - update
@@ -210,13 +210,13 @@ def test_a_model_goes_up_clipped_and_under_noise_whoever_is_trusted(number):
 
 
 def test_a_short_model_is_not_lengthened():
-    run = prepared({"name": "output", "model_norm": 1e3})
+    run = prepared("output", clip_norm=1e3)
     for update in run.blueprint.device_group(1).train(run.initial, order(0.3)).updates:
         assert accepts(update, 0.3)
 
 
 def test_every_local_aggregation_has_noise_of_its_own():
-    run = prepared({"name": "output", "model_norm": 1e3, "noise_std": 0.2}, aggregations_per_interval=3)
+    run = prepared({"name": "output", "noise_multiplier": 1e-4}, clip_norm=1e3, aggregations_per_interval=3)
     plan = run.cloud(None).plan(0).subnets[NAMES[1]]
     server = run.blueprint.edge_server(1)
     spy = Spy(server.groups)

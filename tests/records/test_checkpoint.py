@@ -58,13 +58,6 @@ def test_the_older_one_serves_when_the_newest_is_damaged(tmp_path):
     assert loaded(tmp_path) == ({"interval": 1}, ["000000002.ckpt"])
 
 
-def test_a_half_written_file_is_no_checkpoint(tmp_path):
-    save_checkpoint(tmp_path, 1, {"interval": 1})
-    (tmp_path / "000000002.ckpt.part").write_bytes((tmp_path / "000000001.ckpt").read_bytes())
-    assert loaded(tmp_path) == ({"interval": 1}, [])
-    assert loaded(tmp_path / "nothing") == (None, [])
-
-
 def test_another_format_is_refused_by_name(tmp_path):
     path = save_checkpoint(tmp_path, 1, {})
     path.write_bytes(path.read_bytes().replace(b"h2fdp checkpoint 2\n", b"h2fdp checkpoint 7\n", 1))

@@ -88,22 +88,6 @@ def test_the_line_is_named(make, tmp_path):
             read()
 
 
-def test_a_line_that_was_added_to_a_whole_file_is_named(tmp_path):
-    path, read = a_configuration(tmp_path)
-    path.write_text(path.read_text() + "seed: 2\n")
-    with pytest.raises(UserError, match=r"config\.yaml:4: the line was added"):
-        read()
-
-
-def test_rows_before_the_damage_are_used(tmp_path):
-    path, _ = a_ledger(tmp_path)
-    path.write_bytes(path.read_bytes().replace(b"0.2,", b"0.3,"))
-    rows = read_json_lines(path)
-    assert next(rows) == ROWS[0]
-    with pytest.raises(UserError, match=r"privacy\.jsonl:2: "):
-        next(rows)
-
-
 def test_lines_that_a_killed_process_left_without_checksums_get_them(tmp_path):
     path, _ = a_ledger(tmp_path)
     sums = tmp_path / "checksums" / "privacy.jsonl"
@@ -113,9 +97,3 @@ def test_lines_that_a_killed_process_left_without_checksums_get_them(tmp_path):
         assert list(read_json_lines(path)) == ROWS
         with JsonLines(path):
             assert sums.read_bytes() == whole
-
-
-def test_a_ledger_by_itself_and_one_of_an_earlier_version_are_read(tmp_path):
-    path, _ = a_ledger(tmp_path)
-    (tmp_path / "checksums" / "privacy.jsonl").unlink()
-    assert list(read_json_lines(path)) == ROWS

@@ -32,12 +32,6 @@ def test_overwrite_replaces_a_run_and_nothing_else(tmp_path):
         assert not directory.config.exists()
 
 
-def test_a_file_in_the_way_is_named(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="found a file"), create(tmp_path / "file"):
-        pass
-
-
 def test_what_a_run_wrote_in_part_goes_when_it_is_opened_again(tmp_path):
     a_run(tmp_path / "run")
     (tmp_path / "run" / "topology.yaml").write_text("name: x")
@@ -46,13 +40,6 @@ def test_what_a_run_wrote_in_part_goes_when_it_is_opened_again(tmp_path):
         (tmp_path / "run" / name).write_text("half")
     with reopen(tmp_path / "run") as directory:
         assert not list(directory.path.rglob("*.part"))
-
-
-def test_a_directory_where_a_run_was_killed_before_it_wrote_anything_is_free(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".lock").touch()
-    with create(tmp_path / "run") as directory:
-        assert directory.path.is_dir()
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

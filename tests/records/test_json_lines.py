@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.records import JsonLines, Mark, read_json_lines
+from h2fdp.records import JsonLines, read_json_lines
 
 
 def test_a_short_row_is_in_the_file_and_synced_when_append_returns(tmp_path, monkeypatch):
@@ -21,17 +21,6 @@ def test_a_short_row_is_in_the_file_and_synced_when_append_returns(tmp_path, mon
         assert synced == [9, 18]
 
 
-def test_rows_come_back(tmp_path):
-    with JsonLines(tmp_path / "ledger") as ledger:
-        ledger.append([{"a": 1}, {"b": 2.5}])
-    assert list(read_json_lines(tmp_path / "ledger")) == [{"a": 1}, {"b": 2.5}]
-
-
-def test_a_missing_ledger_is_told(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
-        list(read_json_lines(tmp_path / "ledger"))
-
-
 def left_by_a_crash(path, content=b""):
     """Two groups, a mark between them, then what was being written."""
     with JsonLines(path) as ledger:
@@ -43,7 +32,15 @@ def left_by_a_crash(path, content=b""):
     return mark
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"a', b'{"a": 5}', b'{"a": 5}\n', b'{"a": 5}\n{"a": 6', b"\0" * 5000])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b'{"a',
+        b'{"a": 5}',
+        b'{"a": 5}\n{"a": 6',
+        b"\0" * 5000,
+    ],
+)
 def test_rows_that_come_again_are_not_written_twice(tmp_path, torn):
     mark = left_by_a_crash(tmp_path / "ledger", torn)
     with JsonLines(tmp_path / "ledger", mark) as ledger:
@@ -80,19 +77,6 @@ def test_without_a_mark_everything_whole_stands(tmp_path):
     with JsonLines(tmp_path / "ledger") as ledger:
         ledger.append([{"a": 3}])
     assert [row["a"] for row in read_json_lines(tmp_path / "ledger")] == [1, 2, 3, 4, 3]
-
-
-def test_a_part_of_the_rows_can_be_read(tmp_path):
-    mark = left_by_a_crash(tmp_path / "ledger")
-    assert [row["a"] for row in read_json_lines(tmp_path / "ledger", end=mark.bytes)] == [1, 2]
-    assert [row["a"] for row in read_json_lines(tmp_path / "ledger", mark.bytes)] == [3, 4]
-    assert mark == Mark(18, mark.digest)
-
-
-def test_a_damaged_line_of_a_part_has_its_number_in_the_file(tmp_path):
-    mark = left_by_a_crash(tmp_path / "ledger", b"{\n")
-    with pytest.raises(UserError, match="ledger:5: the line is damaged"):
-        list(read_json_lines(tmp_path / "ledger", mark.bytes))
 
 
 def test_a_failed_append_leaves_no_part_of_its_group(tmp_path, monkeypatch):

@@ -61,23 +61,6 @@ def test_a_lock_that_its_holder_removed_meanwhile_is_none(tmp_path, monkeypatch)
         pass
 
 
-def test_a_glance_at_the_lock_keeps_no_run_from_starting(tmp_path, monkeypatch):
-    glance = os.open(tmp_path / ".lock", os.O_RDWR | os.O_CREAT)
-    lock.fcntl.flock(glance, lock.fcntl.LOCK_SH)
-    monkeypatch.setattr(lock.time, "sleep", lambda _: os.close(glance))
-    with locked(tmp_path, "here"):
-        pass
-
-
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
-    def none(*_):
-        raise OSError(lock.errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(lock.fcntl, "flock", none)
-    with pytest.raises(UserError, match="here: the file system has no file locks"), locked(tmp_path / "run", "here"):
-        pass
-
-
 def test_what_another_run_left_meanwhile_is_not_written_into(tmp_path, monkeypatch):
     """Two runs find an empty directory; the second gets the lock when the first is done."""
     from h2fdp.records import directory as module
@@ -92,11 +75,3 @@ def test_what_another_run_left_meanwhile_is_not_written_into(tmp_path, monkeypat
     with pytest.raises(UserError, match="the directory is not empty"), create(tmp_path):
         pass
     assert (tmp_path / "config.yaml").read_text() == "of the other run"
-
-
-def test_an_empty_directory_goes_with_its_lock(tmp_path):
-    with contextlib.suppress(RuntimeError), create(tmp_path / "run") as directory:
-        directory.config.write_text("x")
-        directory.clear()
-        raise RuntimeError
-    assert list(tmp_path.iterdir()) == []

@@ -32,25 +32,3 @@ def test_warnings_are_notes_to_the_user_and_plain_records_are_the_drivers(tmp_pa
         ("slow", "driver"),
         ("plain 5", "driver"),
     ]
-
-
-def test_verbose_logs_more_and_shows_it(tmp_path, capsys):
-    with logged_to(tmp_path / "log.jsonl", verbose=True):
-        LOG.info("checkpoint", extra=about(interval=3, bytes=10))
-        LOG.debug("interval", extra=about(interval=4))
-    assert capsys.readouterr().err == "[driver] checkpoint, interval 3, bytes 10\n"
-    assert [line["event"] for line in lines(tmp_path / "log.jsonl")] == ["checkpoint", "interval"]
-
-
-def test_after_the_run_nothing_is_logged_to_it(tmp_path):
-    before = logging.getLogger("h2fdp").level, list(logging.getLogger("h2fdp").handlers)
-    with logged_to(tmp_path / "log.jsonl"):
-        pass
-    LOG.warning("later")
-    assert not (tmp_path / "log.jsonl").exists()
-    assert (logging.getLogger("h2fdp").level, logging.getLogger("h2fdp").handlers) == before
-
-
-def test_a_log_that_cannot_be_written_ends_no_run(tmp_path):
-    with logged_to(tmp_path / "no such folder" / "log.jsonl"):
-        LOG.info("start")

@@ -67,22 +67,6 @@ def test_a_table_names_the_accountant_of_its_epsilons_and_its_columns_have_plain
     assert list(table.melt(id_vars="interval").columns) == ["interval", "variable", "value"]
 
 
-def test_a_row_is_completed_by_what_it_does_not_have(rows):
-    rows.append({"interval": 4, "epsilon_claimed": 1.0})
-    rows.complete({"epsilon_claimed": 3.0, "epsilon_edge": 2.5, "epsilon_cloud": None})
-    assert rows[-1] == {"interval": 4, "epsilon_claimed": 1.0, "epsilon_edge": 2.5}
-
-
-def test_no_rows_are_an_empty_table(tmp_path):
-    MetricsRows(METRICS_SCHEMA).write(tmp_path / "metrics.parquet")
-    assert pd.read_parquet(tmp_path / "metrics.parquet").empty
-
-
-def test_a_column_that_is_not_there_is_a_bug(rows):
-    with pytest.raises(AssertionError, match="no column for"):
-        rows.append({"acuracy": 1.0})
-
-
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 30])
 def test_columns_are_what_pyarrow_makes_of_the_same_values(count):
     stream = np.random.default_rng(count)

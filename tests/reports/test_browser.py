@@ -88,33 +88,6 @@ def test_every_figure_is_drawn_and_the_axis_can_be_chosen_by_keyboard(opened, co
         assert x_of(page, "accuracy") == sorted(x_of(page, "accuracy")) != [4, 8, 12]
 
 
-def test_runs_can_be_hidden_and_shown(opened, compared):
-    page = opened(compared, DESKTOP)
-    assert shown(page, "accuracy") == 3
-    page.get_by_role("checkbox", name="controlled").uncheck()
-    assert shown(page, "accuracy") == 2
-    assert not page.locator("#figure-participation-1").is_visible()
-    page.get_by_role("button", name="none").click()
-    assert shown(page, "accuracy") == 0
-    page.get_by_role("button", name="all").click()
-    assert shown(page, "accuracy") == 3
-    assert page.locator("#figure-participation-1").is_visible()
-
-
-def test_scales_change_together_where_figures_share_one(opened, compared):
-    page = opened(compared, DESKTOP)
-    kind = 'document.getElementById("plot-{}").layout.yaxis.type'
-    page.locator("#figure-loss").get_by_label("log scale").check()
-    assert [page.evaluate(kind.format(key)) for key in ("loss", "energy")] == ["log", "linear"]
-    box = page.locator("#figure-epsilon-edge").get_by_label("log scale")
-    before = box.is_checked()
-    box.set_checked(not before)
-    keys = [f"epsilon-{observer}" for observer in ("edge", "peer", "cloud", "public")]
-    assert {page.evaluate(kind.format(key)) for key in keys} == {"linear" if before else "log"}
-    ranges = [page.evaluate(f'document.getElementById("plot-{key}").layout.yaxis.range') for key in keys]
-    assert ranges == [ranges[0]] * 4
-
-
 @pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "dark"), (PHONE, "light")], ids=["desktop", "phone"])
 def test_the_page_fits_its_window_and_its_theme_can_be_chosen(opened, compared, viewport, scheme):
     page = opened(compared, viewport, scheme)
@@ -129,34 +102,6 @@ def test_the_page_fits_its_window_and_its_theme_can_be_chosen(opened, compared, 
     page.get_by_role("radio", name=other).check()
     assert ground(page) == colours[other]
     assert page.evaluate('document.getElementById("plot-loss").data[0].line.color') != before
-
-
-def test_it_prints_light_and_comes_back(opened, compared):
-    page = opened(compared, DESKTOP, "dark")
-    page.evaluate('window.dispatchEvent(new Event("beforeprint"))')
-    assert page.evaluate("document.documentElement.dataset.theme") == "light"
-    width = 'document.querySelector("#plot-loss .main-svg").clientWidth'
-    assert page.evaluate(width) == 320
-    page.evaluate('window.dispatchEvent(new Event("afterprint"))')
-    assert ground(page) == "rgb(14, 16, 20)"
-    page.wait_for_function(f"{width} > 400")
-    assert page.pdf().startswith(b"%PDF")
-
-
-def test_names_of_users_are_shown_as_they_are(opened, spoilt, tmp_path):
-    runs = [spoilt("fixed", "<b>%{y}<img src=x onerror=alert(1)>"), spoilt("open", "$x^2$")]
-    page = opened(report(runs, tmp_path / "names.html"), DESKTOP)
-    assert page.get_by_role("checkbox", name=runs[0].name, exact=True).count() == 1
-    page.evaluate('Plotly.Fx.hover("plot-accuracy", [{curveNumber: 0, pointNumber: 1}])')
-    assert page.locator("#plot-accuracy .hovertext").first.text_content().startswith(runs[0].name + "test: ")
-
-
-def test_the_controllers_reasons_are_told_where_one_points(opened, compared):
-    page = opened(compared, DESKTOP)
-    for name in ("fixed", "open"):
-        page.get_by_role("checkbox", name=name).uncheck()
-    page.evaluate('Plotly.Fx.hover("plot-tau", [{curveNumber: 0, pointNumber: 1}])')
-    assert "next best tau" in page.locator("#plot-tau .hovertext").first.text_content()
 
 
 def test_a_sweep_can_be_looked_at_along_its_keys(opened, sweep):

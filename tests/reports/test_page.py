@@ -1,7 +1,6 @@
 """The page: one file that needs no network, says what the run directory says, and survives what users write."""
 
 import re
-from datetime import datetime
 
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from h2fdp import Run, report
 from h2fdp.records import METRICS_SCHEMA, RunDirectory, write_columns
 from h2fdp.records.json_lines import write_sums
-from h2fdp.reports.writing import page
 from tests.reports.pages import Page
 
 
@@ -28,39 +26,12 @@ def test_a_report_of_a_run_is_written_beside_it(spoilt):
     assert Page(run / "report.html").words.startswith("fixed: copy")
 
 
-def test_a_page_of_a_run_in_a_folder_of_its_name_has_that_title(runs, tmp_path):
-    words = page_of(runs["fixed"], out=tmp_path / "page.html").words
-    assert words.startswith("fixed To the results fixed Made by")
-
-
-def test_results_come_first_and_what_is_withheld_is_a_footnote(runs, tmp_path):
-    words = page_of(runs["fixed"], out=tmp_path / "page.html").words
-    footnote = words.index("epsilon does not cover them")
-    assert words.index("How each run ended") < footnote < words.rindex("Training and its cost")
-
-
-def test_what_never_changes_is_a_sentence_and_no_chart(runs, tmp_path):
-    fixed = page_of(runs["fixed"], out=tmp_path / "fixed.html")
-    keys = [each["key"] for each in fixed.data["figures"]]
-    assert "In every interval the same: local steps (tau_k) 4, devices 6." in fixed.words
-    assert "step-size" in keys, "its step size falls"
-    assert not {"tau", "participants"} & set(keys)
-    controlled = page_of(runs["controlled"], out=tmp_path / "controlled.html")
-    assert "tau" in [each["key"] for each in controlled.data["figures"]], "its points tell the controller's reasons"
-
-
 def test_nothing_is_fetched_from_anywhere(together):
     links = [each.get("src") or each.get("href") for _, each in together.elements if "src" in each or "href" in each]
     assert all(link.startswith("#") for link in links)
     assert not re.findall(r"https?:|//[a-z]|@import|url\(", re.sub(r"^\s*//.*|/\*.*\*/", "", together.own, flags=re.M))
     policy = next(each["content"] for tag, each in together.elements if each.get("http-equiv"))
     assert policy.startswith("default-src 'none'")
-
-
-def test_identifiers_are_unique_and_every_link_within_the_page_leads_somewhere(together):
-    ids = together.ids()
-    assert len(ids) == len(set(ids))
-    assert {each["href"][1:] for tag, each in together.elements if tag == "a"} <= set(ids)
 
 
 def test_every_figure_has_a_title_a_caption_and_words_for_those_who_do_not_see_it(together):
@@ -72,26 +43,12 @@ def test_every_figure_has_a_title_a_caption_and_words_for_those_who_do_not_see_i
     assert all(len(each["aria-label"]) > 40 for each in drawn)
 
 
-def test_every_control_has_a_label(together):
-    for tag in ("input", "select"):
-        for at, (name, _) in enumerate(together.elements):
-            if name == tag:
-                assert together.elements[at - 1][0] == "label"
-
-
 def test_curves_show_the_columns_of_the_metrics(runs, together):
     for number, path in enumerate(runs.values()):
         metrics = pq.read_table(path / "metrics.parquet").to_pydict()
         columns = together.data["series"][number]["columns"]
         for name in ("interval", "slot", "energy_j", "clock_s", "accuracy", "loss", "local_steps", "step_size"):
             assert columns[name] == pytest.approx(metrics[name], rel=1e-5)
-
-
-def test_each_observer_has_a_figure_with_what_is_claimed_and_what_is_accounted(together):
-    for observer in ("edge", "peer", "cloud", "public"):
-        curves = together.figure(f"epsilon-{observer}")["curves"]
-        assert {curve["column"] for curve in curves} == {f"epsilon_{observer}", "epsilon_claimed"}
-    assert 2 not in {curve["series"] for curve in together.figure("epsilon-cloud")["curves"]}  # the one without privacy
 
 
 def test_a_run_without_privacy_has_no_epsilon_and_says_so(runs, tmp_path):
@@ -118,15 +75,6 @@ def test_several_runs_are_overlaid_and_told_apart(runs, together):
     assert len({series["marker"] for series in together.data["series"]}) == len(runs)
     assert "method.privacy.name hierarchical hierarchical none local" in together.words
     assert "training.intervals" not in together.words.split("config.yaml of")[0]  # it does not differ
-
-
-def test_equal_networks_are_drawn_once_and_a_star_as_a_star(together):
-    drawings = [each["aria-label"] for _, each in together.elements if each.get("class") == "drawing"]
-    titles = [each.partition(".")[0] for each in drawings]
-    assert titles == ["Network regular-3x2 (fixed, controlled, open)", "Network regular-3x2"]
-    words = [text for tag, text in together.texts if tag == "title"]
-    assert any(word.startswith("edge-1: ") and "2 devices" in word for word in words)
-    assert any(word.startswith("edge-3/2: ") and " m, " in word for word in words)
 
 
 def test_text_of_users_stays_text(spoilt, tmp_path):
@@ -172,9 +120,3 @@ def test_200_intervals_take_less_than_7_mb_and_long_runs_are_thinned_out(spoilt,
         assert target.stat().st_size < 7e6
         shown = Page(target).data["series"][0]["columns"]["interval"]
         assert (shown[0], shown[-1], len(shown)) == (1, intervals, min(intervals, 2000))
-
-
-def test_a_page_about_nothing_has_no_controls_that_do_nothing():
-    html = page("empty", [], [], datetime(2024, 1, 1), "0")
-    assert '<fieldset id="axis">' not in html
-    assert '<fieldset id="runs">' not in html

@@ -1,10 +1,6 @@
 """Tables and figures of sweeps for papers, from numbers worked out by hand."""
 
-import csv
-import io
 import json
-import shutil
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,10 +8,8 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
-from h2fdp.reports.figures import Line, Plot
-from h2fdp.reports.paper import along_runs, column_texts, over_key, paper_table
-from h2fdp.reports.pictures import drawn, write_figure
-from h2fdp.reports.study_numbers import Cell, study_numbers
+from h2fdp.reports.paper import along_runs, over_key, paper_table
+from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.reports.sweep_view import SweepView
 
 METHODS, TRUST = ("hfl_x", "h2fdp"), (0, 0.5)
@@ -126,67 +120,12 @@ def test_paired_differences_are_those_of_runs_with_one_seed_with_students_interv
     assert row["difference in test accuracy, points"]["mean"] == pytest.approx(2.0)
 
 
-def test_other_keys_are_equal_in_a_pair_and_a_point_without_a_partner_has_no_number(sweep, tmp_path):
-    numbers = study_numbers(sweep, against="probability=0").where(["method=h2fdp"])
-    ((values, cells),) = numbers.points
-    assert values == {"method": "h2fdp", "topology.trust.probability": 0.5}
-    assert (cells["accuracy"].mean, cells["accuracy"].half) == pytest.approx((5.0, 0.0), abs=1e-9)
-    rows = [{"x": x, "y": y, "seed": 1, "accuracy": 0.5} for x, y in ((0, 0), (1, 0), (1, 1))]
-    texts = paper_table(study_numbers(study_of(tmp_path / "s", rows), against="x=0"), ["accuracy"]).texts()
-    assert [row["difference in test accuracy, points"] for row in texts] == ["0", "-"]
-
-
-@pytest.mark.parametrize(
-    ("against", "told"),
-    [
-        ("method", "--against: expected KEY=VALUE, found method"),
-        ("metod=hfl", "--against: expected a swept key, .*did you mean `method`"),
-        ("method=fedavg", "--against: method: expected one of hfl_x, h2fdp, found fedavg"),
-    ],
-)
-def test_a_comparison_with_what_is_not_there_is_told(sweep, against, told):
-    with pytest.raises(UserError, match=told):
-        study_numbers(sweep, against=against)
-
-
-def test_a_column_has_equal_decimals_unless_cells_differ_too_much():
-    def cell(mean, half):
-        return Cell(mean, mean - half, mean + half, 5, 5)
-
-    assert column_texts([cell(77.2, 1.3), cell(79.69, 0.21)]) == ["77.20 ± 1.30", "79.69 ± 0.21"]
-    assert column_texts([cell(1234.5, 130), cell(0.0123, 0.0002)]) == ["1234 ± 130", "0.01230 ± 0.00020"]
-
-
-def test_two_lines_do_not_hide_each_others_error_bars_and_ticks_are_at_the_swept_values(sweep):
-    (axes,) = drawn(over_key(study_numbers(sweep), "probability", "method")).axes
-    assert axes.get_xticks().tolist() == [0.0, 0.5]
-    bars = [container.lines[0].get_xdata()[0] for container in axes.containers]
-    assert bars[0] < 0 < bars[1]
-
-
-def test_json_has_numbers(sweep):
-    done = CliRunner().invoke(app, ["table", str(sweep), "--show", "accuracy", "--label", "h2fdp=ours", "--json"])
-    first, *_, last = json.loads(done.stdout)
-    assert (first["method"], first["probability"], last["method"], last["probability"]) == ("hfl_x", 0, "ours", 0.5)
-    half = 4.302653 * 10 / 3**0.5
-    ends = {"mean": 75.0, "low": 75 - half, "high": 75 + half, "runs": 3, "known": 3}
-    assert last["test accuracy, %"] == pytest.approx(ends, abs=1e-4)
-
-
 def test_latex_escapes_what_latex_reads_and_leaves_formulas(sweep):
     text = paper_table(study_numbers(sweep), ["accuracy"], labels={"probability": "$p_c$"}).latex()
     assert r"method & $p_c$ & test accuracy, \% \\" in text
     assert r"hfl\_x & 0 & $70 \pm 25$ \\" in text
     assert text.count(r"\\") == 5
     assert text.count("{") == text.count("}")
-
-
-def test_csv_has_every_digit_and_markdown_a_rule(sweep):
-    table = paper_table(study_numbers(sweep), ["accuracy"])
-    rows = list(csv.DictReader(io.StringIO(table.csv())))
-    assert float(rows[3]["test accuracy, %, high"]) == pytest.approx(75 + 4.302653 * 10 / 3**0.5, abs=1e-4)
-    assert rows[3]["test accuracy, %, runs"] == "3"
-    assert table.markdown().splitlines()[1] == "| --- | --- | ---: |"
 
 
 def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
@@ -205,80 +144,6 @@ def test_curves_along_runs_have_bands(sweep):
     assert figure.lines[0].low[2] == pytest.approx(65.0)
 
 
-def test_ticks_of_what_is_counted_are_whole_and_no_axis_goes_beyond_what_can_be():
-    """Four seeds of which one fails give a band from below 0 % to above 100 %."""
-    band = Line("", (1.0, 2.0, 3.0), (50.0, 50.0, 40.0), (-10.0, 20.0, 30.0), (110.0, 80.0, 50.0))
-    (axes,) = drawn(Plot((band,), "interval k", "%", banded=True, bounds=(0.0, 100.0))).axes
-    assert axes.get_ylim() == (0, 100)
-    assert [tick for tick in axes.get_xticks() if 1 <= tick <= 3] == [1, 2, 3]
-    counted = Plot((Line("", (0.1, 0.2), (3.0, 4.0), (2.5, 4.0), (3.5, 5.0)),), "x", "intervals")
-    (axes,) = drawn(counted).axes
-    assert all(float(tick).is_integer() for tick in axes.get_yticks())
-    assert not all(float(tick).is_integer() for tick in axes.get_xticks())
-
-
-def test_numbers_over_a_factor_of_fifty_have_a_logarithmic_axis(tmp_path):
-    rows = [{"epsilon": epsilon, "seed": 1, "accuracy": 0.5} for epsilon in (0.1, 1, 10)]
-    (axes,) = drawn(over_key(study_numbers(study_of(tmp_path / "s", rows)))).axes
-    assert (axes.get_xscale(), axes.get_xticks().tolist()) == ("log", [0.1, 1.0, 10.0])
-
-
-@pytest.mark.parametrize(("suffix", "begin"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
-def test_it_is_written_in_each_form(sweep, tmp_path, suffix, begin):
-    path = write_figure(over_key(study_numbers(sweep), "probability", "method"), tmp_path / f"a.{suffix}")
-    assert path.read_bytes().startswith(begin)
-
-
-@pytest.mark.process
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX")
-def test_pgf_has_the_texts_for_latex(sweep, tmp_path):
-    figure = over_key(study_numbers(sweep), "probability", "method", labels={"probability": "$p_c$"})
-    text = write_figure(figure, tmp_path / "a.pgf").read_text()
-    assert all(words in text for words in ("p_c", "test accuracy, %", "hfl_x"))
-    with pytest.raises(UserError, match="--label: invalid TeX"):
-        write_figure(
-            over_key(study_numbers(sweep), "probability", "method", labels={"h2fdp": r"$\no$"}), tmp_path / "b.pgf"
-        )
-
-
-def test_pgf_without_latex_is_told(sweep, tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(UserError, match=r"--out: a \.pgf file needs LaTeX"):
-        write_figure(over_key(study_numbers(sweep), "probability", "method"), tmp_path / "b.pgf")
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda numbers: over_key(numbers), "--x: the sweep varies method too; choose one as --line"),
-        (
-            lambda numbers: over_key(numbers.where(["method=hfl_x", "probability=0"])),
-            "--x: expected one of method, top",
-        ),
-        (lambda numbers: over_key(numbers, "method"), "--x: the sweep varies topology.trust.probability too"),
-        (lambda numbers: over_key(numbers, "trsut"), "--x: expected a swept key, one of method"),
-        (lambda numbers: over_key(numbers, "method", "trsut"), "--line: expected a swept key, one of method"),
-        (lambda numbers: over_key(numbers, "method", "method"), "--line: expected another key than --x, found method"),
-        (lambda numbers: over_key(numbers, "method", measure="joules"), "--y: expected one of accuracy, loss"),
-        (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of accuracy, loss"),
-        (lambda numbers: paper_table(numbers, across="trsut"), "--across: expected a swept key, one of method"),
-        (lambda numbers: paper_table(numbers, ["loss", "epsilon"], "method"), "--across: shows one measure"),
-        (lambda numbers: paper_table(numbers, ["target_energy_j"]), "--show: .* needs a target accuracy"),
-        (lambda numbers: paper_table(numbers, labels={"metod": "M"}), "--label: .* metod; did you mean `method`"),
-        (lambda numbers: numbers.where(["method=fedavg"]), "--where: method: expected one of hfl_x, h2fdp, found fed"),
-        (lambda numbers: numbers.where(["metod=hfl_x"]), "--where: expected a swept key"),
-        (
-            lambda numbers: write_figure(over_key(numbers, "method", "probability"), Path("a.jpeg")),
-            "--out: expected a file that ends",
-        ),
-        (lambda numbers: write_figure(over_key(numbers, "method", "probability"), Path(".")), "--out: is a folder"),
-    ],
-)
-def test_mistakes_are_told_with_their_option_and_what_there_is(sweep, make, told):
-    with pytest.raises(UserError, match=told):
-        make(study_numbers(sweep))
-
-
 def test_the_commands_write_where_they_are_told(sweep, tmp_path):
     table, picture = tmp_path / "new" / "t.csv", tmp_path / "other" / "p.svg"
     along = ["plot", str(sweep), "--x", "interval", "--label", "method=rule", "--out", str(picture)]
@@ -291,6 +156,16 @@ def test_the_commands_write_where_they_are_told(sweep, tmp_path):
     assert "--line: means nothing" in str(CliRunner().invoke(app, [*along, "--line", "method"]).exception)
 
 
-def test_what_is_no_sweep_is_told(tmp_path):
-    with pytest.raises(UserError, match="not a sweep directory"):
-        study_numbers(tmp_path)
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda numbers: over_key(numbers, "trsut"), "--x: expected a swept key, one of method"),
+        (lambda numbers: over_key(numbers, "method", "method"), "--line: expected another key than --x, found method"),
+        (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of accuracy, loss"),
+        (lambda numbers: paper_table(numbers, ["target_energy_j"]), "--show: .* needs a target accuracy"),
+        (lambda numbers: numbers.where(["method=fedavg"]), "--where: method: expected one of hfl_x, h2fdp, found fed"),
+    ],
+)
+def test_mistakes_are_told_with_their_option_and_what_there_is(sweep, make, told):
+    with pytest.raises(UserError, match=told):
+        make(study_numbers(sweep))

@@ -10,9 +10,7 @@ from typer.testing import CliRunner
 
 from h2fdp import Experiment, report
 from h2fdp.cli.main import app
-from h2fdp.records import RunDirectory
-from h2fdp.reports.run_view import RunView
-from h2fdp.reports.writing import published, without_seeds
+from h2fdp.reports.writing import without_seeds
 from tests.reports.conftest import NETWORK, SETTINGS
 from tests.reports.pages import Page
 
@@ -61,18 +59,6 @@ def test_all_of_it_is_there_where_it_is_asked_for_and_without_a_guarantee(made, 
         assert "final accuracy" in page.own
         assert any(curve["column"] == "validation_accuracy" for curve in page.figure("accuracy")["curves"])
         assert "Left out of this page" not in page.words
-
-
-@pytest.mark.run
-def test_the_rest_of_a_run_stays(made):
-    whole = RunView.read(made["h2fdp"], "run")
-    shown = published(whole)
-    assert shown.decisions == whole.decisions
-    assert set(shown.metrics) == {name for name in whole.metrics if not name.startswith("validation_")}
-    assert {key for key in whole.summary if whole.summary[key] != shown.summary[key]} == {"seed"}
-    assert set(whole.configuration) - set(shown.configuration) == {"seed"}
-    told = yaml.safe_load(shown.configuration_text)
-    assert told | {"seed": SEED} == yaml.safe_load(RunDirectory(made["h2fdp"]).config.read_text())
 
 
 def test_a_page_about_a_private_sweep_has_no_seeds(tmp_path):

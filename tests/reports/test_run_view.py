@@ -1,35 +1,18 @@
 """What is read of a run directory, however the run stands."""
 
-import json
-from pathlib import Path
-
 import pyarrow.parquet as pq
 import pytest
-from filelock import FileLock
 
 from h2fdp import UserError, report
-from h2fdp.records import RunDirectory, read_json_lines, read_summary
+from h2fdp.records import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
-from h2fdp.reports.figures import Series
 from h2fdp.reports.observers import verdict_rows
-from h2fdp.reports.results import fairness, results
-from h2fdp.reports.run_view import RunView, names_of, noise_columns, read_runs, spread_of_accuracy
+from h2fdp.reports.run_view import RunView, noise_columns
 from tests.reports.pages import Page
 
 
 def summary_of(run, **changes):
     RunDirectory(run).write_summary(read_summary(run) | changes)
-
-
-def cells(section):
-    (table,) = section.tables.values()
-    return dict(zip(table.heads, table.rows[0], strict=True))
-
-
-def test_a_finished_run_tells_the_numbers_of_its_summary(runs):
-    summary = json.loads((runs["fixed"] / "summary.json").read_text())
-    told = cells(results(read_runs([runs["fixed"]])))
-    assert (told["accuracy"], told["energy (J)"], told["state"]) == (summary["accuracy"], summary["energy_j"], "done")
 
 
 def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
@@ -44,19 +27,6 @@ def test_the_verdict_is_in_the_words_of_the_specification(spoilt):
     assert rows["edge"] == ["run", "edge", 1.0, 0.8, "pld", "met", "a"]
     assert [rows[observer][5] for observer in ("edge", "peer", "cloud")] == ["met", "open", "met"]
     assert rows["public"][3:6] == [None, None, "nothing released"]
-
-
-def test_a_run_that_goes_on_tells_its_live_account(spoilt):
-    run = spoilt("fixed")
-    summary_of(run, state="running", privacy=None, accuracy=None)
-    with FileLock(run / ".lock"):
-        view = RunView.read(run, "run")
-    assert view.summary["state"] == "running"
-    told = cells(results([view]))
-    assert (told["intervals"], told["accuracy"]) == (3, view.metrics["accuracy"][-1])
-    for row in verdict_rows(view):
-        assert row[3] == pytest.approx(view.metrics[f"epsilon_{row[1]}"][-1])
-        assert row[5].endswith(" so far")
 
 
 def test_a_killed_run_tells_what_it_released_after_its_last_checkpoint(spoilt):
@@ -84,15 +54,6 @@ def test_a_leaking_run_has_no_epsilon(spoilt, tmp_path):
     assert "sent raw estimates" in Page(report(run, tmp_path / "leaking.html")).words
 
 
-def test_noises_are_those_that_the_run_summed_up(runs):
-    for name in ("fixed", "controlled", "star"):
-        columns = noise_columns(read_json_lines(runs[name] / "privacy.jsonl"), [1, 2, 3])
-        for row in json.loads((runs[name] / "summary.json").read_text())["noise_std"]:
-            column = f"noise_{row['kind']}_{row['added_by']}"
-            assert min(columns[f"{column}_low"]) == row["smallest"]
-            assert max(columns[f"{column}_high"]) == row["largest"]
-
-
 def test_the_mean_noise_is_over_devices_and_over_edge_servers():
     row = {"interval": 2, "kind": "local", "edge": "a", "devices": "1-3", "observer": "edge", "noise_std": 1.0}
     rows = [
@@ -111,36 +72,6 @@ def test_the_mean_noise_is_over_devices_and_over_edge_servers():
         "noise_local_edge_low": [None, 3.0],
         "noise_local_edge_high": [None, 3.0],
     }
-
-
-def test_that_share_of_the_devices_has_at_most_the_accuracy_shown():
-    accuracy = [0.9, 0.1, 0.5, 0.7, None, 0.3, 0.2]
-    trust = [*["trusted"] * 6, "untrusted"]
-    columns = spread_of_accuracy({"accuracy": accuracy, "trust": trust})
-    known = [0.1, 0.3, 0.5, 0.7, 0.9]
-    for share, value in zip(columns["share"], columns["accuracy_trusted"], strict=True):
-        assert sum(each <= value for each in known) >= share * len(known)
-        assert sum(each < value for each in known) < max(share * len(known), 1e-9)
-    assert set(columns["accuracy_untrusted"]) == {0.2}
-    assert spread_of_accuracy({"accuracy": [], "trust": []}) == {}
-
-
-def test_devices_under_secure_sums_are_a_curve_of_their_own():
-    columns = spread_of_accuracy({"accuracy": [0.9, 0.1, 0.5], "trust": ["trusted", "untrusted", "secure-sum"]})
-    found = [set(columns[f"accuracy_{level}"]) for level in ("trusted", "secure-sum", "untrusted")]
-    assert found == [{0.9}, {0.5}, {0.1}]
-    section = fairness([Series("run", columns)])
-    assert [curve.label for curve in section.figures[0].curves] == [
-        "under trusted edge servers",
-        "under untrusted edge servers",
-        "under secure sums",
-    ]
-
-
-def test_directories_of_one_name_are_told_apart_and_none_is_given_twice():
-    assert names_of([Path("a/x/run"), Path("b/x/run"), Path("b/y/run")]) == ["a/x/run", "b/x/run", "b/y/run"]
-    with pytest.raises(UserError, match="runs/a: the directory is given twice"):
-        names_of([Path("runs/../runs/a"), Path("runs/b"), Path("runs/a")])
 
 
 def test_every_directory_that_is_no_run_is_told_at_once(runs, tmp_path):

@@ -1,17 +1,12 @@
 """The page about a sweep, from a directory as `h2fdp sweep` leaves it."""
 
 import json
-from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from h2fdp import UserError, report
-from h2fdp.reports.figures import Explorer, ReportSection, Table
-from h2fdp.reports.pictures import write_pictures
-from h2fdp.reports.sweep_view import SweepView, last_of, sweep_sections
-from h2fdp.reports.writing import page
 from tests.reports.pages import Page
 
 TRUST, EPSILON = "topology.trust.probability", "privacy.epsilon"
@@ -88,46 +83,6 @@ def test_results_verdicts_and_failures_are_told(sweep):
     assert "probability=1, epsilon=10 10 2 ✓ met" in words
     assert "<b>no memory" in words
     assert "name: study # </script>" in words
-
-
-def test_a_table_is_whole_unless_it_has_very_many_rows():
-    """Rows in a box that scrolls are missed, and not printed."""
-    tables = {"": Table(("point", "runs"), [["p", 1]] * 100), " long": Table(("point", "runs"), [["p", 1]] * 101)}
-    for box, content in tables.items():
-        html = page("", [ReportSection("a", "a", "", tables={"results": content})], [], datetime(2024, 1, 1), "0")
-        assert f'<div class="scrolled{box}" ' in html
-
-
-def test_the_last_interval_counts_in_which_a_number_is_known(sweep):
-    point = SweepView.read(sweep).points[2]
-    assert last_of(point, "accuracy")[0] == pytest.approx(1.52)
-    assert last_of(point, "delay_s") is None
-
-
-def test_a_sweep_over_seeds_alone_is_one_curve(sweep):
-    state = json.loads((sweep / "sweep.json").read_text()) | {"keys": ["seed"]}
-    (sweep / "sweep.json").write_text(json.dumps(state))
-    rows = [
-        row for row in pq.read_table(sweep / "summary.parquet").to_pylist() if row[TRUST] == 1 and row[EPSILON] == 2
-    ]
-    table = pa.Table.from_pylist([{key: row[key] for key in row if key not in (TRUST, EPSILON)} for row in rows])
-    pq.write_table(table, sweep / "summary.parquet")
-    data = Page(report(sweep)).data
-    assert [series["name"] for series in data["series"]] == ["mean over seeds"]
-    assert "explorer" not in [figure["key"] for figure in data["figures"]]
-
-
-def test_a_sweep_without_a_finished_run_has_a_page(sweep):
-    (sweep / "summary.parquet").unlink()
-    assert "12 runs" in Page(report(sweep)).words
-
-
-@pytest.mark.slow
-def test_pictures_of_the_grid_are_written(sweep, tmp_path):
-    sections, every = sweep_sections(SweepView.read(sweep))
-    explorers = [figure for part in sections for figure in part.figures if isinstance(figure, Explorer)]
-    names = {path.name for path in write_pictures(explorers, every, tmp_path / "pictures")}
-    assert {"grid-accuracy.png", "grid-accuracy.pdf", "grid-loss.pdf"} <= names
 
 
 def test_a_sweep_is_reported_alone_and_a_damaged_one_is_told(sweep, runs, tmp_path):

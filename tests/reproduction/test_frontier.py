@@ -6,11 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
-from experiments.frontier import FILE, HALF, SEARCH_SEED, Study, best, grid_of
+from experiments.frontier import FILE, SEARCH_SEED, Study, best, grid_of
 from experiments.frontier_mechanisms import MECHANISMS
-from experiments.frontier_page import Mean
 from h2fdp.sweeps.study import SharedInputs, read_study
 
 BY_NAME = {each.name: each for each in MECHANISMS}
@@ -38,32 +36,6 @@ def test_a_sweep_has_the_runs_of_its_points_and_every_account_is_by_pld(mechanis
             assert sum(subnet.trust == "trusted" for subnet in topology.subnets) in share
         if mechanism.name == "secure-sum":
             assert {subnet.trust for subnet in topology.subnets} == {"secure-sum"}
-
-
-def trials_of(*rows):
-    columns = ["trust", "epsilon", "setting", "validation_accuracy"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def test_the_best_validation_accuracy_chooses_and_of_equal_ones_the_first():
-    table = trials_of((0.0, 1.0, "a", 0.7), (0.0, 1.0, "b", 0.8), (0.0, 1.0, "c", 0.8), (0.0, 3.0, "a", 0.9))
-    assert best(table, 0.0, 1.0) == "b"
-    assert best(table, 0.0, 3.0) == "a"
-
-
-def test_between_the_ends_it_is_the_better_of_what_was_best_at_either():
-    rows = [(0.0, 1.0, "a", 0.70), (0.0, 1.0, "b", 0.60), (0.0, 1.0, "c", 0.69)]
-    rows += [(1.0, 1.0, "a", 0.71), (1.0, 1.0, "b", 0.80), (1.0, 1.0, "c", 0.79)]
-    assert best(trials_of(*rows), HALF, 1.0) == "a"  # c has the best mean, but was best at neither end
-    assert best(trials_of(*rows[:1], (0.0, 1.0, "b", 0.62), *rows[2:]), HALF, 1.0) == "b"
-
-
-def test_an_interval_is_that_of_students_test():
-    values = [78.1, 79.4, 77.9, 78.6, 80.2]
-    mean = Mean.of(values)
-    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    assert (mean.value - mean.half, mean.value + mean.half) == pytest.approx((low, high))
-    assert str(Mean.of([78.14])) == "78.1"
 
 
 @pytest.mark.run

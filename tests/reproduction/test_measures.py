@@ -19,11 +19,6 @@ def test_final_accuracy_is_the_mean_of_the_last_tenth_in_points():
     assert MEASURES["final accuracy"].of(rows([0.2, 0.9]), 0) == pytest.approx(90)
 
 
-def test_intervals_without_evaluation_do_not_count():
-    sparse = rows([0.1, np.nan, 0.5, np.nan] * 10)
-    assert MEASURES["final accuracy"].of(sparse, 0) == pytest.approx(30)
-
-
 def test_volatility_is_of_changes_so_a_steady_rise_has_none():
     assert MEASURES["volatility"].of(rows(np.linspace(0, 0.9, 20)), 0) == pytest.approx(0)
     zigzag = rows([0.9] * 10 + [0.5, 0.6] * 5)
@@ -41,9 +36,3 @@ def test_a_target_beyond_reach_gives_way_to_what_all_runs_reach():
     runs = [rows([0.6] * 6), rows([0.8] * 6)]
     assert reachable(runs, 75) == pytest.approx(60)
     assert reachable(runs, 50) == 50
-
-
-def test_what_the_controller_chose_is_meant_over_intervals():
-    run = rows([0.1, 0.1], local_steps=[10, 20], devices_per_subnet=[1.0, 2.0])
-    assert MEASURES["mean tau"].of(run, 0) == 15
-    assert MEASURES["mean devices"].of(run, 0) == 1.5

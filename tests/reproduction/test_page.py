@@ -1,7 +1,6 @@
 """What a page keeps, and what its cells say."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -12,7 +11,6 @@ from experiments.reproduction.quantities import Estimate, Finding
 from experiments.reproduction.results import NO_RUNS
 from experiments.reproduction.verdict import Verdict
 from experiments.reproduction.verdict_store import CHANGED, Provenance, VerdictStore, read_verdicts
-from h2fdp.errors import UserError
 
 CLAIM = Claim(
     id="a",
@@ -75,25 +73,3 @@ def test_what_is_kept_says_nothing_of_another_comparison(change):
     [row] = kept.completed([Row(CLAIM.model_copy(update=change), "d", {"claimed": NOTHING})])
     assert row.columns["claimed"] == JudgedClaim(Verdict.NOT_RUN, why=CHANGED)
     assert kept.rejudged([row]) == kept  # it is not lost
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"remark": []}, r"verdicts\.json:\d+: figures\.one\.d\.claims\.a\.claimed\.remark: expected undecided"),
-        ({"target": "abc"}, r"\.target: expected a finite number, found \"abc\""),
-        ({"seeds": -5}, r"\.seeds: expected a whole number of at least 1, found -5"),
-        ({"size": [3, 2, 1]}, "size: expected a low end below the high end, found 2"),
-        ({"size": [3, 2]}, r"\.size: expected a number and the ends of its interval"),
-        ({"direction": None}, "expected size, direction and seeds, or none of them"),
-        ({"absent": "abc"}, r"\.absent: expected true or false, found \"abc\""),
-        ({"verdict": "good"}, r"\.verdict: expected holds, .* found \"good\""),
-    ],
-)
-def test_damage_is_told_by_line_and_key(tmp_path, change, words):
-    finding = {"verdict": "holds", "size": [2, 1, 3], "direction": [2, 1, "inf"], "seeds": 5} | change
-    claims = {"a": {"compares": "x", "claimed": finding}}
-    kept = {"figures": {"one": {"d": {"made": [], "accounted": {}, "claims": claims}}}}
-    (tmp_path / "verdicts.json").write_text(json.dumps(kept, indent=1))
-    with pytest.raises(UserError, match=words):
-        read_verdicts(tmp_path / "verdicts.json", ["one"])

@@ -54,15 +54,6 @@ def test_every_run_of_both_columns_is_made(done):
         assert table["run"].nunique() == 6
 
 
-def test_a_run_that_another_figure_has_is_linked_not_made(done):
-    path, answer = done
-    claimed = path / "out" / "full" / "digits" / "claimed"
-    one = claimed / "one" / "runs" / "seed=1,method=h2fdp,privacy.calibration=paper" / "metrics.parquet"
-    two = claimed / "two" / "runs" / "seed=1,training.step_size=0.3" / "metrics.parquet"
-    assert one.samefile(two)
-    assert "two, digits, claimed: 4 runs\n2 of 4 runs are finished already" in answer.stderr
-
-
 def test_the_accounted_column_meets_epsilon_and_the_claimed_one_does_not(done):
     path, _ = done
     tables = {
@@ -130,37 +121,6 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
     (tmp_path / "experiments" / "verdicts.json").unlink()
     assert "no such file" in str(reproduce(tmp_path, "stored", "--check").exception)
     assert (tmp_path / "experiments" / "reproduction.md").read_text() == page
-
-
-def test_runs_of_another_configuration_are_refused_and_not_judged(done, tmp_path):
-    path, _ = done
-    changed = folder(tmp_path / "experiments", one=("epsilon: 50", "epsilon: 40"))
-    refused = reproduce(path, "one", "--quiet", experiments=changed)
-    assert "privacy" in str(refused.exception)
-    assert "has changed since the run was made" in str(refused.exception)
-    answer = reproduce(path, "two", "--check", "--quiet", "--page", str(tmp_path / "page.md"), experiments=changed)
-    assert answer.exit_code == 0, answer.output
-    page = (tmp_path / "page.md").read_text()
-    assert "Digits, noise by formula: the configuration or code has changed since its runs were made" in page
-
-
-def test_quick_has_a_place_and_a_page_of_its_own(done):
-    path, _ = done
-    before = (path / "experiments" / "reproduction.md").read_text()
-    answer = reproduce(path, "three", "--quick", "--check")
-    assert answer.exit_code == 0, answer.output
-    table = pd.read_parquet(path / "out" / "quick" / "digits" / "claimed" / "three" / "sweep.parquet")
-    assert table["interval"].max() <= 4
-    assert "tau rises" in (path / "out" / "quick" / "reproduction.md").read_text()
-    assert (path / "experiments" / "reproduction.md").read_text() == before
-
-
-def test_one_seed_is_not_judged(tmp_path):
-    folder(tmp_path / "experiments", three=("seed: [1, 2]", "seed: [1]"))
-    answer = reproduce(tmp_path, "three", "--json", "--quiet")
-    (row,) = json.loads(answer.stdout)
-    assert (row["claimed"]["verdict"], row["claimed"]["why"]) == ("not run", "one seed, so no interval")
-    assert row["claimed"]["low"] is None
 
 
 def test_decisions_are_those_of_a_trained_run(tmp_path):

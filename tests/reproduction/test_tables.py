@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from experiments.reproduction.results import from_table
-from h2fdp import UserError
 from tests.reproduction.small import folder
 from tests.reproduction.test_reproducing import reproduce
 
@@ -63,20 +61,6 @@ def test_a_table_is_judged_seed_by_seed_without_a_run(experiments):
     assert not list((experiments.parent / "out").glob("full/*/*/table"))
 
 
-def test_the_page_counts_other_papers_apart_and_says_what_made_a_table(experiments):
-    page = experiments.parent / "page.md"
-    answer = reproduce(experiments.parent, "table", "--check", "--page", str(page))
-    assert answer.exit_code == 0, answer.output
-    text = page.read_text()
-    columns = "| | Digits, noise by formula | Digits, noise by account"
-    assert f"{columns} | other papers |" in text
-    assert "| holds | 0 | 0 | 1 |" in text
-    assert "| not run | 3 | 3 | 1 |" in text  # of the table: on hard data; it has no second column to run
-    assert "| new beats old | Table 1 | Plain | ≥ 2 points (− 1) | 2.5 [1.2, 3.8], n = 2 | **holds** | – | – |" in text
-    assert "### a table of another paper" in text
-    assert "\nMade by hand.\n" in text
-
-
 def test_what_a_verdict_leaves_out_is_said_everywhere(experiments):
     """84 - 80 and 79.2 - 79 points: 2.1, and an interval about it that reaches far beyond both 0 and 2."""
     table, page = experiments / "table.csv", experiments.parent / "page.md"
@@ -93,22 +77,3 @@ def test_what_a_verdict_leaves_out_is_said_everywhere(experiments):
     shown = " ".join(reproduce(experiments.parent, "table").stdout.split())
     assert "less)" in shown
     assert "undecided" not in shown
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("data_set,method,seed\na,b,1\n", r"t\.csv:1: expected a column accuracy, found data_set, method, seed"),
-        ("# by hand\ndata_set,method,seed,accuracy\na,b,1,x\n", r"t\.csv:3: accuracy: expected a number, found x"),
-        ("data_set,method,seed,accuracy\na,b,1,50\n", r"t\.csv:2: accuracy: expected a number from 0 to 1, found 50"),
-        ("data_set,method,seed,accuracy\na,b,1\n", r"t\.csv:2: expected 4 values, found 3"),
-        ("data_set,method,seed,accuracy\na,b,1,0.5\na,b,1,0.9\n", r"t\.csv:3: another line has this point and seed"),
-        ("# nothing\n", "expected a line of column names, found none"),
-    ],
-)
-def test_a_table_with_something_wrong_is_told_by_its_line(tmp_path, text, words):
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(UserError, match=words):
-        from_table(tmp_path / "t.csv", "a", ["method"])
-    with pytest.raises(UserError, match="no such table"):
-        from_table(tmp_path / "none.csv", "a", ["method"])

@@ -47,13 +47,3 @@ def test_at_a_lower_target_a_claim_holds_in_direction_at_most():
     judged = judge(CLAIM, "digits", results(0.8, 0.6))
     assert judged.verdict is Verdict.IN_DIRECTION
     assert judged.target == pytest.approx(60)
-
-
-def test_what_runs_reach_by_doing_little_is_not_compared():
-    judged = judge(CLAIM, "digits", results(0.8, 0.4))
-    assert judged.verdict is Verdict.NOT_RUN
-    assert "all its runs reach is 40.0 %" in judged.why
-
-
-def test_a_method_that_the_claim_does_not_name_sets_no_target():
-    assert judge(CLAIM, "digits", results(0.8, 0.8, most_of_c=0.2)).target == 75

@@ -5,12 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.wang_svm import CASES, DECAY, NODES, SmoothSVM, holdings, smooth_hinge
+from experiments.wang_svm import DECAY, SmoothSVM, smooth_hinge
 from experiments.wang_table import ADAPTIVE, between, page
 from tests.docs.reader import REPOSITORY
 
 rng = np.random.default_rng(5)
-DIGITS = rng.integers(0, 10, 200)
 
 
 def test_the_loss_and_its_gradient_are_those_of_a_smooth_svm():
@@ -27,21 +26,6 @@ def test_the_loss_and_its_gradient_are_those_of_a_smooth_svm():
     np.testing.assert_allclose(model.weight.grad, DECAY * w - (slack * signs) @ x / 40, rtol=1e-4, atol=1e-6)
     assert (scores.argmax(dim=1).numpy() == (x @ w < 0)).all()
     assert not SmoothSVM().weight.any()
-
-
-@pytest.mark.parametrize("case", [1, 2, 4])
-def test_every_record_has_one_holder(case):
-    parts = holdings(case, DIGITS)
-    assert len(parts) == NODES
-    assert sorted(np.concatenate(parts).tolist()) == list(range(200))
-
-
-def test_cases_differ_in_which_digits_a_node_holds():
-    held = {case: [set(DIGITS[part].tolist()) for part in holdings(case, DIGITS)] for case in CASES}
-    assert all(digits == set(range(10)) for case in (1, 3) for digits in held[case])
-    assert held[2] == [{0, 5}, {1, 6}, {2, 7}, {3, 8}, {4, 9}]
-    assert held[4] == [*[{0, 1, 2, 3, 4}] * 3, {6, 8}, {5, 7, 9}]
-    assert all(len(part) == 200 for part in holdings(3, DIGITS))
 
 
 @pytest.mark.skipif(not (REPOSITORY / "experiments" / "wang.csv").is_file(), reason="no runs are stored")

@@ -45,10 +45,6 @@ def test_a_ledger_states_that_a_record_is_replaced_and_its_account_is_the_runs(t
     assert any(note.startswith("adjacency replace") for note in RunPrivacy(run.directory).notes)
 
 
-def test_rows_about_null_records_are_what_they_were(tmp_path):
-    assert all("adjacency" not in row for row in rows_of(experiment().run(tmp_path / "run")))
-
-
 def test_without_sampling_replacing_takes_exactly_twice_the_noise():
     null, replaced = (
         noise_on_model(experiment(each, sampling_rate=1.0).prepare()) for each in ("null-record", "replace")
@@ -92,24 +88,6 @@ def test_every_bound_has_its_factor(settings, factor):
             {"adjacency": "add-remove", "method": {"extends": "h2fdp", "aggregation": BySize()}},
             "an aggregation of your own is given the numbers of records",
         ),
-        (
-            {"adjacency": "add-remove", "method": {"privacy": {"name": "dp-sgd", "normalize": "drawn"}}},
-            "tells how many there are",
-        ),
-        (
-            {"adjacency": "add-remove", "method": {"privacy": "central"}, "aggregations_per_interval": 0},
-            "without a device the others' shares grow",
-        ),
-        (
-            {
-                "adjacency": "replace",
-                "calibration": "paper",
-                "method": {"privacy": {"name": "dp-sgd", "noise_multiplier": 9}},
-            },
-            "counted for null records",
-        ),
-        ({"adjacency": "replace", "calibration": None, "method": "h2fdp-adaptive"}, "estimates of a controller"),
-        ({"adjacency": "swap"}, "expected one of null-record, add-remove, replace"),
     ],
 )
 def test_what_has_no_such_account_is_refused(settings, words):

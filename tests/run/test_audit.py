@@ -82,7 +82,13 @@ def test_with_the_noise_off_every_observer_refutes_its_account(observer, trust):
     assert found.epsilon_lower > 1.0
 
 
-@pytest.mark.parametrize(("observer", "trust"), [("edge", 0.0), ("peer", 0.0), ("cloud", 1.0)])
+@pytest.mark.parametrize(
+    ("observer", "trust"),
+    [
+        ("edge", 0.0),
+        ("cloud", 1.0),
+    ],
+)
 def test_with_the_noise_off_observers_refute_their_accounts_where_devices_fail(observer, trust):
     run = prepared(observer, devices=150, edges=50, trust=trust, aggregate_every=2, faults=FAULTS)
     found = audit(run, observer, 150, "dominating", noise_scale=OFF)
@@ -99,19 +105,6 @@ def test_with_the_noise_off_observers_refute_their_accounts_where_uploads_are_no
     assert found.epsilon_lower > 1.0
 
 
-def test_with_a_quarter_of_the_noise_dominating_canaries_refute_the_account():
-    run = prepared(devices=800, intervals=4, local_steps=5, epsilon=2.5)
-    found = audit(run, "edge", 800, "dominating", noise_scale=0.25)
-    assert found.epsilon_lower > found.accounted("rdp")
-
-
-def test_it_finds_a_good_part_of_a_true_epsilon_of_8():
-    """An ideal audit of an (8, 1e-5) Gaussian with 1,000 canaries finds about 2.7; q = 1/2 costs some of it."""
-    run = prepared(devices=1000, local_steps=5, epsilon=8.0, accountant="pld")
-    found = audit(run, "edge", 1000, "dominating")
-    assert 1.5 < found.epsilon_lower < found.accounted("pld") == pytest.approx(8.0, rel=0.01)
-
-
 def test_canaries_that_turn_their_devices_data_refute_what_others_do_not():
     """Upload of ten steps, in which a draw is seldom; under a quarter of the noise."""
     rare = {"sampling_rate": 0.05, "records": 60, "local_steps": 10, "aggregate_every": 10, "intervals": 3}
@@ -121,43 +114,19 @@ def test_canaries_that_turn_their_devices_data_refute_what_others_do_not():
     assert found["dominating"].epsilon_lower < 0.5 < 1.0 < found["turning"].epsilon_lower
 
 
-def test_with_the_right_noise_no_account_is_refuted_by_turning_canaries():
-    """8 seeds, all observers, each at 1 - 0.05/8."""
-    for seed in range(8):
-        observer = OBSERVERS[seed % 4]
-        run = prepared(observer, devices=60, edges=30, seed=seed, aggregate_every=2, faults=FAULTS if seed // 4 else {})
-        found = audit(run, observer, 60, "turning", confidence=1 - 0.05 / 8)
-        assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer)
-
-
-def test_with_the_right_noise_no_account_is_refuted_by_16_seeds():
-    """All observers, scopes and kinds; each at 1 - 0.05/16, so that all 16 hold with 95 %."""
+def test_with_the_right_noise_no_account_is_refuted():
+    """All observers, scopes, kinds, with and without faults, sums that are normalised: each at 1 - 0.05/16, so that
+    all 16 hold with 95 %."""
+    fednova = {"extends": "h2fdp", "aggregation": "fednova"}
     for seed in range(16):
         observer = OBSERVERS[seed % 4]
-        scope, kind = ("batch", "record")[seed // 4 % 2], ("dominating", "dirac")[seed // 8 % 2]
-        faults = FAULTS if seed // 2 % 2 else {}
-        run = prepared(observer, devices=48, edges=16, clip_scope=scope, seed=seed, aggregate_every=2, faults=faults)
+        scope, kind = ("batch", "record")[seed // 4 % 2], ("dominating", "dirac", "turning")[seed % 3]
+        settings = {"faults": FAULTS if seed // 2 % 2 else {}, "clip_scope": "batch" if kind == "turning" else scope}
+        if kind == "dominating" and seed // 4 >= 2:
+            settings["method"] = fednova
+        run = prepared(observer, devices=48, edges=16, seed=seed, aggregate_every=2, **settings)
         found = audit(run, observer, 48, kind, confidence=1 - 0.05 / 16)
         assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer, scope, kind)
-
-
-def test_with_the_right_noise_no_account_of_normalised_uploads_is_refuted_by_8_seeds():
-    """Each at 1 - 0.05/8, so that all 8 hold with 95 %."""
-    fednova = {"extends": "h2fdp", "aggregation": "fednova"}
-    for seed in range(8):
-        observer = OBSERVERS[seed % 4]
-        settings = {"trust": float(seed // 4), "faults": FAULTS, "method": fednova}
-        if observer == "edge":
-            settings["trust"] = 0.0
-        run = prepared(observer, devices=60, edges=30, seed=seed, aggregate_every=2, **settings)
-        found = audit(run, observer, 60, confidence=1 - 0.05 / 8)
-        assert found.epsilon_lower <= found.accounted("rdp"), (seed, observer)
-
-
-def test_where_the_audit_is_strongest_10_seeds_refute_nothing_either():
-    for seed in range(10):
-        found = audit(prepared(devices=100, seed=seed), "edge", 100, confidence=1 - 0.05 / 10)
-        assert found.epsilon_lower <= found.accounted("rdp")
 
 
 @pytest.mark.parametrize(("scope", "faults"), [("batch", {}), ("record", {}), ("batch", FAULTS)])
@@ -201,13 +170,8 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
     ("settings", "arguments", "words"),
     [
         ({"method": "hfl"}, ("cloud", 10), "promises privacy"),
-        ({"sampling": "fixed"}, ("cloud", 10), "training.sampling"),
-        ({}, ("cloud", 0), "at least 1, found 0"),
         ({}, ("moon", 10), "expected one of edge, peer, cloud, public"),
-        ({}, ("cloud", 10, "loud"), "expected one of dirac, dominating, turning"),
-        ({}, ("cloud", 1000), "expected at most about"),
         ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside the threat model"),
-        ({"devices": 3, "edges": 3, "observer": "cloud"}, ("peer", 3), "no device has a peer"),
         (
             {"control": {"enabled": True, "estimates": "private"}, "step_decay": "sqrt"},
             ("cloud", 6),
@@ -218,17 +182,10 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
             ("edge", 4),
             "training.clip_norm: .*this one moves",
         ),
-        (BY_RECORD | {"clip_norm": "normalized"}, ("edge", 4), "canaries are as long as clipped gradients"),
         (
             ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": "central"}},
             ("public", 10),
             "central noise protects dev",
-        ),
-        (ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": "output"}}, ("public", 10), "here models are clipped"),
-        (
-            ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "normalize": "drawn"}}},
-            ("public", 10),
-            "sums over a public number",
         ),
     ],
 )

@@ -2,13 +2,11 @@
 
 import json
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
 
-from h2fdp import Experiment, Topology, UserError
-from h2fdp.cli.run import show_result
+from h2fdp import Experiment, Topology
 from h2fdp.network import Aggregator
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.privacy_report import privacy_report
@@ -95,37 +93,6 @@ def test_accounted_calibration_meets_the_target_of_the_worst_observer(privacy):
     assert 1.97 < max(each["rdp"] for each in report["observers"].values()) <= 2.0
 
 
-def test_accounted_calibration_for_a_tier_meets_the_target_of_this_tier():
-    setup = experiment(**ACCOUNTED, target_observers=["tier-2"]).prepare()
-    accounts = planned_accounts(setup)
-    assert 1.98 < accounts.worst("tier-2", 1e-5) <= 2.0
-    assert max(accounts.worst(observer, 1e-5) for observer in OBSERVERS) > 2.0
-
-
-def test_a_budget_of_a_tier_stops_the_run_before_it_is_exceeded_and_every_tier_is_told(tmp_path, capsys):
-    settings = {"intervals": 6, "batch_size": None, "sampling_rate": 1.0}
-    free = experiment(**settings, accountant="rdp").run(tmp_path / "free").metrics["epsilon_tier-2"]
-    budget = float(free.iloc[3]) * 1.02
-    run = experiment(**settings, budget={"tier-2": budget, "cloud": 100.0}).run(tmp_path / "run")
-    assert (run.summary["state"], run.summary["budget_spent_by"]) == ("budget spent", "tier-2")
-    assert 2 <= run.summary["intervals"] <= 4
-    assert run.privacy.epsilon(observer="tier-2", accountant="rdp") <= budget
-    assert run.metrics["epsilon_tier-2"].tolist() == pytest.approx(free.iloc[: run.summary["intervals"]].tolist())
-    show_result(run.summary, tmp_path / "run")
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "7 devices under 5 edge servers (3 trusted), under 2 (1 trusted), under 1 (1 trusted)" in shown
-
-
-def test_a_budget_for_a_tier_of_which_all_is_trusted_is_refused():
-    tree = Topology.deep(tiers=(1, 1, 1, 2), trust=1.0)
-    with pytest.raises(UserError, match=r"privacy\.budget\.tier-3: the observer tier-3 is trusted"):
-        experiment(tree, budget={"tier-3": 1.0}).prepare()
-    with pytest.raises(
-        UserError, match=r"privacy\.budget\.tier-4: in this network expected one of edge, tier-2, tier-3"
-    ):
-        experiment(budget={"tier-4": 1.0}).prepare()
-
-
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.4}, "edge_outage": {"probability": 0.2}}
 
 
@@ -164,25 +131,11 @@ def test_private_estimates_carry_the_noise_of_the_lowest_edge_servers(tmp_path):
         assert (row["sensitivity"], row["noise_std"]) == pytest.approx((sensitivity, noise), rel=1e-9)
 
 
-def test_the_controller_decides_for_each_lowest_subnet_and_its_claim_holds(tmp_path):
-    run = experiment(control=control(1e4), intervals=4).run(tmp_path / "run")
-    decisions = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
-    for decision, row in zip(decisions, run.metrics.itertuples(), strict=True):
-        assert decision["participation"].keys() == {each.name for each in TREE.subnets}
-        assert (decision["tau"], sum(decision["participation"].values())) == (row.local_steps, row.participants)
-    assert run.metrics["epsilon_claimed"].max() <= 4.0 * (1 + 1e-12)
-    made = Counter(row["kind"] for rows in rows_of(run).values() for row in rows if row["observer"] == "public")
-    assert made["local"] > made["global"] > 0
-
-
 # Server rules and what devices remember do not see how many aggregators a vector passes.
 METHODS = [
     {"extends": "hfl", **axes}
     for axes in (
-        {"objective": "moon"},
-        {"objective": "pfedme"},
         {"objective": "scaffold", "server": "scaffold"},
-        {"objective": "feddyn", "server": "feddyn"},
         {"server": "adam"},
     )
 ]

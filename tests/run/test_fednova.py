@@ -4,8 +4,6 @@ What devices do in an interval is public, and taken from the plan: the numbers o
 anew here from Wang et al. (2020).
 """
 
-import math
-
 import numpy as np
 import pytest
 
@@ -147,14 +145,3 @@ def test_in_a_tree_every_aggregator_normalises(weights, tmp_path):
     asked = experiment({"extends": "hfl", "aggregation": "fednova"}, weights=weights, aggregate_every=2)
     start, model = outcome(asked, tmp_path / "run")
     np.testing.assert_allclose(model, in_a_tree(start, asked, weights == "by-size"), rtol=2e-4, atol=2e-6)
-
-
-def test_devices_that_train_in_epochs_are_weighed_by_their_steps(tmp_path):
-    """One step each an epoch with 4 records, two with 8: by-size FedAvg would weigh large devices twice over."""
-    asked = experiment(faults={}, local_steps=None, local_epochs=2, batch_size=4, weights="by-size")
-    plan = asked.prepare().cloud(None).plan(0)
-    (part,) = plan.subnets.values()
-    done = np.array([2 * math.ceil(size / 4) for size in SIZES])
-    assert part.steps[0].tolist() == done.tolist()
-    shares = np.array(SIZES) / sum(SIZES)
-    np.testing.assert_allclose(part.weights[0], shares * (shares @ done) / done)

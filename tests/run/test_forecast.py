@@ -16,12 +16,6 @@ def experiment(**settings):
     return Experiment(topology=topology, data="digits", **{"method": "h2fdp", **defaults, **settings})
 
 
-def test_whole_epochs_are_timed_where_devices_train_in_epochs():
-    network = Topology.regular(edges=2, devices=3)
-    epochs = Experiment(network, "digits", method="fedavg", local_epochs=1, intervals=2, batch_size=8)
-    assert estimate(epochs.prepare())["time"].endswith("s of training")
-
-
 @pytest.mark.parametrize(
     "settings",
     [

@@ -31,38 +31,8 @@ def models(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_two_classes_of_one_file_are_two_parts(models):
-    module = models()
-    assert code_of([module.A]) == code_of([models().A])
-    assert code_of([module.A]) != code_of([module.B])
-
-
 def test_what_a_part_imports_of_the_users_own_belongs_to_it(models):
     assert code_of([models().A]) != code_of([models("def scale(x):\n    return 2 * x\n").A])
-
-
-def test_what_is_said_about_a_part_does_not_belong_to_it(models):
-    before = code_of([models().A])
-    assert code_of([models('def scale(x):\n    """As it is."""\n    return x  # no more\n').A]) == before
-
-
-def test_a_part_is_the_same_in_a_file_of_another_name(tmp_path, models, monkeypatch):
-    before = code_of([models().A])
-    (tmp_path / "net_models.py").rename(tmp_path / "net_others.py")
-    try:
-        assert code_of([importlib.import_module("net_others").A]) == before
-    finally:
-        sys.modules.pop("net_others")
-
-
-def test_what_a_part_imports_when_it_is_called_belongs_to_it(tmp_path, models):
-    texts = [f"def late():\n    return {value}\n" for value in (1, 2)]
-    digests = []
-    for text in texts:
-        (tmp_path / "net_late.py").write_text(text)
-        digests.append(code_of([models("def scale(x):\n    from net_late import late\n    return late()\n").A]))
-    assert digests[0] != digests[1]
-    assert "net_late" not in sys.modules
 
 
 def test_libraries_that_a_part_imports_belong_to_it_and_others_do_not(models, monkeypatch):
@@ -72,15 +42,6 @@ def test_libraries_that_a_part_imports_belong_to_it_and_others_do_not(models, mo
     for library, same in (("pandas", True), ("filelock", False)):
         monkeypatch.setattr(summary, "_version", lambda name, library=library: name == library or original(name))
         assert (code_of([models(helper).A]) == before) == same
-
-
-def test_a_function_with_values_of_its_own_is_never_the_same(models):
-    made = models().made(3)
-    assert code_of([made]) != code_of([made])
-
-
-def test_no_part_has_no_code():
-    assert code_of([]) == ""
 
 
 @pytest.fixture
@@ -112,23 +73,3 @@ def test_of_the_package_only_what_makes_a_run_counts(digest, change):
     before, _ = digest()
     assert digest(*change)[0] == before
     assert digest(more="MORE = 1\n")[0] != before
-
-
-def test_files_are_parsed_once_until_one_changes_or_what_was_kept_is_spoilt(digest, tmp_path, monkeypatch):
-    made, files = digest()
-    assert files == 4
-    assert digest() == (made, 0)
-    (kept,) = (tmp_path / "cache" / "h2fdp").iterdir()
-    for text in (b"", b"a b", b"\xff\xfe", kept.read_bytes()[:40], kept.read_bytes()[:-1]):
-        kept.write_bytes(text)
-        assert digest() == (made, 4)
-        assert digest() == (made, 0), "and kept again"
-    monkeypatch.setattr("sys.version", "another")
-    assert digest() == (made, 4)
-
-
-def test_without_a_place_to_write_to_nothing_is_kept(digest, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert digest() == digest()
-    assert digest()[1] == 4

@@ -1,15 +1,10 @@
 """Whole runs of every method against a few lines of NumPy that follow its paper: softmax regression, full batches."""
 
-import json
-
 import numpy as np
 import pytest
-import torch
 
-from experiments.resource_budget import ResourceBudgetSchedule
 from h2fdp import Experiment, Topology
 
-BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"
 DEVICES, FEATURES, CLASSES, ROUNDS, STEPS, ETA = 4, 3, 3, 4, 3, 0.2
 SIZES = [5, 8, 3, 6]
 WEIGHTS = np.array(SIZES) / sum(SIZES)
@@ -68,10 +63,6 @@ def descended(w, device, steps=STEPS, momentum=0.0):
 
 def fedavg(w):
     return rounds(w, descended)
-
-
-def with_momentum(w):
-    return rounds(w, lambda w, device: descended(w, device, momentum=0.5))
 
 
 def fedavgm(w):
@@ -190,17 +181,6 @@ def test_a_method_does_what_its_paper_says(name, engine, tmp_path):
     np.testing.assert_allclose(model, REFERENCES[name](start), rtol=2e-4, atol=2e-6)
 
 
-def test_momentum_of_local_steps_begins_anew_with_each_model(tmp_path):
-    start, model, _ = outcome(trained("fedavg", momentum=0.5), tmp_path / "run")
-    np.testing.assert_allclose(model, with_momentum(start), rtol=2e-4, atol=2e-6)
-    assert np.abs(model - fedavg(start)).max() > 1e-3
-
-
-def test_control_variates_are_gradients_under_momentum_too(tmp_path):
-    start, model, _ = outcome(trained("scaffold", momentum=0.5), tmp_path / "run")
-    np.testing.assert_allclose(model, scaffold(start, momentum=0.5), rtol=2e-4, atol=2e-6)
-
-
 @pytest.mark.parametrize("name", ["fedavg", "fedavgm"])
 def test_an_upcycled_round_goes_on_from_where_the_server_moved(name, tmp_path):
     start, model, _ = outcome(trained({"extends": name, "upcycle": 0.3}), tmp_path / "run")
@@ -242,86 +222,3 @@ def test_scaffold_in_a_tree_counts_the_steps_of_all_segments(tmp_path):
                 own[device] = new
         w, c = w - average, c + change
     np.testing.assert_allclose(model, w, rtol=2e-4, atol=2e-6)
-
-
-def test_upcycling_adds_nothing_to_the_ledger_and_no_joule(tmp_path):
-    found = {}
-    for name in ("h2fdp", "upcycled-h2fdp"):
-        experiment = Experiment(
-            topology=Topology.regular(edges=2, devices=3, trust=0.5, seed=1),
-            data="digits",
-            method=name,
-            training={"intervals": 4, "local_steps": 4, "aggregate_every": 2, "batch_size": 8},
-            runtime={"backend": "inline"},
-        )
-        run = experiment.run(tmp_path / name)
-        found[name] = run.metrics, (run.directory / "privacy.jsonl").read_bytes(), run.model[1].weight
-    plain, upcycled = found["h2fdp"], found["upcycled-h2fdp"]
-    assert plain[1] == upcycled[1]
-    for column in ("energy_j", "delay_s", "clock_s", "epsilon_cloud", "epsilon_claimed"):
-        assert plain[0][column].tolist() == upcycled[0][column].tolist()
-    assert not torch.equal(plain[2], upcycled[2])
-
-
-def loss(w, device):
-    x, y = DATA[device]
-    scores = x @ w.T
-    return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]))
-
-
-@pytest.mark.parametrize("engine", ["loop", "stacked"])
-@pytest.mark.parametrize("tree", [False, True])
-def test_what_devices_measure_for_a_schedule(engine, tree, tmp_path, monkeypatch):
-    seen = []
-    observe = ResourceBudgetSchedule.observe
-    monkeypatch.setattr(
-        ResourceBudgetSchedule, "observe", lambda self, each: (seen.append(each), observe(self, each))[1]
-    )
-    axes = {"extends": "hfl"} if tree else {"extends": "fedavg"}
-    schedule = {"name": BUDGET, "units": 40.0, "step_cost": 1.0, "aggregation_cost": 2.0}
-    start, _, run = outcome(
-        trained({**axes, "schedule": schedule}, engine, aggregations_per_interval=0), tmp_path / "run"
-    )
-    assert run.metrics["local_steps"].iloc[0] == 1
-    w = start
-    for each in seen:
-        models = [descended(w, device, steps=each.local_steps) for device in range(DEVICES)]
-        before = [descended(w, device, steps=each.local_steps - 1) for device in range(DEVICES)]
-        after = sum(p * model for p, model in zip(WEIGHTS, models, strict=True))
-        at_after = [gradient(after, device) for device in range(DEVICES)]
-        mean = sum(p * own for p, own in zip(WEIGHTS, at_after, strict=True))
-        found = each.secants
-        norm = np.linalg.norm
-        np.testing.assert_allclose(found.weights, WEIGHTS)
-        np.testing.assert_allclose(found.distance, [norm(model - after) for model in models], rtol=1e-3)
-        lengths = [norm(model - one) for model, one in zip(models, before, strict=True)]
-        np.testing.assert_allclose(found.last_step, lengths, rtol=1e-3)
-        np.testing.assert_allclose(found.loss_local, [loss(model, i) for i, model in enumerate(models)], rtol=1e-4)
-        np.testing.assert_allclose(found.loss_before, [loss(model, i) for i, model in enumerate(before)], rtol=1e-4)
-        np.testing.assert_allclose(found.loss, [loss(after, device) for device in range(DEVICES)], rtol=1e-4)
-        changes = [norm(gradient(model, i) - at_after[i]) for i, model in enumerate(models)]
-        np.testing.assert_allclose(found.gradient_change, changes, rtol=1e-2)
-        np.testing.assert_allclose(found.divergence, [norm(own - mean) for own in at_after], rtol=1e-3)
-        w = after
-    assert len(seen) == len(run.metrics) >= 2
-
-
-def test_ali_dpfl_reckons_with_the_noise_of_the_run(tmp_path):
-    keys = {"intervals": 4, "batch_size": 16, "clip_norm": 0.5}
-    method = {
-        "extends": "fedavg-dp",
-        "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0},
-        "schedule": "experiments.ali_dpfl:AliDpfl",
-    }
-    run = Experiment(data="digits", method=method, epsilon=5.0, training=keys).run(tmp_path / "run")
-    rows = [json.loads(line) for line in (run.directory / "control.jsonl").read_text().splitlines()]
-    known = rows[-1]["constants"]
-    prepared = Experiment(data="digits", method=method, epsilon=5.0, training=keys).prepare()
-    batch = float((prepared.blueprint.rates * prepared.data.sizes).min())
-    assert (known["C"], known["sigma"], known["d"], known["B"]) == (0.5, 2.0, 640, batch)
-    assert (known["R_s"], known["R_c"]) == (4, prepared.iterations)
-    assert [row["tau"] for row in rows] == run.metrics["local_steps"].tolist()
-    ledger = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
-    steps = {row["slot"] for row in ledger if row["observer"] == "edge"}
-    assert steps == set(range(1, sum(row["tau"] for row in rows) + 1))
-    assert run.summary["leaking"]

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 
 import h2fdp
 from h2fdp import Experiment, Topology, report
@@ -110,13 +109,6 @@ def test_only_what_is_public_is_drawn_without_the_key(tmp_path, monkeypatch, met
     assert drawn[True] & {"batch", "epoch"}
 
 
-def test_without_a_guarantee_the_seed_determines_every_bit(tmp_path):
-    one, other = (small("hfl").run(tmp_path / name) for name in ("one", "other"))
-    assert torch.equal(weights(one), weights(other))
-    assert (one.summary["noise_key"], one.summary["noise_key_id"]) == (None, None)
-    assert not (tmp_path / "one" / "checkpoint" / "noise-key").exists()
-
-
 def test_a_key_of_the_seed_gives_the_bits_of_the_seed_and_is_marked(tmp_path, capsys, monkeypatch):
     one, other = (small(noise_key="seed").run(tmp_path / name) for name in ("one", "other"))
     assert torch.equal(weights(one), weights(other))
@@ -166,19 +158,6 @@ def test_the_key_is_its_owners_beside_the_checkpoints_until_the_run_is_complete(
     assert not directory.noise_key.exists()
 
 
-def test_no_other_file_has_the_key(tmp_path):
-    with keys_are(known):
-        run = stopped(tmp_path / "run")
-    report(run.directory)
-    for path in run.directory.rglob("*"):
-        if path.is_file() and path.name != "noise-key":
-            text = path.read_bytes()
-            assert KEY not in text, path
-            assert KEY.hex().encode() not in text, path
-    assert KEY.hex() not in repr(small().prepare().keyed(KEY))
-    assert repr(KEY) not in repr(small().prepare().keyed(KEY))
-
-
 def test_a_run_goes_on_under_its_own_key(tmp_path):
     with keys_are(known):
         whole = small().run(tmp_path / "whole")
@@ -217,11 +196,20 @@ def fails_at(step, interval):
     return fail
 
 
-def test_a_setup_that_is_run_twice_draws_two_keys(tmp_path):
-    setup = small().prepare()
-    one, other = (start_run(setup, tmp_path / name) for name in ("one", "other"))
-    assert len({setup.noise_key, *(run.summary["noise_key_id"] for run in (one, other))}) == 3
-    assert not torch.equal(weights(one), weights(other))
+def stored_digest(path):
+    (newest, *_) = sorted((path / "checkpoint").glob("*.ckpt"), reverse=True)
+    return torch.load(io.BytesIO(newest.read_bytes().split(b"\n", 2)[2]), weights_only=True)["digest"]["data"]
+
+
+def test_no_file_has_a_digest_of_the_records_by_which_a_guess_of_one_is_confirmed(tmp_path):
+    """An adversary who knows all records but one tries the last: the digest of equal data differs from run to run."""
+    one, other = (small().run(tmp_path / name) for name in ("one", "other"))
+    fingerprint = small().prepare().data.fingerprint()
+    assert one.summary["data_fingerprint"] is None
+    for path in one.directory.rglob("*"):
+        assert path.is_dir() or fingerprint.encode() not in path.read_bytes(), path
+    assert stored_digest(one.directory) != stored_digest(other.directory)
+    assert small("hfl").run(tmp_path / "open").summary["data_fingerprint"] == fingerprint
 
 
 def test_runs_of_a_sweep_have_keys_of_their_own_and_keep_them(tmp_path):
@@ -239,24 +227,21 @@ def test_runs_of_a_sweep_have_keys_of_their_own_and_keep_them(tmp_path):
     assert len(ids & {run.summary["noise_key_id"] for run in again.runs.values()}) == 1
 
 
-def test_the_choice_is_recorded_and_others_are_refused(tmp_path):
-    small(intervals=1).run(tmp_path / "run")
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["privacy"]["noise_key"] == "system"
-    with pytest.raises(h2fdp.UserError, match=r'privacy\.noise_key: expected one of system, seed, found "secret"'):
-        small(noise_key="secret")
+def test_no_other_file_has_the_key(tmp_path):
+    with keys_are(known):
+        run = stopped(tmp_path / "run")
+    report(run.directory)
+    for path in run.directory.rglob("*"):
+        if path.is_file() and path.name != "noise-key":
+            text = path.read_bytes()
+            assert KEY not in text, path
+            assert KEY.hex().encode() not in text, path
+    assert KEY.hex() not in repr(small().prepare().keyed(KEY))
+    assert repr(KEY) not in repr(small().prepare().keyed(KEY))
 
 
-def stored_digest(path):
-    (newest, *_) = sorted((path / "checkpoint").glob("*.ckpt"), reverse=True)
-    return torch.load(io.BytesIO(newest.read_bytes().split(b"\n", 2)[2]), weights_only=True)["digest"]["data"]
-
-
-def test_no_file_has_a_digest_of_the_records_by_which_a_guess_of_one_is_confirmed(tmp_path):
-    """An adversary who knows all records but one tries the last: the digest of equal data differs from run to run."""
-    one, other = (small().run(tmp_path / name) for name in ("one", "other"))
-    fingerprint = small().prepare().data.fingerprint()
-    assert one.summary["data_fingerprint"] is None
-    for path in one.directory.rglob("*"):
-        assert path.is_dir() or fingerprint.encode() not in path.read_bytes(), path
-    assert stored_digest(one.directory) != stored_digest(other.directory)
-    assert small("hfl").run(tmp_path / "open").summary["data_fingerprint"] == fingerprint
+def test_a_setup_that_is_run_twice_draws_two_keys(tmp_path):
+    setup = small().prepare()
+    one, other = (start_run(setup, tmp_path / name) for name in ("one", "other"))
+    assert len({setup.noise_key, *(run.summary["noise_key_id"] for run in (one, other))}) == 3
+    assert not torch.equal(weights(one), weights(other))

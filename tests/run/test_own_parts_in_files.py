@@ -76,36 +76,11 @@ def test_an_interrupted_run_goes_on_and_draws_afresh_only_for_other_code(file, c
     assert bool(resumed.summary["fresh_from"]) == bool(change)
 
 
-def test_without_noise_changed_code_is_no_reason_to_go_on_in_silence(file):
-    def stop(row):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Experiment.from_file(file, ["method=hfl"]).run(file.parent / "cut", on_interval=stop)
-    (file.parent / "own_module.py").write_text(MODULE.replace("nn.ReLU", "nn.Tanh"))
-    with pytest.raises(UserError, match="your own code changed since the run began"):
-        h2fdp.resume(file.parent / "cut")
-    (file.parent / "own_module.py").write_text(MODULE + "# what is only said is no code\n")
-    assert h2fdp.resume(file.parent / "cut").summary["state"] == "done"
-
-
-def test_a_sweep_redoes_runs_whose_own_code_changed(file):
-    study = FILE | {"sweep": {"model.hidden": [3, 4]}}
-    file.write_text(yaml.safe_dump(study))
-    h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)
-    h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)  # nothing left to do
-    (file.parent / "own_module.py").write_text(MODULE + "LATER = 1\n")
-    with pytest.raises(UserError, match="its own code has changed"):
-        h2fdp.sweep(file, out=file.parent / "sweep", jobs=1)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
         ("model", "own_module:Nett", ": model: {folder}/own_module.py has no `Nett`"),
         ("model", {"name": "own_module:Net", "width": 3}, ": model: the options do not fit own_module:Net"),
-        ("model", "own_modul:Net", ": model: expected a module beside the file or where Python looks"),
-        ("data", "own_module:recods", ": data: {folder}/own_module.py has no `recods`"),
     ],
 )
 def test_a_wrong_name_is_told_with_file_line_and_key(file, key, value, words):
@@ -114,47 +89,6 @@ def test_a_wrong_name_is_told_with_file_line_and_key(file, key, value, words):
         Experiment.from_file(file)
     assert str(caught.value).startswith(f"{file}:")
     assert words.format(folder=file.parent) in str(caught.value)
-
-
-AIR = """
-import numpy as np
-from h2fdp.network import PathLoss
-
-class Shadowed(PathLoss):
-    def gain_db(self, distance_m, stream):
-        return -20 * np.log10(distance_m) + 8 * stream.standard_normal(len(distance_m))
-"""
-
-
-@pytest.fixture
-def with_air(file):
-    """An experiment whose network, in a file of its own elsewhere, has a path loss of the user's own."""
-    (file.parent / "networks").mkdir()
-    (file.parent / "networks" / "own_air.py").write_text(AIR)
-    network = {"radio": {"pathloss": "own_air:Shadowed"}, **FILE["topology"]}
-    (file.parent / "networks" / "net.yaml").write_text(yaml.safe_dump(network))
-    plain = {"topology": "networks/net.yaml", "data": "digits", "model": "softmax"}
-    file.write_text(yaml.safe_dump(FILE | plain))
-    yield file
-    sys.modules.pop("own_air", None)
-
-
-@pytest.mark.parametrize("change", ["", "LATER = 1\n"])
-def test_a_resumed_run_finds_the_radio_model_of_its_network_and_its_code(with_air, change):
-    whole = Experiment.from_file(with_air).run(with_air.parent / "whole")
-    recorded = yaml.safe_load((whole.directory / "topology.yaml").read_text())
-    assert recorded["radio"]["pathloss"] == {"name": f"{with_air.parent}/networks/own_air:Shadowed"}
-
-    def stop(row):
-        if row["interval"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Experiment.from_file(with_air).run(with_air.parent / "cut", on_interval=stop)
-    (with_air.parent / "networks" / "own_air.py").write_text(AIR + change)
-    resumed = h2fdp.resume(with_air.parent / "cut", fresh_noise=bool(change))
-    assert resumed.metrics["energy_j"].tolist() == whole.metrics["energy_j"].tolist()  # the channels stay
-    assert bool(resumed.summary["fresh_from"]) == bool(change)
 
 
 SHAKY = """

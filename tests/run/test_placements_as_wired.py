@@ -16,7 +16,6 @@ import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run.inputs import FILTERED
-from h2fdp.run.privacy_report import privacy_report
 from tests.run.test_noise_as_wired import (
     CLIP,
     FAULTS,
@@ -152,11 +151,11 @@ def staying(interval, edge):
     return np.flatnonzero(lasting >= 7).tolist()
 
 
-@pytest.mark.parametrize("noise_std", [None, 0.4])
-def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monkeypatch, noise_std):
+@pytest.mark.parametrize("multiplier", [None, 0.25])
+def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monkeypatch, multiplier):
     added = listened(monkeypatch)
-    privacy = {"name": "output", "model_norm": 0.8, "noise_std": noise_std}
-    made = experiment(method=tree(privacy), **FAULTY)
+    privacy = {"name": "output", "noise_multiplier": multiplier}
+    made = experiment(method=tree(privacy), **FAULTY | {"clip_norm": 0.8})
     records = sizes_of(made)
     # Theorem 6.2 read backwards for K_g intervals with two local aggregations each; epsilon 3, delta 1e-4.
     log = math.log(1e4)
@@ -166,7 +165,7 @@ def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monke
     for interval, edge, _, end, attending in parts_of():
         active = np.array(list(attending))
         share = records[edge][active] / records[edge][active].sum()
-        levels = exposure / records[edge][active] if noise_std is None else np.full(len(active), noise_std)
+        levels = exposure / records[edge][active] if multiplier is None else np.full(len(active), 0.25 * 1.6)
         noises += levels.tolist()
         parts = (share * levels) ** 2
         for at, device in enumerate(active.tolist()):
@@ -187,7 +186,7 @@ def test_every_model_of_an_output_run_is_noisy_and_in_the_ledger(tmp_path, monke
 
 def test_an_objective_run_says_that_nothing_sound_is_known(tmp_path, monkeypatch):
     added = listened(monkeypatch)
-    privacy = {"name": "objective", "rate": 50.0, "input_bound": 60.0}
+    privacy = {"name": "objective", "noise_multiplier": 0.02, "input_bound": 60.0}
     run = experiment(method=tree(privacy, PROXIMAL), intervals=3, **ONE_UPLOAD).run(tmp_path / "run")
     assert added == []
     rows = ledger_of(run)
@@ -235,24 +234,6 @@ def test_accounted_calibration_meets_the_target(tmp_path, privacy):
     assert 1.98 < reached <= 2.0
 
 
-@pytest.mark.parametrize("privacy", ["dp-sgd", "output", "central"])
-def test_metrics_report_and_summary_agree(tmp_path, privacy):
-    made = small(privacy, **ONE_UPLOAD)
-    report = privacy_report(made.prepare())
-    run = made.run(tmp_path / "run")
-    last = run.metrics.iloc[-1]
-    assert last["epsilon_claimed"] == pytest.approx(4.0, rel=2e-3)
-    assert last["epsilon_claimed"] <= 4.0 * (1 + 1e-9)
-    for observer, found in report["observers"].items():
-        assert found["claimed"] == pytest.approx(last["epsilon_claimed"])
-        if found["verdict"] == "trusted":
-            assert (privacy, observer in ("edge", "cloud")) == ("central", True)
-            assert run.privacy.epsilon(observer=observer) is None
-        else:
-            assert last[f"epsilon_{observer}"] == pytest.approx(found["pld"])
-            assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(found["rdp"])
-
-
 @pytest.mark.parametrize("objective", ["feddyn", "pfedme"])
 def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_path, monkeypatch, objective):
     # Whatever a device remembers, what it sends is clipped: same noise, same ledger, and no averaged move beyond C.
@@ -272,12 +253,6 @@ def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_p
     assert moved
     assert max(moved) <= 0.01 * (1 + 1e-5)
     assert ledger_of(with_memory) == ledger_of(experiment(method=axes, **settings).run(tmp_path / "plain"))
-
-
-def test_control_variates_go_up_bare_under_central_noise():
-    method = {"extends": "h2fdp", "privacy": "central", "objective": "scaffold", "server": "scaffold"}
-    with pytest.raises(UserError, match=r"method\.objective: control variates are sent to the cloud unclipped"):
-        Experiment(method=method, training=ONE_UPLOAD)
 
 
 @pytest.mark.parametrize("calibration", ["paper", "accounted"])
@@ -315,34 +290,20 @@ OBJECTIVE = {"name": "objective", "input_bound": 60.0}
 REFUSED = [
     ("central", {}, r"training\.aggregations_per_interval: local aggregations are broadcast to peers without noise"),
     ("central", {"clip_norm": None, **ONE_UPLOAD}, r"training\.clip_norm: a guarantee needs clipped updates"),
-    ("central", {"clip_scope": "record", **ONE_UPLOAD}, r"training\.clip_scope: central clips a device's whole update"),
     ("central", {"budget": {"cloud": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.cloud: the observer cloud is trusted"),
-    ("central", {"budget": {"edge": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.edge: the observer edge is trusted"),
-    ("central", {"control": {"enabled": True}, **ONE_UPLOAD}, r"control\.enabled: .* hierarchical and local"),
     ("dp-sgd", {"clip_scope": "batch"}, r"training\.clip_scope: dp-sgd clips each record's gradient; expected record"),
     ("dp-sgd", {"clip_norm": None}, r"training\.clip_norm: a guarantee needs clipped gradients"),
-    ("dp-sgd", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical and local"),
     ("dp-sgd", {"objective": "pfedme"}, r"method\.objective: a device keeps its personal models"),
-    ({"name": "dp-sgd", "rc_search": "paper"}, {}, r"method\.privacy\.rc_search: needs a stated noise_multiplier"),
     (
         {"name": "dp-sgd", "noise_multiplier": 1.0},
         {"calibration": "accounted"},
         r"privacy\.calibration: the noise is stated \(noise_multiplier is 1",
     ),
     (
-        {"name": "dp-sgd", "noise_multiplier": 0.1},
-        {"epsilon": 0.1},
-        r"method\.privacy\.noise_multiplier: a single step",
-    ),
-    ({"name": "output", "noise_std": 1.0}, {"calibration": "accounted"}, r"privacy\.calibration: the noise is stated"),
-    ("output", {"control": {"enabled": True}}, r"control\.enabled: .* hierarchical and local"),
-    ("output", {"objective": "pfedme"}, r"method\.objective: a device keeps its personal models"),
-    (
         OBJECTIVE,
         ONE_UPLOAD,
         r"method\.objective: Theorem 6\.3 needs the objective proximal with mu above 0, found plain",
     ),
-    (OBJECTIVE, {"objective": PROXIMAL}, r"aggregations_per_interval: Theorem 6\.3 allows one upload"),
     (
         OBJECTIVE,
         {"objective": PROXIMAL, "model": "mlp", **ONE_UPLOAD},
@@ -353,13 +314,6 @@ REFUSED = [
         {"objective": PROXIMAL, "calibration": "accounted", **ONE_UPLOAD},
         r"privacy\.calibration: there is no sound account",
     ),
-    (OBJECTIVE, {"objective": PROXIMAL, "budget": {"cloud": 1.0}, **ONE_UPLOAD}, r"privacy\.budget: there is no sound"),
-    (
-        {"name": "objective", "input_bound": 3.0},
-        {"objective": PROXIMAL, **ONE_UPLOAD},
-        r"method\.privacy\.input_bound: a device has a record of larger norm; expected a public bound .*, found 3",
-    ),
-    ({"name": "output", "rate": 1.0}, {}, r"`rate` means nothing for output"),
 ]
 
 

@@ -16,15 +16,11 @@ from torch import nn
 import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.data.configured import configured_data
-from h2fdp.data.files import is_bounded
 from h2fdp.data.records import Records
-from h2fdp.errors import UserError
-from h2fdp.experiment.file import document_of, experiment_from, read_experiment
-from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import FARTHEST, SCORES, probe_of, with_model
+from h2fdp.run.recipe import FARTHEST, SCORES, probe_of
 
 AUTO = {"extends": "auto"}
 NETWORK = {"edges": [{"name": "e-{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]}
@@ -48,19 +44,6 @@ def test_what_is_not_stated_is_chosen():
     assert setup.chosen[0] == "chosen: model public-features (64 numbers for each image)"
 
 
-@pytest.mark.parametrize(
-    ("data", "model", "words"),
-    [
-        ({"name": "leaf", "path": "tweets", "vocabulary": 70}, {"name": "lstm", "hidden": 4}, 70),
-        ({"name": "leaf", "path": "tweets", "vocabulary": 70}, {"name": "lstm", "vocabulary": 9}, 9),
-        ({"name": "npz", "path": "rows.npz"}, "lstm", 10_000),
-    ],
-)
-def test_an_lstm_numbers_as_many_words_as_its_data_where_it_does_not_say(data, model, words):
-    config = Experiment(topology=NETWORK, data=data, model=model, method="hfl").config
-    assert with_model(config, None).model.vocabulary == words
-
-
 @pytest.mark.parametrize("adjacency", ["null-record", "add-remove"])
 def test_no_value_of_a_devices_record_has_a_part_in_the_choice(adjacency):
     rng = np.random.default_rng(1)
@@ -80,15 +63,10 @@ def test_no_value_of_a_devices_record_has_a_part_in_the_choice(adjacency):
     [
         ("intervals", 7),
         ("local_steps", 3),
-        ("batch_size", 8),
         ("sampling_rate", 0.5),
-        ("step_size", 0.7),
-        ("step_decay", "none"),
         ("clip_norm", 0.3),
         ("clip_scope", "batch"),
         ("weights", "uniform"),
-        ("participation", 0.5),
-        ("evaluate_every", 3),
     ],
 )
 def test_what_is_stated_stays(key, value):
@@ -137,14 +115,6 @@ def test_noise_moves_the_scores_by_what_the_rule_says_in_closed_form(epsilon):
     assert noise_in_scores(setup) == pytest.approx(moved, rel=0.08)
 
 
-def test_where_there_is_little_noise_the_way_is_bounded():
-    setup = asked(model="softmax", epsilon=1000.0).prepare()
-    training, model = setup.config.training, noise_on_model(setup)
-    probe = probe_of(setup.blueprint.module(), setup.data, setup.config)
-    assert model.way * training.clip_norm * probe.reach == pytest.approx(FARTHEST[True], rel=0.01)
-    assert noise_in_scores(setup) < SCORES[True]
-
-
 class Bent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -171,14 +141,6 @@ def test_the_reach_of_noise_is_the_length_of_the_scores_gradients():
     assert all(torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True))
 
 
-def test_the_clip_norm_is_a_share_of_what_gradients_are_long():
-    setup = asked(model="softmax").prepare()
-    inputs = setup.data.test.x[:32].astype(np.float64) * setup.data.scaling.scale + setup.data.scaling.shift
-    # At small weights all ten classes are nearly equally likely: |p - y|^2 = 0.9^2 + 9 * 0.1^2.
-    rough = math.sqrt(0.9) * np.median(np.sqrt((inputs.reshape(32, -1) ** 2).sum(1)))
-    assert setup.config.training.clip_norm == pytest.approx(0.15 * rough, rel=0.15)
-
-
 @pytest.mark.parametrize("model", ["auto", "softmax"])
 def test_no_private_record_has_a_part_in_the_choice(model):
     experiment = asked(model=model)
@@ -196,32 +158,8 @@ def test_no_private_record_has_a_part_in_the_choice(model):
     assert one == two
 
 
-def test_inputs_of_devices_are_not_measured_on():
-    data = {"name": "digits", "test": 0.2}
-    experiment = asked(data=data, model="softmax")
-    source = configured_data(experiment.config.data)
-
-    def other(network, streams, root):
-        held = source(network, streams, root)
-        return replace(held, test=Records(held.test.x * 0, held.test.y), train=Records(held.train.x * 0, held.train.y))
-
-    one, two = (
-        prepare(experiment.config, experiment.topology, data_source=each).config.training for each in (source, other)
-    )
-    assert one == two
-
-
 def test_shares_by_size_would_tell_whether_a_record_is_there():
     assert asked(adjacency="add-remove").prepare().config.training.weights == "uniform"
-
-
-@pytest.mark.parametrize("method", ["h2fdp", "hfl"])
-@pytest.mark.parametrize("rule", ["median", {"name": "trimmed-mean", "trim": 0.4}])
-def test_a_rule_that_is_no_sum_has_the_rule_of_training_too(method, rule):
-    setup = asked(method={"extends": method, "aggregation": rule}, calibration=None).prepare()
-    assert setup.config.training.weights == "uniform"
-    if method == "h2fdp":
-        assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "step_s"]
 
 
 def test_a_run_is_written_out_and_has_the_same_bits_from_what_is_written(tmp_path):
@@ -250,57 +188,10 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize("word", ["paper", {"extends": "paper"}])
-def test_the_papers_training_has_a_word(word):
-    training = TrainingSection.model_validate(word)
-    assert {key: getattr(training, key) for key in PAPER} == PAPER
-    assert training.left_open == frozenset()
-
-
-def test_settings_reach_below_the_word(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text("topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining: paper\n")
-    config, _ = read_experiment(file, ["training.intervals=7"])
-    assert (config.training.intervals, config.training.local_steps) == (7, 20)
-
-
-def test_a_wrong_word_is_a_mistake_with_its_line(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text("topology: {edges: [{name: a, devices: {count: 2}}]}\ndata: digits\ntraining: papr\n")
-    with pytest.raises(UserError, match=r"x\.yaml:3: training\.?.*expected auto or paper"):
-        read_experiment(file)
-
-
-def test_what_is_left_open_and_what_is_stated_are_different_configurations():
-    opened, stated = (
-        experiment_from(document_of({"topology": NETWORK, "data": "digits", "training": training}, "x"))[0]
-        for training in (AUTO, AUTO | {"batch_size": 32})
-    )
-    assert opened.model_dump() != stated.model_dump()
-
-
-@pytest.mark.parametrize("privacy", ["central", "output"])
-def test_where_there_is_no_rule_the_papers_values_are_taken_and_a_line_says_so(privacy):
-    setup = asked(method={"extends": "h2fdp", "privacy": privacy}, model="softmax", calibration=None).prepare()
-    assert (setup.config.training.intervals, setup.config.training.batch_size) == (200, 32)
-    assert "no rule" in setup.chosen[0]
-
-
-def test_bounded_inputs_have_softmax_whose_loss_is_convex():
-    bounded = {"name": "hierarchical", "input_bound": 20}
-    assert asked(method={"extends": "h2fdp", "privacy": bounded}).prepare().config.model.name == "softmax"
-
-
 def test_without_noise_steps_fit_the_scale_of_the_inputs():
     setup = asked(method="hfl", calibration=None).prepare()
     assert setup.config.training.step_size == pytest.approx(80 / 1.01, rel=0.1)  # features of length 1, and a constant
     assert setup.config.training.local_steps == 20
-
-
-def test_noise_at_steps_is_chosen_alike():
-    setup = asked(method={"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}).prepare()
-    assert (setup.config.training.local_steps, setup.config.training.sampling_rate) == (1, 1.0)
-    assert noise_in_scores(setup) == pytest.approx(SCORES[True], rel=0.1)
 
 
 @pytest.mark.parametrize(("key", "limit", "column"), [("joules", 0.2, "energy_j"), ("seconds", 0.8, "delay_s")])
@@ -309,12 +200,6 @@ def test_a_budget_in_one_line_is_kept_to(tmp_path, key, limit, column):
     assert run.summary[column] <= limit
     assert run.summary[column] > 0.5 * limit
     assert all(run.privacy.epsilon(observer=each) <= 2.0 for each in ("edge", "peer", "cloud", "public"))
-
-
-def test_an_accuracy_in_one_line_ends_the_run(tmp_path):
-    run = asked(control={"accuracy": 0.7}, epsilon=8.0).run(tmp_path / "run")
-    assert run.summary["accuracy"] >= 0.7
-    assert run.summary["state"] == "accuracy reached"
 
 
 def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pay():
@@ -326,29 +211,6 @@ def test_what_pays_names_features_record_clipping_and_rounds_where_they_would_pa
     best = " ".join(found[-1]["chosen"])
     assert all(word in best for word in ("public-features", "record clipping", "30 intervals", "1 local step"))
     assert found[-1]["energy_j"] < planned_work(setup).costs["energy_j"] / 3
-
-
-def test_training_pays_where_the_model_is_features_already():
-    for model in ("auto", "public-features"):
-        setup = asked({"extends": "paper"}, model=model, epsilon=1.0).prepare()
-        assert setup.image_shape == setup.given.shape == (1, 8, 8) != setup.data.shape
-        found = changes(setup)
-        assert found[0]["sections"] == ("training",)
-        assert found[-1]["scores"] == pytest.approx(SCORES[True], rel=0.1)
-
-
-def test_where_all_is_chosen_nothing_pays():
-    assert changes(asked().prepare()) == []
-
-
-def test_a_trained_model_takes_images_and_has_the_runs_accuracy(tmp_path):
-    run = asked({"intervals": 6}, epsilon=8.0).run(tmp_path / "run")
-    test = asked(epsilon=8.0).records(None).test
-    images = torch.from_numpy(test.x.astype(np.float32) / 16)
-    scores = h2fdp.load_model(tmp_path / "run")(images)
-    assert scores.shape == (len(test), 10)
-    right = float((scores.argmax(1).numpy() == test.y).mean())
-    assert right == pytest.approx(run.summary["accuracy"], abs=2 / len(test))  # features are kept in 16 bits
 
 
 def table():
@@ -372,34 +234,6 @@ def test_tables_are_standardised_by_public_test_records(tmp_path):
     assert (written["name"], written["standardize"]) == ("logistic", True)
 
 
-RANGED = {"income": [0, 150], "age": [18, 80]}
-
-
-def owned_table(tmp_path, **options):
-    rng = np.random.default_rng(5)
-    income, age, town = rng.uniform(0, 150, 1_500), rng.uniform(18, 80, 1_500), rng.integers(0, 3, 1_500)
-    label = (income / 75 + age / 50 + (town == 2) > 2.4).astype(int)
-    lines = [f"{a:.1f},{b:.1f},{'abc'[c]},{y}" for a, b, c, y in zip(income, age, town, label, strict=True)]
-    (tmp_path / "people.csv").write_text("income,age,town,label\n" + "\n".join(lines) + "\n")
-    data = {"name": "table", "path": str(tmp_path / "people.csv"), "categories": {"town": ["a", "b", "c"]}}
-    return asked(data=data | {"test": 0.25, "partition": "iid"} | options, epsilon=4.0)
-
-
-def test_stated_ranges_standardise_where_test_records_belong_to_devices(tmp_path):
-    ranged = owned_table(tmp_path, ranges=RANGED).prepare()
-    assert not any("not standardised" in line for line in ranged.chosen)
-    assert float(ranged.data.train.x.mean()) == pytest.approx((2 / 5 - 1 / 2) * math.sqrt(12), abs=0.02)
-    assert float(np.abs(ranged.data.train.x).max()) == pytest.approx(math.sqrt(3), rel=1e-4)
-    bare = owned_table(tmp_path, ranges={"age": [18, 80]}).prepare()
-    assert any("state ranges of all columns" in line for line in bare.chosen)
-    some = owned_table(
-        tmp_path, ranges={"age": [18, 80]}, inputs=["income", "age"], categories={"town": ["a", "b", "c"]}
-    )
-    assert not is_bounded(some.config.data, (4,)), "the town is no input"
-    run = owned_table(tmp_path, ranges=RANGED).run(tmp_path / "run")
-    assert run.summary["accuracy"] > 0.85
-
-
 def test_one_training_record_moves_no_other_input():
     x, y = table()
     other = x.copy()
@@ -410,53 +244,3 @@ def test_one_training_record_moves_no_other_input():
     )
     changed = np.flatnonzero((one != two).any(1))
     assert len(changed) == 1
-
-
-def test_features_of_devices_test_records_are_probed_at_their_own_scale():
-    public = asked().prepare().config.training
-    owned = asked(data={"name": "digits", "test": 0.25}).prepare().config.training
-    assert owned.clip_norm == pytest.approx(public.clip_norm, rel=0.1)
-    assert owned.step_size == pytest.approx(public.step_size, rel=0.4)  # with three quarters of the records
-
-
-def test_several_local_steps_are_followed_by_aggregations_one_by_one():
-    training = asked({"local_steps": 4}).prepare().config.training
-    assert (training.local_steps, training.aggregate_every) == (4, 1)
-    assert noise_in_scores(asked({"local_steps": 4}).prepare()) == pytest.approx(SCORES[True], rel=0.1)
-
-
-class PartlyFrozen(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 10))
-        self[1].requires_grad_(False)
-        nn.init.eye_(self[1].weight)
-        nn.init.zeros_(self[1].bias)
-        nn.init.normal_(self[2].weight)  # noise in the frozen layer would move scores by six times as much
-
-
-class OneForAll(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scores = nn.Parameter(torch.zeros(10))
-
-    def forward(self, x):
-        return self.scores.expand(len(x), 10)
-
-
-def test_parameters_that_are_not_trained_have_no_noise():
-    """Behind a frozen identity the reach is that of the last layer alone: the length of the inputs and the bias."""
-    setup = asked(model=PartlyFrozen).prepare()
-    scaling = setup.data.scaling
-    inputs = (setup.data.test.x[:128] * scaling.scale + scaling.shift).reshape(128, -1)
-    probe = probe_of(PartlyFrozen(), setup.data, setup.config)
-    assert probe.reach == pytest.approx(math.sqrt(np.mean((inputs**2).sum(1) + 1)), rel=0.25)  # of 40 rows of noise
-
-
-def test_scores_may_be_parameters():
-    assert probe_of(OneForAll(), asked().prepare().data, asked().prepare().config).reach == pytest.approx(1.0, rel=0.4)
-
-
-def test_two_edge_servers_in_turns_have_thirty_turns_each():
-    network = {"edges": [{"name": "e-{i}", "repeat": 2, "trusted": False, "devices": {"count": 3}}]}
-    setup = asked(network=network, control={"joules": 1e6}).prepare()
-    assert setup.config.training.intervals == 60

@@ -13,20 +13,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import nn
-from typer.testing import CliRunner
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.cli.main import app, main
+from h2fdp.cli.main import main
 from h2fdp.records import RunDirectory, summary
-from h2fdp.records.directory import reopen
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import identity, recorders
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.resume import resume_run
-from h2fdp.schedules.schedule import IntervalObservation
 from h2fdp.streams import Streams
 from tests.noise_keys import keys_are, known
 from tests.run.killed import POINTS, experiment, killed_runs
@@ -77,7 +73,7 @@ def crashing_at(monkeypatch, interval):
     monkeypatch.setattr(recorders, "listener", fail)
 
 
-REMEMBERING = ["scaffold", "feddyn", "upcycled-pfedme", "fedyogi", {"extends": "upcycled-h2fdp", "server": "momentum"}]
+REMEMBERING = ["scaffold", "upcycled-pfedme", {"extends": "upcycled-h2fdp", "server": "momentum"}]
 PLACEMENTS = [
     {"name": "dp-sgd", "noise_multiplier": 1.5},
     {"name": "central", "noise_multiplier": 2.0},
@@ -120,45 +116,6 @@ def test_a_killed_run_goes_on_to_the_same_bits(whole, killed, tmp_path, point):
     path = shutil.copytree(killed[point], tmp_path / "run")
     assert_same(h2fdp.resume(path), whole)
     assert not list(path.rglob("*.part"))
-
-
-def test_a_run_may_be_killed_and_go_on_many_times(whole, left, monkeypatch):
-    for interval in (8, 8, 10):
-        with monkeypatch.context() as patch:
-            crashing_at(patch, interval)
-            with pytest.raises(RuntimeError, match="host is gone"):
-                h2fdp.resume(left)
-    assert_same(h2fdp.resume(left), whole)
-
-
-@pytest.mark.parametrize(
-    ("every", "seconds", "written"), [(2, 1e9, [0, 2, 4]), (100, 1e-9, [0, 1, 2, 3, 4, 5]), (100, 1e9, [0])]
-)
-def test_checkpoints_come_by_intervals_or_by_time(tmp_path, monkeypatch, every, seconds, written):
-    monkeypatch.setattr("h2fdp.run.recorders._SECONDS", seconds)
-    run = experiment_of("hfl", intervals=5, checkpoint_every=every).run(tmp_path / "run")
-    lines = [json.loads(line) for line in (run.directory / "log.jsonl").read_text().splitlines()]
-    assert [line["interval"] for line in lines if line["event"] == "checkpoint"] == written
-
-
-def test_a_schedule_decides_from_its_state_as_if_it_had_seen_it_all():
-    run = experiment(intervals=4, control={"tau_max": 20}).prepare()
-    seen, loaded, new = run.schedule(), run.schedule(), run.schedule()
-    draws = np.random.default_rng(1)
-    for interval, local_steps in enumerate((4, 9)):
-        model, *uploads = torch.from_numpy(draws.normal(size=(3, run.initial.numel()))).float()
-        variance = np.full(2, 1e-3)
-        seen.observe(
-            IntervalObservation(
-                interval, local_steps, 0.1, model, uploads, np.full(2, 0.5), variance, np.full(2, local_steps)
-            )
-        )
-    loaded.load(seen.state())
-    assert seen.decide(2, 13).reasons == loaded.decide(2, 13).reasons
-    assert new.decide(2, 13).step_size != loaded.decide(2, 13).step_size
-    assert loaded.first_step_size == pytest.approx(
-        1 / 9 / loaded.beta
-    )  # the last interval was longer than there are intervals
 
 
 def test_a_clean_stop_does_nothing_twice(whole, tmp_path):
@@ -245,26 +202,10 @@ def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_co
     assert run.summary["privacy"]["claimed"] is None  # more aggregations than the formula was asked to cover
 
 
-@pytest.mark.parametrize("library", ["ray", "opacus", "torchvision", "scikit-learn", "pyarrow", "h2fdp"])
+@pytest.mark.parametrize("library", ["ray", "h2fdp"])
 def test_another_version_of_a_library_that_computes_nothing_of_a_run_changes_nothing(whole, left, monkeypatch, library):
     upgraded(monkeypatch, {library: "99.0"})
     assert_same(h2fdp.resume(left), whole)
-
-
-def test_the_library_of_the_accountant_that_sizes_the_noise_counts(tmp_path, monkeypatch):
-    def digests(accountant):
-        run = Experiment(intervals=1, accountant=accountant).prepare()
-        directory = RunDirectory(tmp_path)
-        directory.config.write_text("{}")
-        directory.topology.write_text("")
-        now = identity.run_digest(run, directory)["versions"]
-        with monkeypatch.context() as patch:
-            upgraded(patch, {"scipy": "99.0"})
-            return now, identity.run_digest(run, directory)["versions"]
-
-    of_rdp, of_pld = digests("rdp"), digests("pld")
-    assert of_rdp[0] == of_rdp[1]
-    assert of_pld[0] != of_pld[1]
 
 
 def test_a_run_that_draws_afresh_stays_in_its_world(tmp_path, monkeypatch):
@@ -329,12 +270,6 @@ def test_without_any_checkpoint_a_run_with_releases_begins_again_and_they_count(
     assert (left / "privacy.jsonl").read_bytes().startswith(before)
     assert run.metrics["interval"].tolist() == list(range(1, len(run.metrics) + 1))
     assert run.metrics["epsilon_cloud"].iloc[-1] == pytest.approx(run.privacy.epsilon("cloud"))
-
-
-def test_decisions_that_were_lost_are_told(left):
-    (left / "control.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"control.jsonl:1: the file was cut .* expected 8 lines, found 0"):
-        h2fdp.resume(left)
 
 
 @pytest.mark.parametrize("change", [lambda rows: rows[:500], lambda rows: rows.replace(b"cloud", b"clout", 1)])
@@ -418,18 +353,6 @@ def test_a_resume_that_fails_states_the_whole_ledger(left, monkeypatch):
     states_its_ledger(run)
 
 
-def test_a_disk_that_is_full_at_the_end_is_told(tmp_path, monkeypatch):
-    def full(step, interval):
-        if step == "results":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "devices.parquet")
-
-    monkeypatch.setattr(recorders, "listener", full)
-    with pytest.raises(UserError, match="the disk is full"):
-        experiment(intervals=1).run(tmp_path / "run")
-    monkeypatch.undo()
-    assert h2fdp.resume(tmp_path / "run").summary["state"] == "done"
-
-
 def test_a_budget_goes_on_where_it_was(tmp_path, monkeypatch):
     settings = {"method": "h2fdp", "control": {}, "intervals": 30, "participation": 0.5, "accountant": "rdp"}
     epsilon = experiment_of(**settings).run(tmp_path / "free").metrics["epsilon_cloud"]
@@ -449,59 +372,10 @@ def experiment_of(method, **settings):
     return Experiment(topology=topology, data="digits", method=method, **{**defaults, **settings})
 
 
-def test_a_run_that_is_done_is_left_alone(whole):
-    before = {path: path.read_bytes() for path in whole.directory.rglob("*") if path.is_file()}
-    assert h2fdp.resume(whole.directory).summary["state"] == "done"
-    assert {path: path.read_bytes() for path in whole.directory.rglob("*") if path.is_file()} == before
-
-
-class Tiny(nn.Linear):
-    def __init__(self):
-        super().__init__(2, 2)
-
-
-class Wider(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Linear(2, 3), nn.Linear(3, 2))
-
-
 def points(device):
     random = np.random.default_rng(list(device.encode()))
     x = random.normal(size=(60, 2)).astype(np.float32)
     return x, (x[:, 0] > 0).astype(np.int64)
-
-
-def test_a_users_own_parts_are_asked_for_and_checked(tmp_path, monkeypatch, capsys):
-    def own():
-        topology = Topology.regular(edges=2, devices=2, trust=1.0)
-        own = {"data": points, "test_data": points("test"), "model": Tiny}
-        return Experiment(topology=topology, intervals=5, batch_size=10, epsilon=9.0, checkpoint_every=2, **own)
-
-    whole = own().run(tmp_path / "whole")
-    crashing_at(monkeypatch, 3)
-    with pytest.raises(RuntimeError, match="host is gone"):
-        own().run(tmp_path / "run")
-    monkeypatch.undo()
-    with pytest.raises(UserError, match=r"the run began with tests.*points; resume it from Python: h2fdp.resume"):
-        h2fdp.resume(tmp_path / "run", model=Tiny)
-    with pytest.raises(UserError, match="the checkpoint's model has 6 parameters, this one 17"):
-        h2fdp.resume(tmp_path / "run", data=points, test_data=points("test"), model=Wider)
-    typed_in = shutil.copytree(tmp_path / "run", tmp_path / "typed in")
-    assert_same(h2fdp.resume(tmp_path / "run", data=points, test_data=points("test"), model=Tiny), whole)
-    capsys.readouterr()
-    exec("from torch import nn\ndef typed(): return nn.Linear(2, 2)", names := {})
-    h2fdp.resume(typed_in, data=points, test_data=points("test"), model=names["typed"], fresh_noise=True)
-    assert "code, data differ" not in (said := capsys.readouterr().err)
-    assert "the run's code changed since it began" in said  # its source cannot be read
-
-
-def test_a_killed_run_is_listed_with_what_it_had_come_to(left):
-    """Its checkpoint is of the sixth of twelve intervals; its summary of when it began."""
-    (listed,) = json.loads(CliRunner().invoke(app, ["runs", str(left), "--json"]).stdout)
-    last = h2fdp.Run(left).metrics.iloc[5]
-    assert (listed["state"], listed["intervals"], listed["planned_intervals"]) == ("killed", 6, 12)
-    assert [listed[key] for key in ("accuracy", "energy_j")] == [last["accuracy"], last["energy_j"]]
-    assert " 6 of 12 " in CliRunner().invoke(app, ["runs", str(left)], env={"COLUMNS": "120"}).stdout
 
 
 @contextmanager
@@ -552,8 +426,6 @@ def model_fails():
     "full_disk",
     [
         files_of_at_most(3_300),
-        files_of_at_most(24_800),
-        ledger_fails_at_sync(1),
         ledger_fails_at_sync(11),
         model_fails(),
     ],
@@ -568,29 +440,17 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, tmp_p
     assert_same(h2fdp.resume(tmp_path / "run"), whole)
 
 
-def test_a_killed_run_is_listed_as_such(left):
-    (listed,) = json.loads(CliRunner().invoke(app, ["runs", str(left.parent), "--json"]).stdout)
-    assert (listed["state"], listed["resumable"]) == ("killed", True)
+def test_the_library_of_the_accountant_that_sizes_the_noise_counts(tmp_path, monkeypatch):
+    def digests(accountant):
+        run = Experiment(intervals=1, accountant=accountant).prepare()
+        directory = RunDirectory(tmp_path)
+        directory.config.write_text("{}")
+        directory.topology.write_text("")
+        now = identity.run_digest(run, directory)["versions"]
+        with monkeypatch.context() as patch:
+            upgraded(patch, {"scipy": "99.0"})
+            return now, identity.run_digest(run, directory)["versions"]
 
-
-def test_without_noise_a_run_goes_on_elsewhere_too(tmp_path, monkeypatch):
-    whole = experiment_of("hfl", intervals=6).run(tmp_path / "whole")
-    crashing_at(monkeypatch, 3)
-    with pytest.raises(RuntimeError, match="host is gone"):
-        experiment_of("hfl", intervals=6).run(tmp_path / "run")
-    monkeypatch.undo()
-    elsewhere(monkeypatch)
-    assert_same(h2fdp.resume(tmp_path / "run"), whole)
-
-
-def test_what_is_no_run_or_is_in_use_is_refused(left, tmp_path):
-    with pytest.raises(UserError, match="not a run directory"):
-        h2fdp.resume(tmp_path)
-    with reopen(left), pytest.raises(UserError, match="another run is writing"):
-        h2fdp.resume(left)
-
-
-def test_a_disk_that_is_full_at_the_start_leaves_nothing_in_the_way(tmp_path):
-    with pytest.raises(UserError, match="the disk is full"), files_of_at_most(100):
-        experiment().run(tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    of_rdp, of_pld = digests("rdp"), digests("pld")
+    assert of_rdp[0] == of_rdp[1]
+    assert of_pld[0] != of_pld[1]

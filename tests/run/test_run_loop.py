@@ -2,15 +2,12 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from h2fdp import Experiment, Topology, UserError, load_model, resume
 from h2fdp.cli.runs import runs_command
 from h2fdp.protocol import Cloud
-from h2fdp.records import METRICS_SCHEMA
 from h2fdp.run import recorders
 
 
@@ -51,13 +48,6 @@ def test_the_ledger_holds_every_observer_and_agrees_with_the_noise_that_was_adde
     summary = {(item["kind"], item["added_by"]): item for item in run.summary["noise_std"]}
     assert devices_noise.max() == pytest.approx(summary["local", "device"]["largest"])
     assert devices_noise.min() == pytest.approx(summary["local", "device"]["smallest"])
-
-
-def test_without_privacy_the_ledger_is_empty_and_nothing_is_clipped(tmp_path):
-    run = small("hfl").run(tmp_path / "run")
-    assert ledger(tmp_path / "run") == []
-    assert run.summary["noise_std"] == []
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["training"]["clip_norm"] is None
 
 
 def test_a_failure_in_the_middle_loses_nothing_that_was_recorded(tmp_path, monkeypatch):
@@ -102,45 +92,6 @@ def test_the_resolved_configuration_runs_again_to_the_same_bits(tmp_path):
     assert all((tmp_path / "first" / name).read_text() == (tmp_path / "again" / name).read_text() for name in names)
 
 
-def test_the_devices_table_describes_the_final_model(tmp_path):
-    run = small("hfl").run(tmp_path / "run")
-    devices = run.devices
-    assert devices["records"].sum() == 1438
-    for _, subnet in devices.groupby("edge"):
-        assert subnet["subnet_accuracy"].iloc[0] == pytest.approx(subnet["accuracy"].mean())
-
-
-def test_a_users_own_model_and_data_plug_in(tmp_path):
-    from torch import nn
-
-    class Tiny(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-
-        def forward(self, x):
-            return self.layer(x)
-
-    def data(device):
-        random = np.random.default_rng(list(device.encode()))
-        x = random.normal(size=(100, 2)).astype(np.float32)
-        return x, (x[:, 0] > 0).astype(np.int64)
-
-    experiment = Experiment(
-        topology=Topology.regular(edges=2, devices=2, trust=1.0),
-        data=data,
-        test_data=data("test"),
-        model=Tiny,
-        method="hfl",
-        intervals=30,
-        batch_size=10,
-        step_size=0.5,
-    )
-    run = experiment.run(tmp_path / "run")
-    assert run.metrics["accuracy"].iloc[-1] > 0.9
-    assert "Tiny" in yaml.safe_load(run.directory.joinpath("config.yaml").read_text())["model"]
-
-
 def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, monkeypatch):
     """The rows were on disk before it, and something may have left: they are never dropped."""
 
@@ -152,17 +103,3 @@ def test_a_users_mistake_inside_the_first_interval_keeps_the_ledger(tmp_path, mo
     with pytest.raises(UserError, match="cannot be read"):
         small().run(tmp_path / "run")
     assert {row["interval"] for row in ledger(tmp_path / "run")} == {1}
-
-
-def test_metrics_have_the_columns_of_the_interface(tmp_path):
-    metrics = small().run(tmp_path / "run").metrics
-    assert list(metrics.columns[: len(METRICS_SCHEMA.names)]) == METRICS_SCHEMA.names
-    assert metrics["interval"].tolist() == [1, 2, 3, 4]
-    assert metrics["slot"].tolist() == [4, 8, 12, 16]
-    assert metrics["participants"].tolist() == [4] * 4
-    np.testing.assert_allclose(metrics["step_size"], 0.1 / np.sqrt([1, 2, 3, 4]))
-
-
-def test_evaluation_only_when_asked_and_at_the_end(tmp_path):
-    metrics = small(intervals=5, evaluate_every=2).run(tmp_path / "run").metrics
-    assert metrics["accuracy"].notna().tolist() == [False, True, False, True, True]

@@ -39,18 +39,3 @@ def test_a_loss_of_more_than_ten_guesses_has_diverged(classes, loss, words):
     found = learned(SUMMARY | {"loss": loss, "classes": classes}, experiment().config, "h2fdp run file.yaml")
     assert words in found.get("diverged", "")
     assert bool(found) is bool(words)
-
-
-@pytest.mark.parametrize(
-    ("classes", "accuracy", "little"), [(10, 0.19, True), (10, 0.21, False), (2, 0.55, True), (2, 0.6, False)]
-)
-@pytest.mark.parametrize(("method", "other"), [("h2fdp", "hfl"), ("fedavg-dp", "fedavg")])
-def test_where_little_is_learned_under_noise_the_same_without_noise_is_one_command_away(
-    classes, accuracy, little, method, other
-):
-    summary = SUMMARY | {"classes": classes, "accuracy": accuracy}
-    config = experiment(method, clip_norm=1.0, clip_scope="record").config
-    noisy = learned(summary | {"noise_std": [{"kind": "global"}]}, config, "h2fdp run file.yaml --set seed=2")
-    expected = {"without noise": f"h2fdp run file.yaml --set seed=2 --set method={other}"}  # under the paper's formula
-    assert noisy == (expected if little else {})
-    assert learned(summary, config, "h2fdp run file.yaml") == {}, "there is no noise to leave out"

@@ -7,12 +7,10 @@ import pyarrow.parquet
 import pytest
 from scipy import stats
 
-from h2fdp import Experiment, Topology, UserError
+from h2fdp import Experiment, Topology
 from h2fdp.audit.run_audit import audit
 from h2fdp.privacy import Release
-from h2fdp.run.forecast import forecast
-from h2fdp.run.preview import estimate
-from h2fdp.run.privacy_report import noises, privacy_report
+from h2fdp.run.privacy_report import privacy_report
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard
 
@@ -32,14 +30,6 @@ def epsilons(trust, tolerance=None, **settings):
     return {observer: numbers["pld"] for observer, numbers in report["observers"].items()}
 
 
-def test_edge_servers_have_the_account_that_only_others_have_of_trusted_ones():
-    sums, trusted = epsilons("secure-sum"), epsilons("trusted")
-    assert sums["edge"] == sums["cloud"] == sums["public"] == pytest.approx(trusted["cloud"])
-    assert trusted["edge"] is None
-    assert sums["peer"] > sums["cloud"]
-    assert epsilons("untrusted")["edge"] > 0
-
-
 @pytest.mark.parametrize("tolerance", [{}, {"colluding": 1, "dropouts": 0.25}])
 @pytest.mark.parametrize("faults", [{}, DROPOUTS])
 def test_calibrated_noise_meets_the_target_of_every_observer(tolerance, faults):
@@ -47,15 +37,6 @@ def test_calibrated_noise_meets_the_target_of_every_observer(tolerance, faults):
     found = epsilons("secure-sum", tolerance, **settings)
     assert max(found.values()) == pytest.approx(1.0, rel=0.02)
     assert max(found.values()) <= 1.0 + 1e-9
-
-
-def test_the_noise_is_told_as_shares():
-    rows = noises(experiment("secure-sum").prepare())
-    assert {row["added_by"] for row in rows} == {"the devices, each a share"}
-    trusted = {(row["edge"], row["kind"]): row["noise_std"] for row in noises(experiment("trusted").prepare())}
-    shares = {(row["edge"], row["kind"]): row["noise_std"] for row in rows}
-    in_sums = {place: level / 4 * 4**0.5 for place, level in shares.items()}
-    assert in_sums == pytest.approx(trusted)  # four shares of weight 1/4 make one noise
 
 
 def test_a_run_that_loses_sums_releases_nothing_of_them(tmp_path):
@@ -81,47 +62,6 @@ def test_an_audit_refutes_the_noise_that_is_off_and_keeps_the_right_one(observer
     assert kept.epsilon_lower <= kept.accounted("pld")
     off = audit(run, observer, canaries=200, noise_scale=0.02)
     assert off.epsilon_lower > kept.accounted("pld")
-
-
-def test_keys_shares_and_masks_are_paid_for():
-    """Two edge servers of 4 devices, two aggregations an interval: the fading is the same as with trusted ones, so that
-    every upload costs 1 + (2 * 256 + (3 * 4 - 2) * 256) / (32 M) times as many joules."""
-    sums, trusted = (experiment(level).prepare() for level in ("secure-sum", "trusted"))
-    more = (2 + 10) * 256 / (32 * sums.initial.numel())
-    for interval, (of_sums, plain) in enumerate(zip(forecast(sums), forecast(trusted), strict=True)):
-        found, before = sums.interval_costs(of_sums.plan), trusted.interval_costs(plain.plan)
-        uploads = 2 * float(trusted.costs.drawn(interval).joules.sum())
-        assert found["energy_j"] - before["energy_j"] == pytest.approx(more * uploads)
-        passed = (2 * 4 + 5 * 4 - 4) * 256 / (32 * sums.initial.numel())
-        uploads = 2 * float(trusted.costs.drawn(interval).seconds.sum())
-        assert found["delay_s"] - before["delay_s"] == pytest.approx(passed * uploads)
-        assert found["clock_s"] > before["clock_s"]
-    assert estimate(sums)["secure sums"] == 2
-    assert "secure sums" not in estimate(trusted)
-
-
-def test_uploads_to_sums_that_are_not_opened_are_paid_for():
-    """Without tolerance, half of the devices vanish in each interval: what arrives costs as much as its messages."""
-    faults = {"device_dropout": 0.5}
-    sums, trusted = (experiment(level, faults=faults).prepare() for level in ("secure-sum", "trusted"))
-    unopened = 0
-    for interval, (of_sums, plain) in enumerate(zip(forecast(sums), forecast(trusted), strict=True)):
-        compute = sums.topology.compute.joules_per_step
-        links = 0.0
-        joules, expected = sums.costs.drawn(interval).joules.reshape(2, 4), 0.0
-        for number, subnet in enumerate(sums.topology.subnets):
-            part = of_sums.plan.subnets.get(subnet.name) or of_sums.plan.lost[subnet.name]
-            arrived = (plain.plan.subnets.get(subnet.name) or plain.plan.lost[subnet.name]).steps > 0
-            opened = arrived.all(axis=1)
-            begun = np.ones(arrived.shape, bool) if part.completed is None else part.completed.begun
-            others = begun.sum(axis=1, keepdims=True) - 1
-            keys = begun * (2 + 2 * others) * 256 + (arrived & opened[:, None]) * (others + 1) * 256
-            expected += (joules[number] * (arrived + keys / sums.costs.message_bits)).sum()
-            expected += compute * part.steps_computed.sum()
-            links += opened.any() * sums.costs.drawn(interval).link_joules[number]
-            unopened += int((arrived & ~opened[:, None]).sum())
-        assert sums.interval_costs(of_sums.plan)["energy_j"] == pytest.approx(expected + links)
-    assert unopened > 5
 
 
 def test_noise_inside_with_all_three_levels_meets_one_target(tmp_path):
@@ -177,9 +117,3 @@ def test_calibrated_noise_on_a_grid_meets_the_target(bits, weights):
     found = epsilons("secure-sum", {"rounding": bits}, weights=weights, **settings)
     assert max(found.values()) <= 2.0
     assert max(found.values()) == pytest.approx(2.0, rel=0.05)
-
-
-def test_bits_that_no_noise_suffices_for_are_refused():
-    settings = {"calibration": "accounted", "accountant": "pld", "epsilon": 0.5, "clip_scope": "record"}
-    with pytest.raises(UserError, match=r"secure_sum\.rounding: with 9 bits no noise meets the target"):
-        experiment("secure-sum", {"rounding": 9}, **settings).prepare()

@@ -133,37 +133,8 @@ def test_the_difference_of_two_runs_under_one_key_has_no_noise(runs):
     [
         (("a", "a"), r"a: the run is given twice"),
         (("a", "no noise"), r"no noise: this run adds no noise, so no epsilon covers it together with any other"),
-        (("a", "delta"), r"the runs have different deltas \(1e-05, 1e-06\); add --delta"),
-        (("a", "central"), r"some of these runs protect records, others whole devices"),
-        (("a", "other data"), r"the runs are on different data, so no record is in all of them"),
     ],
 )
 def test_what_cannot_be_accounted_for_together_is_refused(runs, names, words):
     with pytest.raises(UserError, match=words):
         SeveralRuns([runs[name] for name in names])
-
-
-def test_a_stated_delta_holds_for_all(runs):
-    found = SeveralRuns([runs["by seed"], runs["delta"]], 1e-4).statement(["rdp"])
-    assert found["delta"] == 1e-4
-
-
-def test_who_saw_raw_updates_in_one_run_has_no_account_of_both(runs):
-    together = SeveralRuns([runs["a"], runs["all trusted"]])
-    assert not together.runs[1].accounts.rdp("edge").size
-    found = together.statement(["rdp"])
-    assert "edge" not in found["worst"]
-    assert set(found["worst"]) == {"peer", "cloud", "public"}
-
-
-def test_ledgers_by_themselves_are_accounted_for_with_what_is_not_known(runs, tmp_path):
-    paths = []
-    for name in ("a", "b"):
-        paths.append(tmp_path / f"{name}.jsonl")
-        paths[-1].write_bytes((runs[name] / "privacy.jsonl").read_bytes())
-    found = SeveralRuns(paths, 1e-5).statement(["rdp"])
-    assert found["warnings"] == [
-        f"the noise keys of {paths[0]}, {paths[1]} are not known; the accounts assume that they differ"
-    ]
-    by_device = SeveralRuns([runs["a"], runs["b"]]).statement(["rdp"])
-    assert all(each["rdp"] >= by_device["worst"][name]["rdp"] for name, each in found["worst"].items())

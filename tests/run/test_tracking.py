@@ -1,12 +1,9 @@
 """Where metrics go beside the run's own files."""
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 
 import h2fdp
-from h2fdp import Experiment, Topology, UserError
+from h2fdp import Experiment, Topology
 from h2fdp.protocol import Cloud
 
 PLAIN = ("slot", "accuracy", "loss", "local_steps", "step_size", "participants", "epsilon_claimed",
@@ -42,30 +39,3 @@ def test_events_have_every_column_of_every_row_also_after_a_resume(tmp_path, mon
         assert {value.tag: value.simple_value for value in written} == pytest.approx(dict(row), rel=1e-6)
         assert len(written) == len(row), "no step appears twice"
     assert [each.wall_time for each in events] == sorted(each.wall_time for each in events)
-
-
-def test_tensorboard_that_is_not_installed_is_told_before_anything_is_released(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    words = r"tracking.tensorboard: TensorBoard is not installed; run pip install 'h2fdp\[tensorboard\]'"
-    with pytest.raises(UserError, match=words):
-        small(tensorboard=True).run(tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-class NoFolders:
-    """MLflow's client as it is since releases that take no folders."""
-
-    def __init__(self, tracking_uri):
-        pass
-
-    def get_experiment_by_name(self, name):
-        raise RuntimeError("The filesystem tracking backend\nis in maintenance mode")
-
-
-def test_a_folder_that_mlflow_no_longer_takes_is_told_with_what_it_takes(tmp_path, monkeypatch):
-    fake = SimpleNamespace(MlflowClient=NoFolders, entities=SimpleNamespace(Metric=None))
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", fake.entities)
-    words = r"^tracking\.mlflow: MLflow at store .* tracking backend is in maintenance mode; .* sqlite:///runs\.db$"
-    with pytest.raises(UserError, match=words):
-        small(mlflow="store").run(tmp_path / "run")

@@ -2,17 +2,14 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import h2fdp
 from h2fdp import Topology, UserError
-from h2fdp.cli.prepare import _show
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.reports.decisions import reason
-from h2fdp.run.preview import first_decision
 from tests.noise_keys import keys_are, known
 from tests.run.test_wishes import experiment as wished
 from tests.run.test_wishes import planned
@@ -80,27 +77,6 @@ def test_the_account_is_used_and_not_exceeded():
     assert min(found) > 0.97, "all devices have equal turns"
 
 
-def test_a_budget_is_not_exceeded_and_one_that_pays_for_no_plan_is_refused():
-    costs = [cost for _, cost in planned(experiment({"joules": 0.05}).prepare())]
-    assert 0.5 * 0.05 < sum(each["energy_j"] for each in costs) <= 0.05
-    with pytest.raises(UserError, match=r"control\.joules: the cheapest plan"):
-        experiment({"joules": 1e-6}).prepare()
-
-
-def test_trust_is_left_where_it_costs_more_than_its_noise_is_worth():
-    """A trusted edge server sees each of eight steps; long messages and few devices make that dear."""
-    wanted = {**TARGET, "trust": "weighed", "tau_max": 8}
-    used = experiment({**wanted, "trust": "used"}, **NETWORKS["trusted"]).prepare()
-    setup = experiment(wanted, **NETWORKS["trusted"]).prepare()
-    alone = setup if setup.config.method.privacy.name == "local" else used
-    ours, theirs = used.schedule().plan, alone.schedule().plan
-    assert theirs.joules < ours.joules
-    assert theirs.noise > 1.5 * ours.noise, "three devices share one noise"
-    assert (setup is alone) == (theirs.joules * theirs.noise**2 < ours.joules * ours.noise**2)
-    dear = experiment({"joules": 10, "trust": "weighed", "tau_max": 8}, **NETWORKS["trusted"]).prepare()
-    assert dear.config.method.privacy.name == "hierarchical", "least noise, as money does not matter"
-
-
 def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
     def stop(row):
         if row["interval"] == 2:
@@ -125,71 +101,15 @@ def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
     assert f"next best {rows[0]['runner_up']['intervals']} intervals of" in said
 
 
-@pytest.mark.parametrize("more", [1.05, 1.6, 2.4])
-def test_a_budget_pays_for_the_whole_plan_where_regions_share_wires(more):
-    """At mean costs, with wires counted in equal parts, these plans end an interval early."""
-    network = {"topology": Topology.deep(tiers=(2, 4, 3), trust=0.0), "intervals": 8}
-    least = min(plan.joules for plan in experiment({"joules": 1e6}, **network).prepare().schedule().weighed)
-    setup = experiment({"joules": more * least}, **network).prepare()
-    plan = setup.schedule().plan
-    spent = sum(setup.interval_costs(begun)["energy_j"] for begun, _ in planned(setup))
-    assert len(list(planned(setup))) == plan.intervals
-    assert spent <= more * least
-    assert spent == pytest.approx(plan.joules, rel=0.05)
-
-
-def test_what_is_printed_of_a_plan_adds_up_and_says_if_no_other_fits(capsys):
-    plan = h2fdp.plan(experiment(TARGET))
-    _show(plan)
-    said = " ".join(capsys.readouterr().out.split())
-    cost, energy, delay = map(
-        float, re.search(r"expected to cost (\S+) \(energy (\S+) \+ delay ([^;]+);", said).groups()
-    )
-    assert cost == pytest.approx(energy + delay, rel=1e-3)
-    assert f"at noise {plan.terms.gap:.4g};" in said
-    assert f"next best {plan.runner_up['intervals']} intervals of {plan.runner_up['tau']} steps" in said
-    _show(replace(plan, runner_up=None))
-    assert "no other plan fits" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_first_decision_is_that_of_the_run():
-    setup = experiment(TARGET).prepare()
-    plan, (begun, _) = first_decision(setup), next(planned(setup))
-    assert list(plan.participation.values()) == begun.decision.participation.tolist()
-    assert plan.tau == begun.decision.local_steps
-    assert min(plan.map["objective"][0]) == pytest.approx(plan.objective)
-
-
 @pytest.mark.parametrize(
     ("control", "settings", "words"),
     [
         ({}, {}, "turns and trust: weighed need joules"),
         ({**TARGET, "slots": 9}, {}, "expected no slots"),
         ({"turns": None, "trust": "weighed"}, {}, "turns and trust: weighed need joules"),
-        ({**TARGET}, {"participation": 0.5}, "training.participation"),
-        ({**TARGET, "trust": "weighed"}, {"method": "h2fdp"}, "control.trust"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_with_its_key(control, settings, words):
     with pytest.raises(UserError) as refused:
         experiment(control, **settings)
     assert words in str(refused.value)
-
-
-def test_a_way_that_no_plan_goes_is_refused():
-    with pytest.raises(UserError, match=r"control\.turns: no plan"):
-        experiment({**TARGET, "tau_max": 2}, local_steps=4).prepare()
-
-
-def test_local_noise_on_steps_is_that_of_a_network_without_trust():
-    """Of the same releases, at the same account."""
-    trusted = {"topology": NETWORKS["trusted"]["topology"], "aggregate_every": 4}
-    local = {"privacy": {"name": "local", "noise": "steps"}}
-    ours = wished({"enabled": False}, **trusted, method=local).prepare()
-    theirs = wished({"enabled": False}, topology=EVEN, aggregate_every=4).prepare()
-    assert ours.factor == theirs.factor
-    assert ours.noise.steps == theirs.noise.steps
-    (a, _), (b, _) = next(planned(ours)), next(planned(theirs))
-    assert [part.noise_std.tolist() for part in a.subnets.values()] == [
-        part.noise_std.tolist() for part in b.subnets.values()
-    ]

@@ -3,9 +3,6 @@
 import pytest
 
 from h2fdp import Experiment, Run, Topology, UserError, resume
-from h2fdp.data.source import DEVICES_TEST
-from h2fdp.reports.run_view import RunView
-from h2fdp.reports.writing import published
 from h2fdp.run import recorders
 
 
@@ -28,37 +25,6 @@ def test_it_ends_after_the_first_interval_that_has_it_and_is_the_same_run_up_to_
     assert run.summary["state"] == "accuracy reached"
     assert run.metrics["accuracy"].tolist() == whole["accuracy"][:first].tolist()
     assert len(run.metrics) == first <= at
-
-
-def test_a_cost_ends_it_after_the_first_interval_that_has_spent_it(whole, tmp_path):
-    for measure, column in (("joules", "energy_j"), ("seconds", "clock_s")):
-        most = float(whole[column][3])
-        run = small("h2fdp", epsilon=20.0, calibration="paper", until={measure: most, "accuracy": 1.0}).run(
-            tmp_path / measure
-        )
-        assert run.summary["state"] == f"{measure} reached"
-        assert len(run.metrics) == 4, "costs of this network do not depend on the method"
-        assert run.metrics[column].tolist() == whole[column][:4].tolist()
-
-
-def test_costs_are_public_so_no_note_is_due(tmp_path):
-    run = small("h2fdp", epsilon=20.0, calibration="paper", until={"joules": 1e-6}).run(tmp_path / "run")
-    assert run.summary["intervals"] == 1
-    assert not any("planned intervals" in note for note in run.summary["privacy"]["notes"])
-
-
-@pytest.mark.parametrize(
-    ("until", "expected"),
-    [
-        ({"accuracy": 80}, "at most 1"),
-        ({"joules": 0}, "above 0"),
-        ({"jouls": 3}, "measures with values"),
-        (0.8, "measures with values"),
-    ],
-)
-def test_what_ends_no_run_is_refused(until, expected):
-    with pytest.raises(UserError, match=expected):
-        small(until=until).prepare()
 
 
 def test_a_run_that_was_killed_after_it_arrived_does_not_go_on(whole, tmp_path, monkeypatch):
@@ -102,15 +68,3 @@ def test_nothing_is_decided_by_test_records_of_devices_where_there_is_a_guarante
         small(method, **{**NOISY, **more, "data": OF_DEVICES}).prepare()
     assert [each.key for each in refused.value.problems] == [key]
     small("hfl", until={"accuracy": 0.3}, data=OF_DEVICES).prepare()
-
-
-def test_that_devices_test_is_said_beside_the_account_and_left_out_of_pages(tmp_path):
-    run = small(DP_SGD, **NOISY, epsilon=8.0, calibration="accounted", data=OF_DEVICES).run(tmp_path / "run")
-    assert any(note == DEVICES_TEST for note in run.summary["privacy"]["notes"])
-    assert DEVICES_TEST in run.privacy.notes
-    shown = published(RunView.read(tmp_path / "run", "run"))
-    assert "accuracy" in run.metrics
-    assert not {name for name in shown.metrics if name.startswith(("accuracy", "loss"))}
-    assert shown.summary["accuracy"] is None
-    assert shown.summary["best_accuracy"] is None
-    run.report(tmp_path / "page.html")

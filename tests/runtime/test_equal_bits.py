@@ -22,7 +22,7 @@ from tests.networks import placed
 from tests.noise_keys import keys_are, known
 from tests.run.test_own_parts_in_files import fails_in_the_middle, file
 from tests.runtime.runs import assert_equal, hosts, kill, recorded, small
-from tests.runtime.test_bits_at_depth import METHODS, NETWORK, SMALL, SUM_BELOW, deep
+from tests.runtime.test_bits_at_depth import METHODS, NETWORK, SMALL, deep
 
 __all__ = ["file"]  # a fixture
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, from its threads and processes
@@ -66,20 +66,7 @@ def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(session, inline, t
     assert_equal(inline, recorded(h2fdp.resume(tmp_path / "run", settings=where)))
 
 
-def test_ray_hosts_give_the_bits_of_one_process(session, inline, tmp_path):
-    assert_equal(inline, recorded(small(runtime=HALF | {"hosts": 3}).run(tmp_path / "run")))
-
-
 REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": 0.5}
-LEARNING = {
-    "extends": "hfl",
-    "schedule": {
-        "name": "experiments.resource_budget:ResourceBudgetSchedule",
-        "units": 60.0,
-        "step_cost": 1.0,
-        "aggregation_cost": 2.0,
-    },
-}
 
 
 VOTING = {"clip_scope": "record", "clip_norm": {"quantile": 0.5, "initial": 2.0}, "aggregate_every": 1}
@@ -90,8 +77,6 @@ VOTING |= {"weights": "by-size", "faults": {"device_dropout": 0.3, "straggler": 
     ("method", "engine", "more", "count"),
     [
         (REMEMBERING, "auto", {}, 2),
-        ("pfedme", "stacked", {}, 1),
-        (LEARNING, "auto", {}, 1),
         ("h2fdp", "stacked", VOTING, 2),
     ],
     ids=str,
@@ -110,8 +95,6 @@ PAIR = placed("a", True, [9], [9]), placed("b", False, [9], [9])
     ("privacy", "subnets", "runtime", "names"),
     [
         ("dp-sgd", PAIR, {"hosts": 2}, {"host:0", "host:1"}),
-        ("output", PAIR, {"placement": "subnet"}, {"edge:a", "edge:b"}),
-        # the cloud adds its noise on a host of its own
         ("central", PAIR[:1], {"placement": "entity"}, {"cloud", "edge:a", "device:a/1"}),
     ],
 )
@@ -132,7 +115,6 @@ def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
     [
         ("controlled", NETWORK, HALF | {"hosts": 2}),
         ("scaffold", SMALL, {"placement": "subnet"}),
-        ("secure sums", SUM_BELOW, {"placement": "entity"}),
     ],
 )
 def test_hosts_of_deep_networks_give_the_bits_of_one_process(session, tmp_path, name, network, runtime):

@@ -28,7 +28,7 @@ def model_after(run, nodes):
 FAULTS = {"device_dropout": 0.4, "straggler": {"probability": 0.5}, "edge_outage": {"probability": 0.2}}
 ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
 SECURE = {"name": "hierarchical", "secure_sum": {"dropouts": 1}}
-OBJECTIVE = {"name": "objective", "rate": 100.0, "input_bound": 60.0}
+OBJECTIVE = {"name": "objective", "noise_multiplier": 0.01, "input_bound": 60.0}
 SETTINGS = [
     {},
     {"participation": 0.4, "weights": "by-size"},

@@ -23,11 +23,6 @@ def test_every_subnet_is_placed_once_and_neighbours_stay_together(sizes, hosts):
     assert all(parts)
 
 
-def test_loads_are_even_where_they_can_be():
-    parts = packed(np.full(100, 5), 4)
-    assert [len(part) for part in parts] == [25] * 4
-
-
 def test_a_gpu_that_is_not_there_is_said_and_the_run_goes_on(capsys):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

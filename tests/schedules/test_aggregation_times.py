@@ -11,15 +11,10 @@ from h2fdp.schedules import AggregationTimes
     ("aggregation_times", "local_steps", "offsets"),
     [
         (AggregationTimes(every=5), 20, (5, 10, 15)),
-        (AggregationTimes(every=5), 21, (5, 10, 15, 20)),
         (AggregationTimes(every=20), 20, ()),
-        (AggregationTimes(every=1), 3, (1, 2)),
-        (AggregationTimes(per_interval=3), 20, (5, 10, 15)),
         (AggregationTimes(per_interval=2), 20, (7, 13)),
-        (AggregationTimes(per_interval=0), 20, ()),
-        (AggregationTimes(per_interval=5), 3, (1, 2)),  # duplicates and the last slot dropped
+        (AggregationTimes(per_interval=5), 3, (1, 2)),
         (AggregationTimes(per_interval=3), 1, ()),
-        (AggregationTimes(), 20, ()),
     ],
 )
 def test_offsets(aggregation_times, local_steps, offsets):
@@ -43,15 +38,11 @@ def test_segments_fill_the_interval(local_steps, aggregation_times):
 @pytest.mark.parametrize(
     ("aggregation_times", "local_steps", "heights"),
     [
-        (AggregationTimes(every=5), 20, (1, 1, 1, 4)),  # tiers without a number aggregate with the cloud
+        (AggregationTimes(every=5), 20, (1, 1, 1, 4)),
         (AggregationTimes(every=[2, 4]), 9, (1, 2, 1, 2, 4)),
-        (AggregationTimes(every=[2, 4]), 8, (1, 2, 1, 4)),  # the global one takes the last slot
-        (AggregationTimes(every=[1, 2, 4]), 8, (1, 2, 1, 3, 1, 2, 1, 4)),  # the highest wins
-        (AggregationTimes(every=[3, 3]), 9, (2, 2, 4)),
+        (AggregationTimes(every=[1, 2, 4]), 8, (1, 2, 1, 3, 1, 2, 1, 4)),
         (AggregationTimes(per_interval=[4, 2]), 10, (1, 2, 1, 2, 4)),
-        (AggregationTimes(per_interval=[4, 0]), 10, (1, 1, 1, 1, 4)),
-        (AggregationTimes(per_interval=[4, 2]), 3, (1, 2, 4)),  # more than one a slot is one a slot
-        (AggregationTimes(), 9, (4,)),
+        (AggregationTimes(per_interval=[4, 2]), 3, (1, 2, 4)),
     ],
 )
 def test_heights_of_the_aggregations_in_a_network_of_three_tiers(aggregation_times, local_steps, heights):

@@ -21,7 +21,7 @@ def close(one: float, other: float) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(problems())
 def test_exact_finds_the_least_of_all_integer_points(problem: ControlProblem) -> None:
     points = every_point(problem)
@@ -31,17 +31,12 @@ def test_exact_finds_the_least_of_all_integer_points(problem: ControlProblem) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(problems(idle=True))
 def test_with_idle_subnets_too(problem: ControlProblem) -> None:
     found = solve(problem, "exact").best
     assert close(found.objective, min(every_point(problem))[0])
     assert (found.participation > 0).any()
-
-
-@given(problems(subnets=5, largest=9, tau_max=12))
-def test_exact_never_loses_to_two_levels(problem: ControlProblem) -> None:
-    assert solve(problem, "exact").best.objective <= solve(problem, "two-level").best.objective * (1 + ROUNDING)
 
 
 @given(problems())
@@ -85,12 +80,6 @@ def alike(subnets: int, **changes: float) -> ControlProblem:
         phi=1.0,
     )
     return replace(problem, **changes)
-
-
-def test_equal_objectives_go_to_the_smaller_tau_and_the_fewer_devices() -> None:
-    nothing_costs = solve(alike(3, alpha1=0.0, alpha2=0.0, alpha3=0.0))
-    assert nothing_costs.best.tau == 1
-    assert nothing_costs.best.participation.tolist() == [1, 1, 1]
 
 
 def test_ten_thousand_subnets_are_solved() -> None:

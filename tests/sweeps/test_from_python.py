@@ -1,12 +1,10 @@
 """Sweeps of experiments that Python made: the same runs as those of files, with records that only Python has."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from torch import nn
 
 from h2fdp import Experiment, Topology, UserError, sweep
-from tests.sweeps.studies import study
 
 NETWORK = Topology.regular(edges=2, devices=2, trust=1)
 SETTINGS = {"method": "hfl", "intervals": 2, "local_steps": 2, "aggregate_every": 2}
@@ -39,16 +37,6 @@ def test_each_run_is_the_one_that_python_would_make_alone(tmp_path):
     assert again.runs.keys() == found.runs.keys()
 
 
-def test_the_validation_part_of_splits_travels_with_a_sweep(tmp_path):
-    frame = pd.DataFrame(X).rename(columns="x{}".format).assign(label=Y)
-    splits = {"train": frame[:40], "test": frame[40:50], "validation": frame[50:]}
-    experiment = Experiment(topology=NETWORK, data=splits, **SETTINGS)
-    found = sweep(experiment, grid={"seed": [3]}, out=tmp_path / "all", jobs=1)
-    alone = Experiment(topology=NETWORK, data=splits, seed=3, **SETTINGS).run(tmp_path / "alone")
-    swept = found.runs["seed=3"].metrics["validation_accuracy"]
-    assert swept.tolist() == alone.metrics["validation_accuracy"].tolist()
-
-
 def test_records_of_a_function_stay_with_their_devices(tmp_path):
     def records(device):
         place = int(device[-1]) - 1
@@ -60,27 +48,15 @@ def test_records_of_a_function_stay_with_their_devices(tmp_path):
     assert found.runs["seed=3"].metrics["loss"].tolist() == alone.metrics["loss"].tolist()
 
 
-def test_a_files_grid_can_be_given_from_python(tmp_path):
-    file = study(tmp_path)
-    found = sweep(file, grid={"training.intervals": [1, 2]}, out=tmp_path / "out", jobs=1)
-    assert [len(run.metrics) for run in found.runs.values()] == [1, 2]
-    same = sweep(Experiment.from_file(file, ["seed=1"]), grid={"training.intervals": [2]}, out=tmp_path / "b", jobs=1)
-    one, other = found.runs["training.intervals=2"], same.runs["training.intervals=2"]
-    assert one.metrics["loss"].tolist() == other.metrics["loss"].tolist()
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ({}, r"grid: expected grid=\{"),
-        ({"grid": {"topology.trust.probability": [0, 1]}}, "this network is given as it was drawn"),
         ({"grid": {"training.intervls": [1]}}, "training.intervls: unknown key; did you mean"),
         (
             {"grid": {"training.step_size": 0.1}},
             r"step_size: expected a list of values, \[0\.1\], found 0\.1",
         ),
-        ({"grid": {"method": "hfl"}}, r"method: expected a list of values, \['hfl'\], found 'hfl'"),
-        ({"grid": {"seed": [1]}, "settings": ["seed=2"]}, "an Experiment has its settings"),
     ],
 )
 def test_mistakes_are_told(tmp_path, arguments, told):

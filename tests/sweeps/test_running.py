@@ -1,8 +1,6 @@
 """A sweep in one process: runs as `h2fdp run` makes them, going on, changes noticed, failures kept apart."""
 
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,14 +8,13 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, UserError, sweep
-from h2fdp.data.images import Digits
 from h2fdp.records.directory import locked
 from h2fdp.records.summary import write_checked_json
 from h2fdp.run import recorders
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs, read_study
-from tests.sweeps.studies import BASE, TOPOLOGY, assert_equal_runs, study
+from tests.sweeps.studies import assert_equal_runs, study
 
 
 def files_of(run):
@@ -61,19 +58,6 @@ def test_finished_runs_are_not_redone_and_the_grid_may_grow(tmp_path):
     assert files_of(tmp_path / "out" / "runs" / "seed=1") == before  # left aside, not lost
 
 
-@pytest.mark.parametrize("harm", ["damaged", "removed"])
-def test_metrics_that_cannot_be_read_are_told_and_their_run_can_be_made_again(tmp_path, harm):
-    done = sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    run = next(iter(sorted((tmp_path / "out" / "runs").iterdir())))
-    metrics = run / "metrics.parquet"
-    metrics.write_text("x") if harm == "damaged" else metrics.unlink()
-    with pytest.raises(UserError, match=r"metrics\.parquet: .*(damaged|No such file).*, although its run is done"):
-        sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    shutil.rmtree(run)
-    again = sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    assert len(again.table) == len(done.table)
-
-
 def test_a_changed_configuration_is_noticed_and_only_those_runs_are_redone(tmp_path):
     out = tmp_path / "out"
     path = study(tmp_path, '{"seed, training.step_size": [[1, 0.1], [2, 0.1]]}')
@@ -96,13 +80,6 @@ def test_a_changed_configuration_is_noticed_and_only_those_runs_are_redone(tmp_p
     assert len(done.runs) == 3
     assert files_of(out / "runs" / "seed=1,training.step_size=0.1") == before[1]
     assert files_of(out / "runs" / changed) != before[2]
-
-
-def test_where_a_run_computes_is_no_change(tmp_path):
-    path = study(tmp_path, "{seed: [1]}")
-    before = files_of(sweep(path, out=tmp_path / "out", jobs=1).runs["seed=1"].directory)
-    again = sweep(path, ["tracking.tensorboard=false", "runtime.hosts=1"], out=tmp_path / "out", jobs=1)
-    assert files_of(again.runs["seed=1"].directory) == before
 
 
 def test_runs_of_other_code_are_noticed(tmp_path, monkeypatch):
@@ -151,15 +128,6 @@ def test_a_run_that_fails_twice_is_kept_apart_and_tried_again_the_next_time(tmp_
     assert (list(again.runs), again.failures) == (["seed=1", "seed=2", "seed=3"], {})
 
 
-def test_a_mistake_that_shows_late_ends_its_run_only_and_is_not_tried_again(tmp_path):
-    base = BASE.replace("data: digits", "data: {name: npz, path: none.npz}")
-    path = study(tmp_path, '{"data": [{name: npz, path: none.npz}, digits]}', base)
-    done = sweep(path, out=tmp_path / "out", jobs=1)
-    assert list(done.runs) == ["data=digits"]
-    (text,) = done.failures.values()
-    assert text.count("no such file") == 1
-
-
 def test_a_stopped_sweep_goes_on_with_the_run_that_was_under_way(tmp_path):
     path, out, shared = study(tmp_path, "{seed: [1, 2]}"), tmp_path / "out", SharedInputs()
     asked = iter([False, False, False, *[True] * 10])  # before the first run, and before two intervals of it
@@ -173,48 +141,12 @@ def test_a_stopped_sweep_goes_on_with_the_run_that_was_under_way(tmp_path):
     )
 
 
-def test_what_a_killed_process_left_of_a_run_is_cleared_away(tmp_path):
-    path, run = study(tmp_path, "{seed: [1]}"), tmp_path / "out" / "runs" / "seed=1"
-    sweep(path, out=tmp_path / "out", jobs=1)
-    for file in run.iterdir():
-        if file.is_file() and file.name != "config.yaml":
-            file.unlink()
-    assert list(sweep(path, out=tmp_path / "out", jobs=1).runs) == ["seed=1"]
-
-
 def test_a_directory_in_use_or_of_something_else_is_refused(tmp_path):
     path = study(tmp_path, "{seed: [1]}")
     with locked(tmp_path / "out", "out", "sweep"), pytest.raises(UserError, match="another sweep is writing"):
         sweep(path, out=tmp_path / "out", jobs=1)
     with pytest.raises(UserError, match="something other than a sweep"):
         sweep(path, out=tmp_path, jobs=1)
-
-
-def test_runs_read_their_data_once_for_all(tmp_path, monkeypatch):
-    read = []
-    load = Digits.load
-
-    def counting(self, request):
-        read.append(request.streams.seed)
-        return load(self, request)
-
-    monkeypatch.setattr(Digits, "load", counting)
-    done = sweep(study(tmp_path), out=tmp_path / "out", jobs=1)
-    assert len(done.runs) == 4
-    assert read == [1]
-
-
-def test_topologies_are_drawn_once_for_equal_seeds(tmp_path):
-    shared = SharedInputs()
-    study_read = read_study(study(tmp_path), (), shared)
-    drawn = [shared.experiment(study_read.document, run.settings)[1] for run in study_read.runs]
-    assert drawn[0] is drawn[1]
-    assert drawn[0] is not drawn[2]
-
-
-def test_the_directory_is_named_after_the_study(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert sweep(study(tmp_path, "{seed: [1]}").name, jobs=1).directory == Path("sweeps/small")
 
 
 def test_data_that_are_not_there_are_told_once_and_nothing_is_touched(tmp_path):
@@ -234,11 +166,3 @@ def test_data_that_are_not_there_are_told_once_and_nothing_is_touched(tmp_path):
     with pytest.raises(UserError):
         sweep(path, [data], tmp_path / "new", jobs=1)
     assert not (tmp_path / "new").exists()
-
-
-def test_data_that_only_some_runs_can_use_stop_no_other_run(tmp_path):
-    few = "{edges: [{name: a, trusted: true, devices: {count: 3}}]}"
-    shards = "data={name: digits, partition: {shards: 60, per_device: 20}}"
-    grid = f"{{topology: [{TOPOLOGY}, {few}]}}"
-    done = sweep(study(tmp_path, grid, BASE.replace(f"topology: {TOPOLOGY}\n", "")), [shards], tmp_path / "out", jobs=1)
-    assert (len(done.runs), len(done.failures)) == (1, 1)

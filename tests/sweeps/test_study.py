@@ -31,12 +31,6 @@ def test_wrong_values_are_told_by_their_lines_all_at_once_and_nothing_is_made(tm
     assert not (tmp_path / "out").exists()
 
 
-def test_a_combination_that_does_not_go_is_named(tmp_path):
-    path = study(tmp_path, "{method: [h2fdp, hfl], control.enabled: [false, true]}")
-    (told,) = problems(path)
-    assert told.startswith(f"{path}:7: control.enabled: the controller weighs energy and delay against noise")
-
-
 def test_a_mistake_outside_of_the_sweep_says_which_runs_meet_it(tmp_path):
     base = BASE.replace("calibration: paper", "calibration: accounted")
     (told,) = problems(study(tmp_path, "{seed: [1], method: [h2fdp, hfl]}", base))
@@ -50,11 +44,6 @@ def test_settings_change_the_study_and_those_of_sweep_its_grid(tmp_path):
         f"seed={seed},privacy.epsilon=3,training.step_size=1" for seed in (1, 2)
     ]
     assert {run.intervals for run in found.runs} == {7}
-
-
-def test_the_whole_grid_may_be_set(tmp_path):
-    found = read(study(tmp_path), "sweep={seed: [7], method: [hfl, h2fdp]}")
-    assert [run.point.name for run in found.runs] == ["seed=7,method=hfl", "seed=7,method=h2fdp"]
 
 
 def test_a_swept_key_is_not_set_as_well(tmp_path):
@@ -80,23 +69,3 @@ def test_the_written_study_stands_for_itself(tmp_path):
     again = read(elsewhere / "study.yaml")
     assert [run.digest for run in again.runs] == [run.digest for run in found.runs]
     assert yaml.safe_load(found.text())["training"]["intervals"] == 9
-
-
-def test_settings_that_reach_into_a_topology_are_written_too(tmp_path):
-    (tmp_path / "net.yaml").write_text("edges: [{name: a, devices: {count: 2}}]\n")
-    path = study(tmp_path, "{seed: [1, 2]}", BASE.replace(TOPOLOGY, "net.yaml"))
-    found = read(path, "topology.trust.probability=1", "topology.edges[0].devices.count=3")
-    (tmp_path / "written.yaml").write_text(found.text())
-    assert [run.digest for run in read(tmp_path / "written.yaml").runs] == [run.digest for run in found.runs]
-
-
-def test_a_number_of_jobs_that_means_nothing_is_refused(tmp_path):
-    with pytest.raises(UserError, match="jobs: expected at least 1"):
-        sweep(study(tmp_path), out=tmp_path / "out", jobs=0)
-    assert not (tmp_path / "out").exists()
-
-
-def test_where_and_how_runs_are_watched_is_no_part_of_the_digest(tmp_path):
-    plain, watched = read(study(tmp_path)), read(study(tmp_path), "tracking.tensorboard=false", "runtime.hosts=1")
-    assert [run.digest for run in plain.runs] == [run.digest for run in watched.runs]
-    assert len({run.digest for run in plain.runs}) == 4

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from h2fdp.sweeps.directory import column_of, last_intervals, summary_of
+from h2fdp.sweeps.directory import last_intervals, summary_of
 
 
 def table(rows):
@@ -40,26 +39,8 @@ def test_means_are_over_seeds_for_each_combination_and_interval():
     assert found["epsilon_edge_low"].isna().tolist() == [True, True, False, True]
 
 
-def test_without_other_keys_all_runs_are_one_group():
-    found = summary_of(table(ROWS[:4]).drop(columns="method"), ["seed"])
-    assert found["interval"].tolist() == [1, 2]
-    assert found["accuracy_mean"].tolist() == [0.30000000000000004, 0.6000000000000001]
-
-
 def test_nothing_finished_is_an_empty_table_with_its_columns():
     found = summary_of(table([]), ["method", "seed"])
     assert len(found) == 0
     assert {"method", "interval", "n", "accuracy_mean", "accuracy_low", "accuracy_high"} <= set(found.columns)
     assert len(last_intervals(found)) == 0
-
-
-def test_the_last_interval_of_each_combination():
-    found = last_intervals(summary_of(table(ROWS), ["method", "seed"]))
-    assert found[["method", "interval"]].to_numpy().tolist() == [["hfl", 2], ["h2fdp", 2]]
-
-
-def test_swept_values_keep_their_types():
-    assert column_of([{"name": "mlp", "hidden": 64}, "softmax"]).to_pylist() == ["{name: mlp, hidden: 64}", "softmax"]
-    assert column_of([None, 2]).to_pylist() == [None, 2]
-    assert column_of([1, True]).to_pylist() == ["1", "true"]
-    assert column_of([]).type == pa.string()

@@ -10,7 +10,7 @@ from experiments.convergence import LossConstants, Timing, convergence_bound, di
 from h2fdp.schedules.privacy_gap import PrivacyTerms, largest_first_step_size
 from tests.theory.protocol import Quadratics, Setting, draw_losses, run, run_unclipped
 
-INSTANCES = 72
+INSTANCES = 40
 SEEDS = 24  # an expectation is the mean of so many runs; the largest ratio is far enough below 1 for that
 
 

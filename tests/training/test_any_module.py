@@ -11,7 +11,7 @@ from h2fdp.training import Clipping, DeviceRecords, build_engine, chosen_engine
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import NormVotes
 from h2fdp.training.engine import TrainingJob
-from h2fdp.training.gradients import gradient_rule, is_layered
+from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.gradients import rule as rules
 from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.groups import draw, records
@@ -163,40 +163,6 @@ def test_the_engine_that_is_chosen_for_a_module_follows_autograds_gradients(name
         assert (updates[device] - 0.2 * mean).norm() <= 1e-4 * updates[device].norm()
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 4])
-def test_records_gradients_that_are_written_out_in_parts_have_the_sums_and_votes_of_the_whole(at_once, monkeypatch):
-    torch.manual_seed(3)
-    module = Small()
-    held, shares = records(SHAPE, [5, 5]), torch.tensor([[0.2] * 5, [0.5, 0.5, 0.0, 0.0, 0.0]])
-    models = ParameterLayout(module).to_vector(module) * torch.tensor([[1.0], [1.3]])
-    x, y = (each.view(2, 5, *each.shape[1:]) for each in held.gather(np.arange(10)))
-    rule, norm = gradient_rule(module, 0.5), 1.01 * float(gradient_of(module, x[0, :1], y[0, :1]).norm())
-    whole, votes = rule.sums(models, x, y, shares, votes=(cast := NormVotes.none(norm, models))), cast.sums
-    monkeypatch.setattr(rules, "_VALUES_AT_ONCE", at_once * models.shape[1])
-    parts = rule.sums(models, x, y, shares, votes=(cast := NormVotes.none(norm, models)))
-    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-7)
-    assert cast.sums.equal(votes)
-    assert votes[0].abs() < 2.5, "some are shorter and some longer"
-
-
-class Named(nn.Sequential):
-    """As `h2fdp init` writes a module: a sequence by another name."""
-
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 10))
-
-
-class Residual(Named):
-    def forward(self, x):
-        return super().forward(x) + x.flatten(1)[:, :10]
-
-
-def test_a_sequence_by_another_name_is_one_and_one_with_a_forward_of_its_own_is_not():
-    assert is_layered(Named())
-    assert is_layered(nn.Sequential(Named(), nn.Identity()))
-    assert not is_layered(Residual())
-
-
 def gradient_of(module, x, y):
     module.zero_grad()
     nn.functional.cross_entropy(module(x), y).backward()
@@ -234,3 +200,19 @@ def test_a_record_whose_positions_cancel_does_not_pass_its_bound(size):
     once = Batches(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1), dtype=np.int64))
     engine = build_engine("stacked", module, Clipping(0.5, "record"), Plain(), 4)
     assert engine.train(start[None], held, np.array([0]), once, 1.0).updates.norm() <= 0.5 * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_records_gradients_that_are_written_out_in_parts_have_the_sums_and_votes_of_the_whole(at_once, monkeypatch):
+    torch.manual_seed(3)
+    module = Small()
+    held, shares = records(SHAPE, [5, 5]), torch.tensor([[0.2] * 5, [0.5, 0.5, 0.0, 0.0, 0.0]])
+    models = ParameterLayout(module).to_vector(module) * torch.tensor([[1.0], [1.3]])
+    x, y = (each.view(2, 5, *each.shape[1:]) for each in held.gather(np.arange(10)))
+    rule, norm = gradient_rule(module, 0.5), 1.01 * float(gradient_of(module, x[0, :1], y[0, :1]).norm())
+    whole, votes = rule.sums(models, x, y, shares, votes=(cast := NormVotes.none(norm, models))), cast.sums
+    monkeypatch.setattr(rules, "_VALUES_AT_ONCE", at_once * models.shape[1])
+    parts = rule.sums(models, x, y, shares, votes=(cast := NormVotes.none(norm, models)))
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-7)
+    assert cast.sums.equal(votes)
+    assert votes[0].abs() < 2.5, "some are shorter and some longer"

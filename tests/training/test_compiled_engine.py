@@ -1,7 +1,5 @@
 """The compiled engine against the reference, feature by feature; its bits for every split; what it refuses."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -12,14 +10,11 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.feddyn import FedDyn
 from h2fdp.algorithms.fedprox import Proximal
-from h2fdp.algorithms.moon import Moon
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
 from h2fdp.training.batches import Batches
-from h2fdp.training.compiled import kernels
-from h2fdp.training.compiled.blocks import BLOCK
 from h2fdp.training.descent import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
@@ -86,30 +81,7 @@ def assert_alike(found, expected):
             assert ((a - b).norm(dim=1) <= 1e-5 * b.norm(dim=1) + 1e-7).all(), name
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_clipping_and_objective_is_the_loops(name, clipping, objective):
-    batches = draw("poisson", SIZES, RATES, 3)
-    assert batches.counts.min() == 0, "some batches are empty"
-    assert batches.counts.max() > BLOCK, "some take several blocks"
-    given_here = CLIPPINGS[clipping], OBJECTIVES[objective], batches
-    assert_alike(trained("compiled", name, *given_here), trained("loop", name, *given_here))
-
-
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", ["logistic", "double", "deep"])
-def test_every_loss_is_the_loops(name, loss, clipping):
-    batches = draw("fixed", SIZES, RATES, 2)
-    given_here = {"loss": LOSSES[loss]}
-    found, expected = (
-        trained(engine, name, CLIPPINGS[clipping], Plain(), batches, **given_here) for engine in ("compiled", "loop")
-    )
-    assert_alike(found, expected)
-
-
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     rate=st.floats(0.02, 1.0),
@@ -244,32 +216,14 @@ class OwnSmoothing(LabelSmoothing):
     ("module", "objective", "loss", "reason"),
     [
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), Plain(), CROSS_ENTROPY, "chains of Linear"),
-        (nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2)), Plain(), CROSS_ENTROPY, "chains of Linear"),
-        (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.ReLU()), Plain(), CROSS_ENTROPY, "chains of Linear"),
         (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), CROSS_ENTROPY, "shared"),
-        (nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2)), Plain(), CROSS_ENTROPY, "frozen"),
         (nn.Linear(4, 2), OwnDirection(), CROSS_ENTROPY, "the objectives plain"),
-        (nn.Linear(4, 2), Moon(1.0), CROSS_ENTROPY, "the objectives plain"),
         (nn.Linear(4, 2), Plain(), OwnSmoothing(0.1), "the losses cross-entropy"),
     ],
-    ids=["convolution", "gelu", "two activations", "tied", "frozen", "own objective", "moon", "own loss"],
+    ids=["convolution", "tied", "own objective", "own loss"],
 )
 def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective, loss, reason):
     with pytest.raises(UserError, match=reason) as caught:
         build_engine("compiled", module, None, objective, 8, 0.0, loss)
     assert caught.value.problems[0].key == "runtime.engine"
     assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, None, (4,))
-
-
-def test_machine_code_on_disk_is_that_of_these_sources(tmp_path):
-    """Numba looks at the date of one file; the digest in its key is of all, and differs with any."""
-    folder = tmp_path / "compiled"
-    shutil.copytree(kernels.__file__.rpartition("/")[0], folder, ignore=shutil.ignore_patterns("__pycache__"))
-    before = kernels.digest_of_sources(folder)
-    assert before == kernels.digest_of_sources()
-    assert before in [cell.cell_contents for cell in kernels.train.py_func.__closure__]
-    for file in sorted(folder.glob("*.py")):
-        text = file.read_text()
-        file.write_text(text + "\n")
-        assert kernels.digest_of_sources(folder) != before, file.name
-        file.write_text(text)

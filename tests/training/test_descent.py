@@ -1,6 +1,5 @@
 """Momentum: the step by hand, and how far one record can move an upload with it."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -37,16 +36,3 @@ def test_steps_with_momentum_by_hand():
     for _ in range(3):
         state = descent.step(state, lambda model: torch.ones_like(model), torch.zeros(1), 0.1, None)
     assert state.models.item() == pytest.approx(-0.1 * (1 + 1.5 + 1.75))
-
-
-def test_a_correction_is_part_of_the_direction():
-    descent = Descent(Plain(), momentum=0.5)
-    state = descent.begin(torch.zeros(1))
-    for _ in range(2):
-        state = descent.step(state, lambda model: torch.ones_like(model), torch.zeros(1), 1.0, torch.tensor([-1.0]))
-    assert state.models.item() == 0.0
-
-
-def test_plain_descent_has_no_velocity():
-    assert Descent(Plain()).begin(torch.zeros(2)).velocity is None
-    assert np.isclose(gain(0.0, 7), 7.0)

@@ -95,21 +95,6 @@ def test_objectives_momentum_noise_stragglers_and_divisors_are_the_loops(objecti
     assert_alike(*both("pooled", CLIPPINGS["batch"], objective, batches, momentum=0.5, loss=Hinge(), terms=terms))
 
 
-def test_plain_steps_are_watched_and_scaled_as_the_loops_also_where_a_batch_takes_several_passes():
-    drawn = draw("fixed", SIZES, RATES, 2)
-    assert drawn.counts.max() > 10
-    batches = Batches(drawn.indices, drawn.counts, np.array([2, 1, 0]), RATES * SIZES + 0.5)
-    assert_alike(*both("cnn12", None, Plain(), batches, terms=lambda starts: StepTerms(watched=True), width=2))
-
-
-def test_a_clip_norm_that_moves_is_the_loops_and_so_are_the_votes_about_it():
-    clipping = Clipping(9.0, "record", mean_too=True, moves=True)
-    batches = draw("poisson", SIZES, RATES, 3)
-    expected, found = both("own", clipping, Plain(), batches, terms=lambda starts: StepTerms(clip_norm=0.6))
-    assert len(set(found.votes.tolist())) == 3
-    assert_alike(expected, found)
-
-
 @pytest.mark.parametrize("clipping", ["none", "batch", "record"])
 def test_any_split_gives_the_same_bits(clipping):
     module = MODELS["cnn12"]()
@@ -138,3 +123,11 @@ def test_what_is_not_finite_never_gets_out_under_clipping(clipping):
     made = build_engine("stacked", module, CLIPPINGS[clipping], Plain())
     batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
     assert made.train(start[None], held, np.arange(1), batches, 0.1).updates.isfinite().all()
+
+
+def test_a_clip_norm_that_moves_is_the_loops_and_so_are_the_votes_about_it():
+    clipping = Clipping(9.0, "record", mean_too=True, moves=True)
+    batches = draw("poisson", SIZES, RATES, 3)
+    expected, found = both("own", clipping, Plain(), batches, terms=lambda starts: StepTerms(clip_norm=0.6))
+    assert len(set(found.votes.tolist())) == 3
+    assert_alike(expected, found)

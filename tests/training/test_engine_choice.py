@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.config.own_answers import Origin
 from h2fdp.errors import UserError
-from h2fdp.training import Clipping, chosen_engine, engines_for
+from h2fdp.training import Clipping, chosen_engine
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, engine_of_run
-from h2fdp.training.losses import CROSS_ENTROPY, Hinge, OwnLoss
+from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SOFTMAX = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
@@ -48,13 +47,6 @@ def test_without_numba_the_choice_is_stacked_and_a_line_says_why(monkeypatch, ca
     assert capsys.readouterr().err == "", "nothing is said where nothing would be compiled"
 
 
-def test_normalised_gradients_are_refused_where_they_are_not_known():
-    job = replace(LARGE, clipping=Clipping(1.0, "record", gamma=0.01))
-    assert engine_of_run("auto", SOFTMAX, CPU, job) == "stacked"
-    with pytest.raises(UserError, match="compiled does not normalise gradients"):
-        engine_of_run("compiled", SOFTMAX, CPU, job)
-
-
 class Summed(nn.Linear):
     """Adds up its inputs by numbers of Python, which torch.func does not have."""
 
@@ -73,24 +65,3 @@ def test_what_torch_func_cannot_batch_is_trained_by_loop_and_a_line_says_why(cap
     assert capsys.readouterr().err == "", "what was asked for is not explained"
     with pytest.raises(UserError, match=r"runtime.engine: expected auto or loop, found stacked: torch.func cannot"):
         engine_of_run("stacked", Summed(1, 10), CPU, job)
-
-
-def test_a_loss_that_torch_func_cannot_batch_is_trained_by_loop_unless_gradients_are_written_out():
-    def branching(scores, labels):
-        return scores.square().sum(dim=1) if labels.item() else scores.abs().sum(dim=1)
-
-    job = replace(LARGE, loss=OwnLoss(branching, Origin("loss:branching"), looped=True))
-    assert chosen_engine(SOFTMAX, CPU, job) == "stacked"
-    assert chosen_engine(OtherModule(*SOFTMAX), CPU, job) == "loop"
-
-
-class OtherModule(nn.Sequential):
-    """No chain of layers to the engines: its `forward` is its own."""
-
-    def forward(self, x):
-        return super().forward(x)
-
-
-def test_the_engines_for_a_module_are_those_that_can_train_it():
-    names = engines_for(Summed(1, 10), CPU, Plain(), CROSS_ENTROPY, None, (4,))
-    assert names == ["loop"]

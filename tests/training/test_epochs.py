@@ -34,13 +34,6 @@ def test_an_epoch_holds_every_record_once(sizes, batch, seed):
         assert (drawn.counts[EPOCHS * each :, device] == 0).all()
 
 
-def test_orders_differ_from_epoch_to_epoch_and_interval_to_interval():
-    whole = sampler()
-    one, other = whole.draw(0, slots(), np.arange(5)), whole.draw(1, slots(), np.arange(5))
-    assert not np.array_equal(one.of(0, 4), one.of(4, 4))
-    assert not np.array_equal(one.of(0, 4), other.of(0, 4))
-
-
 def test_a_device_draws_the_same_whoever_is_drawn_beside_it():
     together = sampler().draw(2, slots(), np.arange(5))
     alone = sampler().draw(2, slots(), np.array([2]))
@@ -67,15 +60,3 @@ def test_stragglers_train_one_to_nine_of_ten_epochs_equally_often():
     assert epochs.tolist() == list(range(1, 10))
     assert (steps % 4 == 0).all()
     assert ((counts - 100) ** 2 / 100).sum() < 42.7
-
-
-def test_the_same_devices_are_slow_whatever_the_method():
-    faults = Faults(straggler_probability=0.5, device_dropout=0.3)
-    drawn = [
-        completed_epochs(faults, Streams(3), (("edge", 30),), 4, np.arange(30), epochs, np.full(30, 2)).steps[0]
-        for epochs in (10, 10)
-    ]
-    assert np.array_equal(*drawn)
-    gone = [faults.device_faults(Streams(3), "edge", 4, 30).lasts < 1]
-    assert (drawn[0][gone[0]] == 0).all()
-    assert (drawn[0][~gone[0]] > 0).all()

@@ -45,7 +45,7 @@ def test_any_split_of_a_models_devices_gives_the_same_bits(name, clipping):
     drawn = draw("poisson", sizes, np.full(devices, 0.25), 2)
     batches = Batches(drawn.indices, drawn.counts, 1 + np.arange(devices) % 2)
     whole = updates(name, clipping, sizes, batches, [range(devices)], 6)
-    for size in (1, 2, 3, 7, 13, 25, 59):
+    for size in (1, 3, 7, 25):
         if size < devices:
             parts = [range(first, min(first + size, devices)) for first in range(0, devices, size)]
             assert updates(name, clipping, sizes, batches, parts, 6).equal(whole), size
@@ -72,7 +72,7 @@ def test_any_split_of_any_devices_gives_the_same_bits(sizes, width, rate, clippi
     assert updates("logistic", clipping, sizes, batches, parts, width, objective).equal(whole)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 3), (1, 5, 7), (1, 28, 28), (3, 11, 5)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 5, 7), (3, 11, 5)])
 @pytest.mark.parametrize("width", [1, 3, 32, 44])
 def test_odd_shapes_give_the_same_bits_in_stacks_of_every_size(shape, width):
     from h2fdp.models import ParameterLayout, build
@@ -88,6 +88,6 @@ def test_odd_shapes_give_the_same_bits_in_stacks_of_every_size(shape, width):
     for norm in (None, 0.5):
         rule = gradient_rule(module, norm)
         whole = rule.sums(models, x, y, shares)
-        for stack in range(2, 60):
+        for stack in (2, 3, 5, 8, 16, 31, 59):
             part = slice(60 - stack, 60)
             assert rule.sums(models[part], x[part], y[part], shares[part]).equal(whole[part]), stack

@@ -82,8 +82,3 @@ def test_no_vote_depends_on_who_shares_the_stack(monkeypatch):
 
 def _narrow(engine, held, rows, batches):
     return PaddedBatches(held, rows, batches, 2)
-
-
-def test_compiled_steps_have_one_norm():
-    with pytest.raises(AssertionError, match="and no more"):
-        build_engine("compiled", model_and_start("softmax")[0], Clipping(1.0, "record", moves=True), Plain())

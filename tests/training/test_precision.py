@@ -9,15 +9,13 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
-from h2fdp.models import ParameterLayout, build
+from h2fdp.models import ParameterLayout
 from h2fdp.training import Clipping, build_engine
-from h2fdp.training import engine as engines
 from h2fdp.training.batches import Batches
-from h2fdp.training.engine import TrainingJob, chosen_engine, engine_of_run
+from h2fdp.training.engine import TrainingJob, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY
-from tests.training.groups import draw, records
+from tests.training.groups import records
 
-CPU = torch.device("cpu")
 SHAPE, SIZES = (1, 8, 8), np.array([30, 9, 14])
 CLIPPINGS = {"none": None, "batch": Clipping(0.5, "batch"), "record": Clipping(0.5, "record")}
 
@@ -72,30 +70,8 @@ def test_no_record_moves_a_step_further_than_its_bound(seed, bound):
     assert moved.max() > 0.9 * bound, "some record is cut"
 
 
-def test_bits_are_a_devices_own():
-    torch.manual_seed(3)
-    module, held, batches = convolutional(), records(SHAPE, SIZES), draw("poisson", SIZES, np.full(3, 0.4), 2)
-    start = ParameterLayout(module).to_vector(module)
-
-    def of(rows):
-        engine = build_engine("stacked", module, CLIPPINGS["record"], Plain(), precision="bfloat16")
-        return engine.train(start.expand(len(rows), -1), held, rows, batches.part(rows), 0.1).updates
-
-    assert of(np.array([2, 0])).equal(of(np.arange(3))[[2, 0]])
-
-
 def job(precision, objective=None):
     return TrainingJob(objective or Plain(), CROSS_ENTROPY, None, SHAPE, 1e12, 32, precision)
-
-
-def test_auto_takes_the_engine_that_knows_it(monkeypatch, capsys):
-    module = convolutional()
-    assert chosen_engine(module, CPU, job("bfloat16")) == "stacked"
-    for lacks in (False, True):
-        monkeypatch.setattr(engines, "lacks_bfloat16", lambda lacks=lacks: lacks)
-        assert engine_of_run("auto", module, CPU, job("bfloat16")) == "stacked"
-        assert ("slower than float32 here" in capsys.readouterr().err) == lacks
-    assert engine_of_run("auto", build("softmax", SHAPE, 10), CPU, job("float32")) == "compiled"
 
 
 @pytest.mark.parametrize(

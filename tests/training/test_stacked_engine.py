@@ -9,7 +9,7 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
-from h2fdp.training import Clipping, build_engine, chosen_engine
+from h2fdp.training import Clipping, build_engine
 from h2fdp.training.batches import Batches
 from h2fdp.training.gradients import is_layered
 from h2fdp.training.stacked import StackedEngine
@@ -60,7 +60,7 @@ def test_every_combination_is_the_loops_within_rounding(name, clipping, sampling
     assert_close(found, expected, pooled=name in POOLED)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=7),
     rate=st.floats(0.02, 1.0),
@@ -148,27 +148,15 @@ def test_what_is_not_finite_never_gets_out_under_clipping(name, scope):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
 
 
-def test_the_rule_knows_chains_and_leaves_unknown_convolutions_on_a_cpu_to_the_loop():
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    for name in SHAPES:
-        module, _ = model_and_start(name)
-        assert is_layered(module) is (name != "unknown")
-        assert chosen_engine(module, cpu) == ("loop" if name == "unknown" else "stacked")
-        assert chosen_engine(module, gpu) == "stacked"
-
-
 @pytest.mark.parametrize(
     "module",
     [
         nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 2)),
-        nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten(), nn.Linear(4, 2)),
-        nn.Sequential(nn.Conv2d(1, 4, 3, padding="same"), nn.Flatten(), nn.Linear(4, 2)),
         nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"), nn.Flatten(), nn.Linear(4, 2)),
         nn.Sequential(nn.Linear(4, 4), nn.PReLU(), nn.Linear(4, 2)),
         nn.Sequential(*[nn.Linear(4, 4)] * 2),
-        nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2)),
     ],
-    ids=["groups", "dilation", "same", "circular", "prelu", "tied", "frozen"],
+    ids=["groups", "circular", "prelu", "tied"],
 )
 def test_what_is_no_chain_of_known_layers_is_left_to_torch(module):
     assert not is_layered(module)

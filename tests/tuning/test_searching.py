@@ -63,23 +63,6 @@ def test_a_search_tries_what_it_says_and_leaves_a_file_that_runs(searched, tmp_p
 
 
 @pytest.mark.run
-def test_a_search_begins_at_what_auto_chooses(tmp_path):
-    base = PRIVATE.replace("extends: paper", "extends: auto").replace(", step_size: 0.5", "").replace(BY_RECORD, "")
-    base = base.replace("local_steps: 1, aggregate_every: 1, ", "")
-    ranges = "training.step_size: {log: [0.001, 1000]}\n    training.clip_norm: {uniform: [5, 9]}"
-    path = search(tmp_path, f"{ranges}\n    training.sampling_rate: [0.5, 1]", "trials: 2\n  privacy: ignore", base)
-    found = tune(path, out=tmp_path / "out", jobs=1)
-    settings = ("data.validation=0.1", "seed=101")
-    chosen = Experiment.from_file(path, settings).prepare().config.training
-    values = found.trials.set_index("trial")
-    assert values.loc[0, "training.step_size"] == pytest.approx(chosen.step_size)
-    assert values.loc[0, "training.clip_norm"] == 5  # the end of the range next to it
-    assert chosen.clip_norm < 5
-    assert values.loc[0, "training.sampling_rate"] == 1
-    assert values.loc[1, "training.step_size"] != pytest.approx(chosen.step_size, rel=0.01)
-
-
-@pytest.mark.run
 def test_a_search_that_is_killed_goes_on_to_the_same_trials(searched, tmp_path, monkeypatch):
     """In the fifth trial the process dies, and leaves half a line behind."""
     path, out = search(tmp_path, options=OPTIONS), tmp_path / "out"
@@ -125,39 +108,6 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
     assert len(tune(path, (), out, jobs=1).trials) == 3
     assert len(tune(path, ["tune.trials=4"], out, jobs=1).trials) == 4  # more may follow
     assert len(tune(path, ["training.momentum=0.5"], out, jobs=1, overwrite=True).trials) == 3
-
-
-@pytest.mark.run
-def test_a_trial_that_crashes_twice_stops_the_search_and_is_tried_again(tmp_path, monkeypatch):
-    path = search(tmp_path, options="trials: 2\n  privacy: ignore")
-    arguments = ["tune", str(path), "--jobs", "1", "--quiet", "--out", str(tmp_path / "out")]
-
-    def failing(step, interval):
-        raise RuntimeError("no luck")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(recorders, "listener", failing)
-        done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 1
-    assert "trial 0 failed: RuntimeError: no luck" in done.stderr
-    assert not (tmp_path / "out" / "best.yaml").exists()
-    assert CliRunner().invoke(app, arguments).exit_code == 0
-
-
-@pytest.mark.run
-def test_limits_and_several_objectives(tmp_path):
-    options = "trials: 4\n  privacy: ignore\n  objective: [accuracy, joules]\n  limits: {seconds: 0.06}"
-    ranges = "training.intervals: [2, 4, 8, 500]"
-    done = tune(search(tmp_path, ranges, options), (), tmp_path / "out", jobs=1)
-    table = done.trials
-    long = table["training.intervals"] == 500
-    assert long.any()
-    assert (table.loc[long, "state"] == "over a limit").all()
-    assert (table.loc[long, "seconds"] < 0.2).all()  # it was stopped there
-    assert (table.loc[table["state"] == "done", "seconds"] <= 0.06).all()
-    assert {each["file"] for each in done.front} == {str(each) for each in (tmp_path / "out" / "front").iterdir()}
-    joules = [each["joules"] for each in done.front]
-    assert joules == sorted(joules, reverse=True)
 
 
 @pytest.mark.run
@@ -257,10 +207,3 @@ def test_stand_ins_and_choices_that_exclude_each_other(tmp_path):
     assert "h2fdp run" in shown.stdout
     lines = [line for line in shown.stdout.splitlines() if str(tmp_path) not in line]
     assert max(map(len, lines)) <= 80
-
-
-@pytest.mark.run
-def test_a_search_without_a_best_ends_with_the_reason(tmp_path):
-    path = search(tmp_path, options="trials: 2\n  privacy: ignore\n  limits: {joules: 1.0e-9}")
-    with pytest.raises(UserError, match="no trial is best: of 2, 2 exceeded a limit and 0 failed"):
-        tune(path, (), tmp_path / "out", jobs=1)

@@ -4,7 +4,6 @@ import json
 import math
 
 import numpy as np
-import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from h2fdp.run.forecast import planned_accounts
 from h2fdp.sweeps.study import SharedInputs
 from h2fdp.tuning.plan import read_plan
 from h2fdp.tuning.price import share_of, with_facts, within
-from h2fdp.tuning.results import Trial, best_of, front_of
+from h2fdp.tuning.results import Trial, front_of
 from h2fdp.tuning.search import early_end
 from tests.tuning.searches import BASE, search
 
@@ -35,18 +34,6 @@ def test_the_front_is_what_nothing_beats(points):
             for a, j, s in points
         )
         assert (number in front) == (not beaten)
-
-
-def test_the_best_is_within_the_limits_and_the_first_of_equals():
-    trials = [
-        trial(0, 0.9, "over a limit"),
-        trial(1, 0.8),
-        trial(2, 0.8),
-        trial(3, 0.85, "pruned"),
-        trial(4, None, "failed"),
-    ]
-    assert best_of(trials).number == 1
-    assert best_of(trials[:1]) is None
 
 
 def test_a_trial_ends_over_a_limit_or_behind_at_a_check():
@@ -85,20 +72,6 @@ def test_draws_lie_in_their_ranges(tmp_path):
     assert below == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(200))
     assert all(0 <= each["training.momentum"] <= 0.5 for each in drawn)
     assert space.draw(3) == space.draw(3) != space.draw(4)
-
-
-def test_optuna_says_nothing_of_our_studies_and_what_it_says_of_others_stays(tmp_path, caplog):
-    space, verbosity = read_plan(search(tmp_path), (), SharedInputs()).space, optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.INFO)
-    optuna.logging.enable_propagation()
-    try:
-        space.draw(1)
-        assert not caplog.records
-        optuna.create_study()
-        assert caplog.records
-    finally:
-        optuna.logging.disable_propagation()
-        optuna.logging.set_verbosity(verbosity)
 
 
 @pytest.fixture(scope="module")

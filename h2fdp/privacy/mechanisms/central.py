@@ -9,18 +9,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.config.fields import Magnitude
 from h2fdp.network import Trust
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
-    NoisePlacement,
     RequestedExperiment,
+    StatedNoise,
     UploadClipping,
-    clipped,
-    given_noise,
     uncontrolled,
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
@@ -77,17 +74,13 @@ class CentralMechanism(Mechanism):
         return replace(self, clip_norm=length)
 
 
-class CentralDp(NoisePlacement):
+class CentralDp(StatedNoise):
     """Noise at the cloud.
 
     Edge servers and cloud are trusted; global models leave them. What is null is calibrated by (15) with q = 1.
-
-    Attributes:
-        noise_multiplier: the noise divided by the sensitivity; null is calibrated.
     """
 
     name: Literal["central"] = "central"
-    noise_multiplier: Magnitude | None = None
 
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge", "cloud"})
     unaudited: ClassVar[str | None] = "canaries are records, and central noise protects devices"
@@ -95,10 +88,6 @@ class CentralDp(NoisePlacement):
     @property
     def clips(self) -> Clips:
         return "update"
-
-    @property
-    def noise_is_given(self) -> bool:
-        return self.noise_multiplier is not None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,10 +107,7 @@ class CentralDp(NoisePlacement):
         if request.objective == "scaffold":
             text = "control variates are sent to the cloud unclipped and without noise; expected another objective"
             yield "method.objective", text
-        yield from clipped(request, "updates")
-        if request.clip_scope == "record":  # `batch` is the default that a run's own config.yaml states
-            yield "training.clip_scope", "central clips a device's whole update; leave this key out, found record"
-        yield from given_noise("noise_multiplier", self.noise_multiplier, request)
+        yield from super().problems(request)
         yield from uncontrolled(request)
         if request.local_aggregations:
             text = (

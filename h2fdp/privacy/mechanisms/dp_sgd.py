@@ -20,11 +20,10 @@ from h2fdp.privacy.calibration import smallest_factor
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
-    NoisePlacement,
     RequestedExperiment,
+    StatedNoise,
     UploadClipping,
     clipped,
-    given_noise,
     remembering,
     uncontrolled,
 )
@@ -132,7 +131,7 @@ class DpSgdMechanism(Mechanism):
         return found
 
 
-class DpSgd(NoisePlacement):
+class DpSgd(StatedNoise):
     """Noise on every local step.
 
     Trust is irrelevant: edge servers, trusted or not, see noisy steps. A multiplier that is null is calibrated to the
@@ -140,14 +139,12 @@ class DpSgd(NoisePlacement):
     meets the target. The public program of ALI-DPFL divides by the number 64.
 
     Attributes:
-        noise_multiplier: the noise divided by the sensitivity; null is calibrated.
         normalize: what a sum of gradients is divided by: the `expected` size of a batch, the number `drawn`, or a
             number that is stated.
         rc_search: how many iterations the target allows: `safe`, or the search of the `paper`, which overspends.
     """
 
     name: Literal["dp-sgd"] = "dp-sgd"
-    noise_multiplier: Magnitude | None = None
     normalize: Annotated[
         Literal["expected", "drawn"] | Magnitude, Expect("expected, drawn or a number from 1e-9 to 1e9")
     ] = "expected"
@@ -160,10 +157,6 @@ class DpSgd(NoisePlacement):
     @property
     def noisy_steps(self) -> bool:
         return True
-
-    @property
-    def noise_is_given(self) -> bool:
-        return self.noise_multiplier is not None
 
     @property
     def tells_batch_sizes(self) -> bool:
@@ -187,7 +180,7 @@ class DpSgd(NoisePlacement):
         """What would void that a step moves by one clipped gradient."""
         yield from remembering(request)
         yield from clipped(request, "gradients")
-        yield from given_noise("noise_multiplier", self.noise_multiplier, request)
+        yield from super().problems(request)
         yield from uncontrolled(request)
         if request.clip_scope not in (None, "record"):
             text = f"dp-sgd clips each record's gradient; expected record, found {request.clip_scope}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from h2fdp.config.fields import LARGEST_INTEGER, Expect, Flag, Magnitude, Section, Whole
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Flag, Section, Whole
 from h2fdp.errors import UserError
 from h2fdp.network import Trust
 from h2fdp.privacy.accounting import Accountant, ReleaseType
@@ -31,6 +31,7 @@ from h2fdp.privacy.mechanisms.mechanism import (
     Span,
 )
 from h2fdp.privacy.mechanisms.noise_placement import (
+    BoundedInputs,
     Clips,
     NoisePlacement,
     RequestedExperiment,
@@ -115,19 +116,17 @@ else:
     LawName = Annotated[Literal[tuple(NOISE_LAWS)], Expect(f"one of {', '.join(NOISE_LAWS)}")]
 
 
-class GradientNoise(NoisePlacement):
+class GradientNoise(BoundedInputs):
     """Noise on what steps add up, or on the steps.
 
     Attributes:
-        noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
+        noise: what devices add it to where trust is missing, or always with `local`: `uploads`, or each of their local
+            `steps`.
         law: of the noise: `gaussian`, or `laplace`, whose account needs no delta.
-        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
-            then; null has none.
     """
 
     noise: Literal["uploads", "steps"] = "uploads"
     law: LawName = GAUSSIAN.name
-    input_bound: Magnitude | None = None
 
     accumulates: ClassVar[bool] = True
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
@@ -135,10 +134,6 @@ class GradientNoise(NoisePlacement):
     @property
     def clips(self) -> Clips:
         return "record" if self.noise == "steps" else "gradient"
-
-    @property
-    def input_norm(self) -> float | None:
-        return self.input_bound
 
     @property
     def noise_law(self) -> NoiseLaw:
@@ -281,10 +276,6 @@ class HierarchicalDp(GradientNoise):
     steps. Under one that holds secure sums, every device adds a share of the noise that a trusted one would add.
 
     Attributes:
-        noise: what untrusted devices add it to: `uploads`, or each of their local `steps`.
-        law: of the noise: `gaussian`, or `laplace`, whose account needs no delta.
-        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
-            then; null has none.
         secure_sum: what the sums of `secure-sum` edge servers withstand; null is no colluding device, no lost one.
 
     >>> [HierarchicalDp().place((trust,), 1).holder.name for trust in ("trusted", "secure-sum", "untrusted")]
@@ -320,14 +311,7 @@ class HierarchicalDp(GradientNoise):
 
 
 class LocalDp(GradientNoise):
-    """Noise at every device.
-
-    Attributes:
-        noise: what devices add it to: `uploads`, or each of their local `steps`.
-        law: of the noise: `gaussian`, or `laplace`, whose account needs no delta.
-        input_bound: a public bound on the norm of inputs, which are divided by it: softmax regression needs no clipping
-            then; null has none.
-    """
+    """Noise at every device."""
 
     name: Literal["local"] = "local"
 

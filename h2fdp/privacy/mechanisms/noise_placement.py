@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from h2fdp.config.fields import Options
+from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.network import Trust
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
@@ -16,7 +16,7 @@ from h2fdp.privacy.mechanisms.stages import RecordVotes
 from h2fdp.privacy.places import Observer, Place, Seen, height_of
 from h2fdp.privacy.vectors import GAUSSIAN, AdaptiveClipping, NoiseLaw
 
-Clips = Literal["gradient", "record", "update", "nothing"]
+Clips = Literal["gradient", "record", "update", "model", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class UploadClipping:
     Attributes:
         norm: the first one, where it moves.
         by_record: records' gradients are clipped one by one.
-        gamma: of whole updates that are normalised, see `clip_rows`; None for others.
+        gamma: of whole updates or models that are normalised, see `clip_rows`; None for others.
         moving: how the norm moves; None where it does not.
         longest: from a step size and a number of steps to the longest update; None where none is known.
     """
@@ -100,7 +100,7 @@ class NoisePlacement(Options, ABC):
     @property
     def clips(self) -> Clips:
         """What `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
-        update, or nothing that the guarantee needs."""
+        update or model, or nothing that the guarantee needs."""
         return "gradient"
 
     @property
@@ -183,6 +183,46 @@ class NoisePlacement(Options, ABC):
         """
 
 
+class StatedNoise(NoisePlacement):
+    """A placement whose noise may be stated instead of a target.
+
+    Attributes:
+        noise_multiplier: the noise divided by the sensitivity; null is calibrated.
+    """
+
+    noise_multiplier: Magnitude | None = None
+
+    @property
+    def noise_is_given(self) -> bool:
+        return self.noise_multiplier is not None
+
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+        """Refusals of noise that is both stated and calibrated, and those of clipped updates or models."""
+        if self.noise_multiplier is not None and request.calibration == "accounted":
+            text = f"the noise is stated (noise_multiplier is {self.noise_multiplier:g})"
+            yield "privacy.calibration", f"{text}; expected noise_multiplier null, or paper"
+        if self.clips in ("update", "model"):
+            yield from clipped(request, f"{self.clips}s")
+            if request.clip_scope == "record":  # `batch` is the default that a run's own config.yaml states
+                text = f"{self.name} clips a device's whole {self.clips}; leave this key out, found record"
+                yield "training.clip_scope", text
+
+
+class BoundedInputs(NoisePlacement):
+    """A placement that may bound gradients by the norm of inputs.
+
+    Attributes:
+        input_bound: a public bound on the norm of inputs, which are divided by it; every record is checked. Softmax
+            regression needs no clipping then. Null, which `objective` does not take, has none.
+    """
+
+    input_bound: Magnitude | None = None
+
+    @property
+    def input_norm(self) -> float | None:
+        return self.input_bound
+
+
 NOISE_PLACEMENTS: Choices[NoisePlacement] = Choices()
 
 
@@ -191,12 +231,6 @@ def noise_placement_of(value: NoisePlacement | Any) -> NoisePlacement:
     found = value if isinstance(value, NoisePlacement) else NOISE_PLACEMENTS.read(value)
     assert isinstance(found, NoisePlacement), "no placement is a user's own: an account must know it"
     return found
-
-
-def given_noise(option: str, value: float | None, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-    """The problem of a noise that is both given and to be calibrated."""
-    if value is not None and request.calibration == "accounted":
-        yield "privacy.calibration", f"the noise is stated ({option} is {value:g}); expected {option} null, or paper"
 
 
 def remembering(request: RequestedExperiment) -> Iterator[tuple[str, str]]:

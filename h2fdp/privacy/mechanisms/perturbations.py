@@ -19,11 +19,11 @@ from h2fdp.network import Trust
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
+    BoundedInputs,
     Clips,
-    NoisePlacement,
     RequestedExperiment,
+    StatedNoise,
     UploadClipping,
-    given_noise,
     remembering,
     uncontrolled,
 )
@@ -112,20 +112,16 @@ class PerturbedMinimiser:
         return np.asarray(left / (2 * self.gradient * self.mu))
 
 
-class ObjectivePerturbation(NoisePlacement):
+class ObjectivePerturbation(StatedNoise, BoundedInputs):
     """A random linear term in the objective.
 
-    For generalised linear models under a proximal pull. A rate that is null is calibrated by Theorem 6.3 for the
-    planned intervals, for each device by its D_i.
-
-    Attributes:
-        rate: of the density of the term, exp(-rate ||n||); null is calibrated.
-        input_bound: a public bound on the norm of inputs, which are divided by it; every record is checked.
+    For generalised linear models under a proximal pull. Its density is proportional to exp(-||n|| / z), with z the
+    noise multiplier; one that is null is calibrated by Theorem 6.3 for the planned intervals, for each device by its
+    D_i.
     """
 
     name: Literal["objective"] = "objective"
-    rate: Magnitude | None = None
-    input_bound: Magnitude = 1.0
+    input_bound: Magnitude = 1.0  # which the theorem needs
 
     accounted: ClassVar[bool] = False
     unaudited: ClassVar[str | None] = "there is no sound account to hold an audit against"
@@ -133,10 +129,6 @@ class ObjectivePerturbation(NoisePlacement):
     @property
     def clips(self) -> Clips:
         return "nothing"
-
-    @property
-    def input_norm(self) -> float | None:
-        return self.input_bound
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -180,11 +172,12 @@ class ObjectivePerturbation(NoisePlacement):
             text = f"Theorem 6.3 needs u2 <= 0.5 D_i mu; here u2 is {curvature:g}, mu {setting.mu:g}, and a device has"
             raise UserError(f"{text} {fewest} records; expected a larger mu", key="method.objective.mu")
         rule = PerturbedMinimiser(setting.epsilon / setting.intervals, gradient, curvature, setting.mu)
-        if self.rate is None and float(rule.alpha(setting.records).min()) <= 0:
+        alpha = None if self.noise_multiplier is None else 1 / self.noise_multiplier
+        if alpha is None and float(rule.alpha(setting.records).min()) <= 0:
             least = setting.intervals * 2.8 * curvature / (fewest * setting.mu)
             text = f"2.8 u2 / (D_i mu) alone comes to {least:.4g} over the planned intervals for a device of {fewest}"
             raise UserError(f"{text} records, whatever the noise; expected more than that", key="privacy.epsilon")
-        return ObjectivePerturbationMechanism(self.rate, rule, setting.records)
+        return ObjectivePerturbationMechanism(alpha, rule, setting.records)
 
 
 CLAIM = (
@@ -244,31 +237,21 @@ class OutputPerturbationMechanism(Mechanism):
         return replace(self, factor=self.factor * factor)
 
 
-class OutputPerturbation(NoisePlacement):
+class OutputPerturbation(StatedNoise):
     """Noise on the clipped model.
 
-    Every device adds it for itself. A deviation that is null is calibrated by Theorem 6.2 for the planned releases, for
-    each device by its D_i.
-
-    Attributes:
-        model_norm: tau, to which a device cuts its model.
-        noise_std: sigma; null is calibrated.
+    Every device adds it for itself, after it clipped its model to tau, the clip norm. Noise that is not stated is
+    calibrated by Theorem 6.2 for the planned releases, for each device by its D_i.
     """
 
     name: Literal["output"] = "output"
-    model_norm: Magnitude = 1.0
-    noise_std: Magnitude | None = None
 
     about_replaced_records: ClassVar[bool] = True
     unaudited: ClassVar[str | None] = "canaries test clipped gradients; here models are clipped"
 
     @property
     def clips(self) -> Clips:
-        return "nothing"
-
-    @property
-    def noise_is_given(self) -> bool:
-        return self.noise_std is not None
+        return "model"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -281,16 +264,20 @@ class OutputPerturbation(NoisePlacement):
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         yield from remembering(request)
-        yield from given_noise("noise_std", self.noise_std, request)
+        yield from super().problems(request)
         yield from uncontrolled(request)
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        return Pipeline((NoisyModel(self.model_norm),))
+        assert clipping.norm is not None, "a guarantee comes with clipping"
+        return Pipeline((NoisyModel(clipping.norm, clipping.gamma),))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         releases = setting.intervals + setting.local_aggregations
-        exposure = self.model_norm * math.sqrt(releases / (2 * spent_of(setting.epsilon, setting.delta))) * MARGIN
-        return OutputPerturbationMechanism(self.model_norm, self.noise_std, exposure, setting.delta, setting.records)
+        norm, given = setting.clip_norm, self.noise_multiplier
+        assert norm is not None, "a guarantee comes with clipping"
+        exposure = norm * math.sqrt(releases / (2 * spent_of(setting.epsilon, setting.delta))) * MARGIN
+        stated = None if given is None else given * 2 * norm
+        return OutputPerturbationMechanism(norm, stated, exposure, setting.delta, setting.records)
 
 
 def theorem_6_2(spent: float, delta: float) -> float:

@@ -196,16 +196,22 @@ class NoisySteps(Stage):
 
 @dataclass(frozen=True)
 class NoisyModel(Stage):
-    """w_i is scaled to a norm of at most tau, noise is added, and the result goes up as an update."""
+    """w_i is scaled to a norm of at most tau, noise is added, and the result goes up as an update.
 
-    model_norm: float
+    Attributes:
+        norm: tau.
+        gamma: of models that are normalised, see `clip_rows`.
+    """
+
+    norm: float
+    gamma: float | None
     noisy: ClassVar[bool] = True
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
         import torch
 
         models = torch.sub(received, updates, out=updates)
-        clip_rows(models, self.model_norm)
+        clip_rows(models, self.norm, gamma=self.gamma)
         add_gaussian_noises(models, at.levels, at.keys(at.kind))
         return torch.sub(received, models, out=updates)
 

@@ -1,7 +1,6 @@
 """One suite that every accountant passes; how near each has to come is stated here and nowhere else."""
 
 import math
-import sys
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, UnsupportedRelease, total_rdp
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 
@@ -31,14 +29,14 @@ class Expected:
     most_steps: int
     jitter: float
     above: float
-    examples: int = 20
+    examples: int = 10
 
 
 EXPECTED = {
     "rdp": Expected(most_steps=50, jitter=1e-12, above=1.20),
     "classic-rdp": Expected(most_steps=50, jitter=1e-12, above=2.1),
     "pld": Expected(most_steps=50, jitter=1e-3, above=1.0005),
-    "prv": Expected(most_steps=1, jitter=2.1e-2, above=1.03, examples=5),
+    "prv": Expected(most_steps=1, jitter=2.1e-2, above=1.03, examples=3),
 }
 
 
@@ -81,10 +79,6 @@ def no_less(name, one, other):
     return one >= other * (1 - EXPECTED[name].jitter) - 3e-3 * (name == "prv") - 2e-5
 
 
-def test_it_goes_by_its_name(name):
-    assert ACCOUNTANTS[name].name == name
-
-
 def test_nothing_released_costs_nothing(name):
     assert epsilon(name, {}) == 0
     assert epsilon(name, {ReleaseType(1.0, 1, 0.1): 0}) == 0
@@ -107,16 +101,6 @@ def test_more_releases_never_cost_less(name):
     def check(composition, data):
         release = data.draw(st.sampled_from(sorted(composition)))
         more = {**composition, release: composition[release] + data.draw(st.integers(1, 50))}
-        assert no_less(name, epsilon(name, more), epsilon(name, composition))
-
-    check()
-
-
-def test_another_type_of_release_never_costs_less(name):
-    @settings(max_examples=EXPECTED[name].examples)
-    @given(compositions(name), releases(name))
-    def check(composition, release):
-        more = {**composition, release: composition.get(release, 0) + 1}
         assert no_less(name, epsilon(name, more), epsilon(name, composition))
 
     check()
@@ -170,15 +154,6 @@ def test_what_it_cannot_account_for_is_refused_with_the_reason(name):
         epsilon(name, accumulated)
 
 
-def test_a_refusal_is_in_the_users_language():
-    assert issubclass(UnsupportedRelease, UserError)
-
-
-def test_prv_refuses_what_would_not_fit_into_memory():
-    with pytest.raises(UnsupportedRelease, match="too fine a mesh"):
-        ACCOUNTANTS["prv"].epsilon({ReleaseType(1.0, 1, 0.9): 10**9}, DELTA)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise_multiplier", "sampling_rate", "count"),
@@ -196,13 +171,6 @@ def test_accountants_agree_on_the_subsampled_gaussian(noise_multiplier, sampling
     assert by["pld"] <= by["rdp"] * (1 + 5e-4) <= by["classic-rdp"] * (1 + 1e-3)
     if 0.2 < by["pld"] < 3 and count > 1 and noise_multiplier > 1:
         assert by["rdp"] <= by["pld"] * 4 / 3
-
-
-def test_prv_without_opacus_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "opacus", None)
-    monkeypatch.setitem(sys.modules, "opacus.accountants", None)
-    with pytest.raises(UserError, match=r"accountant: .*pip install opacus, or choose rdp or pld"):
-        ACCOUNTANTS["prv"].epsilon({ReleaseType(1.0, 1, 0.1): 10}, DELTA)
 
 
 @pytest.mark.parametrize("noise_multiplier", [1e-6, 1e-4, 1e-2])

@@ -110,11 +110,6 @@ def test_gaussians_one_after_another_are_the_closed_form_at_any_delta(noise_mult
         assert exact <= found <= exact * (1 + 3e-4)
 
 
-def test_a_loss_that_is_always_infinite_stays_so():
-    assert epsilon_of([(LossDistribution(0, np.array([0.0, 0.0]), 1.0), 3)], 1.0, 0.5) == math.inf
-    assert epsilon_of([(LossDistribution(0, np.array([0.0, 0.0]), 1 - 1e-9), 3)], 1.0, 0.5) == math.inf
-
-
 def test_two_coins_by_hand():
     coin = LossDistribution(-1, np.array([0.25, 0.0, 0.75]), 0.0)
     epsilon = epsilon_of([(coin, 2)], 1.0, 0.3)
@@ -128,6 +123,11 @@ def test_an_upper_bound_holds_where_the_largest_losses_together_have_less_than_d
     masses = random.choice([1.0, 1.0, 500.0], 8)
     parts = [(LossDistribution(6, masses / masses.sum(), 0.0), int(random.integers(8, 13)))]
     assert delta_at(epsilon_of(parts, INTERVAL, 1e-30) + EDGE, *directly(parts)) <= 1e-30
+
+
+def test_a_loss_that_is_always_infinite_stays_so():
+    assert epsilon_of([(LossDistribution(0, np.array([0.0, 0.0]), 1.0), 3)], 1.0, 0.5) == math.inf
+    assert epsilon_of([(LossDistribution(0, np.array([0.0, 0.0]), 1 - 1e-9), 3)], 1.0, 0.5) == math.inf
 
 
 def test_losses_beyond_the_range_of_exp_do_not_overflow():

@@ -1,7 +1,5 @@
 """The gridded privacy loss: mass, dominance, order of the error, agreement with dp-accounting."""
 
-import math
-
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -9,7 +7,6 @@ from scipy.special import ndtr
 from h2fdp.privacy.accounting import ReleaseType, accountants, mixture_of
 from h2fdp.privacy.accounting.accountants import mixtures_epsilon
 from h2fdp.privacy.accounting.loss_distribution import loss_distributions, reach_of
-from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.accounting.hockey_stick import both_directions, line_density
 
@@ -50,19 +47,6 @@ def test_it_dominates_the_exact_divergence_in_both_directions(release, interval)
     assert (gridded(release, interval) >= exact(release) - 1e-8).all()
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_a_fine_grid_is_exact(release):
-    np.testing.assert_allclose(gridded(release, 2e-4), exact(release), rtol=1e-3, atol=1e-7)
-
-
-@pytest.mark.parametrize("release", RELEASES[1:])
-def test_its_error_is_of_second_order_in_the_interval(release):
-    def error(interval):
-        return float(np.max(gridded(release, interval) - gridded(release, interval / 32)))
-
-    assert error(0.01) < error(0.04) / 8
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("release", [ReleaseType(1.1, 1, 0.015), ReleaseType(0.4, 3, 0.05), ReleaseType(6.0, 20, 0.02)])
 def test_it_agrees_with_the_grid_of_dp_accounting(release):
@@ -95,11 +79,6 @@ def test_a_far_finer_grid_says_no_more_and_hardly_less(release, delta, monkeypat
     finer = mixtures_epsilon(mixtures, delta)
     accountants._converged.cache_clear()
     assert finer <= found <= finer * (1 + 5e-4)
-
-
-def test_gaussians_compose_to_one_gaussian():
-    several = mixtures_epsilon({(PLAIN_GAUSSIAN, 3.0): 4, (PLAIN_GAUSSIAN, 5.0): 7}, 1e-5)
-    assert several == mixtures_epsilon({(PLAIN_GAUSSIAN, 1 / math.sqrt(4 / 9 + 7 / 25)): 1}, 1e-5)
 
 
 def test_what_lies_beyond_the_reach_does_not_matter_beside_delta():

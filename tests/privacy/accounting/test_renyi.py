@@ -1,12 +1,10 @@
 """The Renyi divergence of one release against closed forms, dp-accounting and quadrature in 25 digits."""
 
-import math
-
 import mpmath
 import numpy as np
 import pytest
 
-from h2fdp.privacy.accounting import ORDERS, Mixture, ReleaseType, mixture_of, rdp_of
+from h2fdp.privacy.accounting import ORDERS, ReleaseType, mixture_of, rdp_of
 from h2fdp.privacy.accounting.mixtures import coarse_mixture_of
 from h2fdp.privacy.accounting.renyi import directed_divergences, renyi_divergence
 
@@ -44,13 +42,6 @@ def by_quadrature(mixture, noise_multiplier, order):
             return mpmath.log(mpmath.quad(lambda u: mpmath.npdf(u) * ratio(u) ** power, points))
 
         return float(log_moment(order) / (order - 1)), float(log_moment(1 - order) / (order - 1))
-
-
-def test_orders_are_whole_and_increase_from_two():
-    assert ORDERS[0] == 2
-    assert np.issubdtype(ORDERS.dtype, np.integer)
-    assert (np.diff(ORDERS) > 0).all()
-    assert list(ORDERS[:63]) == list(range(2, 65))
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.3, 1.1, 7.0, 1e4])
@@ -115,30 +106,3 @@ def test_where_it_is_hopeless_the_plain_bound_stands():
     hopeless = 2 * ORDERS > 500
     np.testing.assert_array_equal(divergences[hopeless], 2.0 * ORDERS[hopeless])
     assert (divergences[~hopeless] < 2.0 * ORDERS[~hopeless]).all()
-
-
-@pytest.mark.parametrize("noise_multiplier", [0.2, 1.0, 10.0])
-@pytest.mark.parametrize("sampling_rate", [0.001, 0.1, 0.95])
-@pytest.mark.parametrize("steps", [1, 3, 50])
-def test_removing_a_record_is_the_larger_direction(noise_multiplier, sampling_rate, steps):
-    mixture = mixture_of(ReleaseType(noise_multiplier, steps, sampling_rate))
-    removed, added = directed_divergences(mixture, noise_multiplier, np.array([2, 5, 20]))
-    assert (added <= removed * (1 + EXACT)).all()
-
-
-def test_no_noise_is_infinite_and_silence_is_free():
-    assert (rdp_of(ReleaseType(0.0, 5, 0.1)) == math.inf).all()
-    assert (rdp_of(ReleaseType(math.inf, 5, 0.1)) == 0).all()
-    assert (rdp_of(ReleaseType(1.0, 5, 0.0)) == 0).all()
-
-
-def test_it_is_computed_once_and_cannot_be_changed():
-    divergences = rdp_of(ReleaseType(1.0, 5, 0.1))
-    assert rdp_of(ReleaseType(1.0, 5, 0.1)) is divergences
-    with pytest.raises(ValueError, match="read-only"):
-        divergences[0] = 0.0
-
-
-def test_any_mixture_of_shifts_is_welcome():
-    mixture = Mixture((0.0, 0.25, 1.0), (0.5, 0.4, 0.1))
-    assert at(renyi_divergence(mixture, 1.0), 5) == pytest.approx(max(by_quadrature(mixture, 1.0, 5)), rel=EXACT)

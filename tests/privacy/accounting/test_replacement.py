@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, UnsupportedRelease, mixture_of, rdp_of
+from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, mixture_of, rdp_of
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.accounting.hockey_stick import both_directions, line_density, plane_density
 
@@ -120,8 +120,3 @@ def test_replacing_costs_more_than_removing_and_no_more_than_both_in_turn(noise,
     in_turn = ACCOUNTANTS["pld"].epsilon({replaced(noise, rate): count}, min(DELTA * (1 + math.exp(removing)), 0.999))
     assert removing * (1 - 1e-3) <= replacing
     assert in_turn <= 2 * removing * (1 + 1e-3)
-
-
-def test_opacus_is_not_asked_what_it_does_not_know():
-    with pytest.raises(UnsupportedRelease, match="replaced by another"):
-        ACCOUNTANTS["prv"].epsilon({replaced(2.0, 0.1): 1}, DELTA)

@@ -41,11 +41,6 @@ def test_the_numbers_of_trials_have_their_distribution_and_mean():
     assert (np.abs(seen - 4000 * chances[:4]) < 5.5 * spread).all()  # by chance once in 3 million
 
 
-def test_a_geometric_number_is_known():
-    law = TrialNumbers.of_mean(4)
-    assert law.probabilities(3) == pytest.approx([0.25, 0.75 * 0.25, 0.75**2 * 0.25])
-
-
 weights = st.lists(st.floats(0.02, 1), min_size=4, max_size=4)
 
 
@@ -85,7 +80,3 @@ def test_the_noise_of_scores_takes_the_bounds_and_no_more():
     budget = budget_of_best(TrialNumbers.of_mean(10), 1.0, 1e-5)
     taken = [order / (2 * budget.score_deviation**2) for order in budget.bounds]  # of a count that moves by 1
     assert taken == pytest.approx(list(budget.bounds.values()))
-
-
-def test_too_many_trials_have_no_budget():
-    assert budget_of_best(TrialNumbers.of_mean(100_000), 1e-4, 1e-5) is None

@@ -29,12 +29,6 @@ def test_the_noise_covers_the_largest_weight_over_all_subnets():
     assert of_cloud(np.array([0.1, 0.2, 0.4, 0.2, 0.1])) == pytest.approx(0.6)
 
 
-@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6))
-def test_no_device_is_ever_covered_by_less_than_the_multiplier(masses):
-    weights = np.array(masses) / sum(masses)
-    assert (of_cloud(weights) >= 3.0 * 0.5 * weights * (1 - 1e-12)).all()
-
-
 def test_peers_and_public_see_each_device_by_its_weight_without_amplification():
     seen = by_observer(rows_of(NOISE, upload("cloud", []), cloud=(0.25, 0.6)))
     assert set(seen) == {"peer", "public"}
@@ -47,27 +41,12 @@ def test_peers_and_public_see_each_device_by_its_weight_without_amplification():
         }
 
 
-def test_a_lonely_device_has_no_peers():
-    assert set(by_observer(rows_of(NOISE, upload("cloud", []), cloud=(0.25, 0.6), peers=False))) == {"public"}
-
-
-def test_nothing_may_leave_a_subnet_between_global_aggregations():
-    with pytest.raises(AssertionError, match="between global"):
-        rows_of(NOISE, upload("cloud", [], kind="local"))
-
-
 def test_the_calibrated_noise_is_formula_15_without_sampling():
     found = CentralDp().mechanism(setting())
     # c2 sqrt(K log(1/delta)) / epsilon = 1.5 sqrt(10 log 1e5) / 2
     assert found.noise_multiplier == pytest.approx(0.75 * math.sqrt(10 * math.log(1e5)))
     assert found.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(2.0)
     assert found.claimed(Accounts({}), AggregationCounts(0, 5)) == pytest.approx(2.0 / math.sqrt(2))
-
-
-def test_a_given_multiplier_claims_what_the_formula_says_of_it():
-    calibrated = CentralDp().mechanism(setting()).noise_multiplier
-    assert NOISE.claimed(Accounts({}), AggregationCounts(0, 10)) == pytest.approx(2.0 * calibrated / 3.0)
-    assert NOISE.claimed(Accounts({}), AggregationCounts(0, 10, unplanned_noise=True)) is None
 
 
 def test_the_account_is_the_plain_gaussian_of_its_multiplier():
@@ -94,3 +73,14 @@ def test_what_is_short_enough_stays_to_the_bit_and_what_is_no_number_becomes_zer
     clip_rows(rows, 0.51)
     assert torch.equal(rows[0], before)
     assert torch.equal(rows[1:], torch.zeros(2, 2))
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6))
+def test_no_device_is_ever_covered_by_less_than_the_multiplier(masses):
+    weights = np.array(masses) / sum(masses)
+    assert (of_cloud(weights) >= 3.0 * 0.5 * weights * (1 - 1e-12)).all()
+
+
+def test_nothing_may_leave_a_subnet_between_global_aggregations():
+    with pytest.raises(AssertionError, match="between global"):
+        rows_of(NOISE, upload("cloud", [], kind="local"))

@@ -12,7 +12,7 @@ from h2fdp.privacy.mechanisms.perturbations import OutputPerturbation, spent_of,
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 from tests.privacy.uploads import levels_of, rows_of
 
-GIVEN = OutputPerturbation(model_norm=2.0, noise_std=0.8).mechanism(setting())
+GIVEN = OutputPerturbation(noise_multiplier=0.2).mechanism(setting(clip_norm=2.0))
 
 
 def levels(mechanism):
@@ -31,12 +31,8 @@ def test_the_theorem_read_backwards(epsilon, delta):
     assert theorem_6_2(spent_of(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-9)
 
 
-def test_a_given_noise_is_the_same_for_all():
-    assert levels(GIVEN).tolist() == [[0.8, 0.8, 0.8]]
-
-
 def test_calibrated_noises_fall_with_the_records():
-    (calibrated,) = levels(OutputPerturbation(model_norm=2.0).mechanism(setting()))
+    (calibrated,) = levels(OutputPerturbation().mechanism(setting(clip_norm=2.0)))
     for level, records in zip(calibrated, RECORDS, strict=True):
         # a = M tau^2 / (2 sigma^2 D^2), M = 10 intervals.
         spent = 10 * 4.0 / (2 * level**2 * records**2)
@@ -68,13 +64,3 @@ def test_the_edge_server_sees_single_models_at_twice_their_norm_and_the_others_a
     # The worst peer of devices 2 and 3 is device 1, of device 1 device 2.
     assert seen["peer"][(12, "1")][1] == pytest.approx(0.8 * math.sqrt(0.25 + 0.04))
     assert seen["peer"][(12, "2")][1] == pytest.approx(0.8 * math.sqrt(0.09 + 0.04))
-
-
-def test_in_a_star_the_cloud_sees_single_models():
-    seen = by_observer(rows_of(GIVEN, upload("device", [0.8] * 3), edge_is_cloud=True))
-    assert seen["cloud"] == {(12, "1-3"): (4.0, 0.8, 1, 1.0, "fixed")}
-
-
-def test_a_factor_is_on_every_noise():
-    for made in (GIVEN, OutputPerturbation().mechanism(setting())):
-        np.testing.assert_allclose(levels(made.scaled(3.0).scaled(2.0)), 6 * levels(made))

@@ -5,12 +5,13 @@ dispersion; training starts at its minimum. The noise of local aggregations make
 smeared loss, whose minimum is elsewhere, and averaging over any number of subnets does not help. The bound pays for
 that in B2^2 only, which vanishes against G^2 in units of length so large that beta is small (see `dispersion_bounds`),
 and in part (b), which vanishes with the number of subnets.
+
+    python -m experiments.corrected_bound_fails        # a minute: what was measured, and the bound in two units
 """
 
 import math
 
 import numpy as np
-import pytest
 from scipy.stats import norm
 
 from experiments.convergence import LossConstants, Timing, convergence_bound
@@ -73,24 +74,26 @@ def bound(smoothness):
     return convergence_bound("corrected", 0.0, constants, timing, NOISE, trust=0 * one_each, sizes=one_each)
 
 
-def test_noise_on_a_loss_with_a_bend_breaks_the_corrected_bound_in_large_units_of_length():
-    measured = mean_squared_gradient()
-    standard_error = measured.std() / math.sqrt(SEEDS)
-    assert measured.mean() == pytest.approx(0.101, abs=0.002)
-    assert bound(smoothness=1e-9).total == pytest.approx(0.0637, abs=1e-4)
-    assert measured.mean() - 6 * standard_error > 1.5 * bound(smoothness=1e-9).total
-    assert measured.mean() < bound(smoothness=1.0).total
-
-
-@pytest.mark.parametrize(("start", "k"), [(0.0, 0), (0.3, 100)])
-def test_few_subnets_stand_for_all_three_million(start, k):
+def few_stand_for_all(start, k):
+    """(by all subnets, by few of them) the mean model after interval k, less the chance of the mean itself."""
     rng = np.random.default_rng(1)
 
-    def centred():  # the chance of the mean itself is what `mean_squared_gradient` adds on top
+    def centred():
         noises = rng.normal(size=SUBNETS)
         return noises - noises.mean()
 
-    every = interval(np.full(SUBNETS, start), k, noise=centred).mean()
-    # What is left of the 3 million's chance is below 1 / sqrt(3 million) of the path of gradients up to 1.
-    assert few_for_all([start], k, rng)[0] == pytest.approx(every, abs=0.02 * step_size(k) * LOCAL_STEPS)
-    assert abs(every - start) > 0.1 * step_size(k) * LOCAL_STEPS
+    return interval(np.full(SUBNETS, start), k, noise=centred).mean(), few_for_all([start], k, rng)[0]
+
+
+def main():
+    measured = mean_squared_gradient()
+    error = measured.std() / math.sqrt(SEEDS)
+    print(f"mean squared gradient  {measured.mean():.4f} +- {error:.4f}")
+    for smoothness in (1e-9, 1.0):
+        print(f"bound at beta = {smoothness:g}  {bound(smoothness).total:.4f}")
+    for start, k in ((0.0, 0), (0.3, 100)):
+        print("mean model by all subnets, by few: {:.5f} {:.5f}".format(*few_stand_for_all(start, k)))
+
+
+if __name__ == "__main__":
+    main()
