@@ -36,7 +36,7 @@ from h2fdp.algorithms.registry import (
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.algorithms.upcycled import Factor
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.training.local_objective import LocalObjective, LocalWork, StatelessObjective
+from h2fdp.training.local_steps import LocalObjective, LocalWork, StatelessObjective
 
 if TYPE_CHECKING:
     AggregationSection = AggregationOptions | OwnPart

@@ -16,7 +16,7 @@ from h2fdp.algorithms.registry import (
     name_method,
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.training.local_objective import LocalObjective, StatelessObjective
+from h2fdp.training.local_steps import LocalObjective, StatelessObjective
 
 
 @dataclass(frozen=True)

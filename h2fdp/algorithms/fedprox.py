@@ -9,7 +9,7 @@ from pydantic import Field
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Expect
-from h2fdp.training.local_objective import LocalObjective, StatelessObjective
+from h2fdp.training.local_steps import LocalObjective, StatelessObjective
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_objective import Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_steps import Gradient, LocalObjective, LocalWork
 
 INNER_STEPS = 5  # of the paper's experiments (K in Sec. 5)
 

@@ -17,7 +17,7 @@ from h2fdp.algorithms.registry import (
     name_method,
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.training.local_objective import LocalObjective, LocalWork, PulledObjective
+from h2fdp.training.local_steps import LocalObjective, LocalWork, PulledObjective
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from h2fdp.privacy.places import Holder, Observer, Place
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Upload
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.clipping import ClipScope
-from h2fdp.training.descent import TrainingResult
+from h2fdp.training.local_steps import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def observations(
     observer: Observer,
     transcript: IntervalTranscript,
     watched: Container[int],
-    peer_of: PeerOf,
+    peer_of: Callable[[int], int],
     edge_is_cloud: bool = False,
 ) -> Iterator[CanaryObservation]:
     """What the observer received of each watched device of which anything arrived.
@@ -199,7 +199,7 @@ class RecordingNodes:
     """A nodes that keeps what passes through its calls.
 
     Attributes:
-        heard: since the last `forget`, for each call the model that went down, and what each node sent up.
+        heard: in this interval, for each call the model that went down, and what each node sent up.
     """
 
     def __init__(self, nodes: NodeGroup, first: int) -> None:
@@ -208,21 +208,15 @@ class RecordingNodes:
         self.heard: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        answers = self._nodes.call(method, shared, each)
-        self.heard.append((self._canaries(shared), {name: self._canaries(_sent(up)) for name, up in answers.items()}))
+        answers: dict[str, TrainingResult | Upload] = self._nodes.call(method, shared, each)
+        sent = {
+            name: up.update if isinstance(up, Upload) else up.updates for name, up in answers.items()
+        }  # (M,), (s, M)
+        self.heard.append((self._canaries(shared), {name: self._canaries(each) for name, each in sent.items()}))
         return answers
 
     def _canaries(self, vectors: Tensor) -> np.ndarray:
         return np.asarray(vectors[..., self._first :].numpy(), dtype=np.float64)
-
-    def forget(self) -> None:
-        """Start the next interval."""
-        self.heard = []
-
-
-def _sent(answer: TrainingResult | Upload) -> Tensor:
-    """The updates of devices (s, M), or that of a subnet (M,)."""
-    return answer.update if isinstance(answer, Upload) else answer.updates
 
 
 class InstrumentedRun:
@@ -276,17 +270,14 @@ class InstrumentedRun:
     def run_interval(self, plan: IntervalPlan) -> IntervalTranscript:
         """Run one interval and say what was sent."""
         for nodes in (self._edges, *self._subnets.values()):
-            nodes.forget()
+            nodes.heard = []
         before = self.cloud.model
-        self.cloud.run_interval(self._with_scaled_noise(plan))
-        moved = (before - self.cloud.model)[self._first :].numpy().astype(np.float64)
-        return IntervalTranscript(plan.decision.step_size, tuple(self._transcripts(plan)), moved)
-
-    def _with_scaled_noise(self, plan: IntervalPlan) -> IntervalPlan:
         scaled = {
             name: replace(part, noise_std=part.noise_std * self._noise_scale) for name, part in plan.subnets.items()
         }
-        return replace(plan, subnets=scaled)
+        self.cloud.run_interval(replace(plan, subnets=scaled))
+        moved = (before - self.cloud.model)[self._first :].numpy().astype(np.float64)
+        return IntervalTranscript(plan.decision.step_size, tuple(self._transcripts(plan)), moved)
 
     def _transcripts(self, plan: IntervalPlan) -> list[SubnetTranscript]:
         if not plan.subnets:

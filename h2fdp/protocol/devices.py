@@ -27,8 +27,7 @@ from h2fdp.schedules.device_estimates import (
 )
 from h2fdp.streams import Streams
 from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
-from h2fdp.training.descent import StepTerms, TrainingResult
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from h2fdp.run.inputs import Noise, RunInputs
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
-from h2fdp.training.descent import gain
-from h2fdp.training.local_objective import pull_of
+from h2fdp.training.local_steps import gain, pull_of
 
 _ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
 

@@ -26,7 +26,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
-from h2fdp.training.local_objective import comparison_of
+from h2fdp.training.local_steps import comparison_of
 
 
 def notices(setup: RunSetup) -> list[str]:

@@ -20,7 +20,7 @@ from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
 from h2fdp.schedules.turns_controller import TurnsController
-from h2fdp.training.descent import StepTerms
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.wording import facts_html, table_html, word
 
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts, too

@@ -29,8 +29,7 @@ from h2fdp.records import noise_key
 from h2fdp.run.inputs import FILTERED, Noise, RunInputs
 from h2fdp.schedules import Decision, Schedule, ScheduleContext
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.training.descent import gradients_in_uploads
-from h2fdp.training.local_objective import pull_of
+from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 

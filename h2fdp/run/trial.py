@@ -24,8 +24,8 @@ from h2fdp.run.identity import own_parts_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import StepTerms, TrainingResult, gain
 from h2fdp.training.device_records import device_records
+from h2fdp.training.local_steps import StepTerms, TrainingResult, gain
 
 _STEP_SIZE = 1e-3
 

@@ -24,11 +24,10 @@ from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
 from h2fdp.streams import Streams
 from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores
 from h2fdp.training.batches import EpochSampler, Sampling, padded_width, row_length
-from h2fdp.training.descent import gain
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import EngineName, ThreadLocalEngine
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, gain
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 _CPU = torch.device("cpu")

@@ -2,9 +2,8 @@
 
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
-from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores, Scores
 from h2fdp.training.engine import Engine, build_engine, build_scores, chosen_engine, engines_for
-from h2fdp.training.evaluation import Evaluator, ModuleScores, Scores
 
 __all__ = [
     "BatchSampler",

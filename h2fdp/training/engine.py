@@ -20,12 +20,10 @@ from h2fdp.models import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
-from h2fdp.training.descent import PLAIN_TERMS, StepTerms, TrainingResult
-from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.evaluation import ModuleScores, Scores
+from h2fdp.training.device_records import DeviceRecords, ModuleScores, Scores
 from h2fdp.training.gradients import gradient_rule, is_layered
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.local_objective import LocalObjective, comparison_of
+from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, TrainingResult, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.stacked import StackedEngine

@@ -22,7 +22,7 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import FAILURES, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.models import ParameterLayout
-from h2fdp.training.local_objective import FeatureComparison
+from h2fdp.training.local_steps import FeatureComparison
 
 # Of torch's attention and recurrent layers: what it computes slowly it computes rightly, and a user cannot help it.
 warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batching rule")

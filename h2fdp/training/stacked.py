@@ -19,10 +19,19 @@ from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping, NormVotes
-from h2fdp.training.descent import PLAIN_TERMS, Descent, DescentState, StepTerms, TrainingResult
 from h2fdp.training.device_records import DeviceRecords, placed
 from h2fdp.training.gradients.rule import GradientRule, LayeredGradients, Precision, gradient_rule
-from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models, pull_alone
+from h2fdp.training.local_steps import (
+    PLAIN_TERMS,
+    Descent,
+    DescentState,
+    LocalObjective,
+    StepTerms,
+    TrainingResult,
+    comparison_of,
+    previous_models,
+    pull_alone,
+)
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 

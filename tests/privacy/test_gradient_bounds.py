@@ -13,7 +13,7 @@ from h2fdp.privacy.accounting import ReleaseType, mixture_of
 from h2fdp.privacy.gradient_bounds import ClippedRecords, LinearScores, StepsDoNotExpand
 from h2fdp.training import Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import gain
+from h2fdp.training.local_steps import gain
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.stacked import StackedEngine
 

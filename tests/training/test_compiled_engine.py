@@ -15,7 +15,7 @@ from h2fdp.errors import UserError
 from h2fdp.models import ParameterLayout
 from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import StepTerms
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
 

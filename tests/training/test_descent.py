@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.training.descent import Descent, gain
+from h2fdp.training.local_steps import Descent, gain
 
 
 def brute_gain(momentum, steps, first=1):

@@ -12,7 +12,7 @@ from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.models import ParameterLayout, build
 from h2fdp.training import Clipping, build_engine, stacked
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import StepTerms
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 from tests.training.groups import KnownNoise, draw, own_chain, records
 
