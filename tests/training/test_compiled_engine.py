@@ -31,7 +31,7 @@ OBJECTIVES = {
     "scaffold": Scaffold(),
     "feddyn": FedDyn(0.2),
 }
-LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(0.2)}
+LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(smoothing=0.2)}
 SHAPE, CLASSES = (3, 5), 7  # of 15 features, which fill no register of any processor
 MODELS = {
     "softmax": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 7, bias=False)),
@@ -218,7 +218,7 @@ class OwnSmoothing(LabelSmoothing):
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), Plain(), CROSS_ENTROPY, "chains of Linear"),
         (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), CROSS_ENTROPY, "shared"),
         (nn.Linear(4, 2), OwnDirection(), CROSS_ENTROPY, "the objectives plain"),
-        (nn.Linear(4, 2), Plain(), OwnSmoothing(0.1), "the losses cross-entropy"),
+        (nn.Linear(4, 2), Plain(), OwnSmoothing(smoothing=0.1), "the losses cross-entropy"),
     ],
     ids=["convolution", "tied", "own objective", "own loss"],
 )
