@@ -16,9 +16,8 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.files import HuggingFace, Npz, Table
-from h2fdp.data.image_folder import Images
+from h2fdp.data.folders import Images, Leaf
 from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
-from h2fdp.data.leaf import Leaf
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
 from h2fdp.data.records import Records, Scaling, as_records, class_count
 from h2fdp.data.source import DataOptions, DataRequest, Given, Pool

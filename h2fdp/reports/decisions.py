@@ -1,11 +1,23 @@
-"""The controller's decisions, with its reasons in words."""
+"""The schedule of runs: what was chosen, and the decisions of a controller with its reasons in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from h2fdp.reports.figures import Column, Heatmap, Table, number, places
+from h2fdp.reports.figures import (
+    Column,
+    CurveChart,
+    Figure,
+    Heatmap,
+    ReportSection,
+    Series,
+    Table,
+    curves_of,
+    number,
+    places,
+)
 
 MOST_ROWS = 60  # of the table of decisions
 MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
@@ -108,10 +120,78 @@ def decision_table(decisions: Sequence[Mapping[str, Any]]) -> Table:
     """Decisions with their reasons, evenly thinned out where there are many."""
     kept = places(len(decisions), MOST_ROWS)
     heads = ("interval", "slot", "tau", "devices taking part", "step size", "why")
-    return Table(heads, [_row(decisions[place]) for place in kept])
+    return Table(heads, [_decision(decisions[place]) for place in kept])
 
 
-def _row(row: Mapping[str, Any]) -> list[Any]:
+def _decision(row: Mapping[str, Any]) -> list[Any]:
     chosen = row.get("participation", {})
     taking_part = "" if not chosen or set(chosen) == {"smallest", "median", "largest"} else sum(chosen.values())
     return [row["interval"], row["slot"], row["tau"], taking_part, row["step_size"], reason(row)]
+
+
+def schedule(
+    every: Sequence[Series],
+    bands: str,
+    heats: Sequence[Figure] = (),
+    folded: Mapping[str, Table | str] = MappingProxyType({}),
+) -> ReportSection:
+    """Interval length, participation and step size as they were chosen; what never changes is said in a sentence."""
+    why = " Point at a curve of a controlled run for the controller's reasons." if _reasoned(every) else ""
+    figures = [
+        CurveChart(
+            "tau",
+            "Interval length",
+            f"Local steps of each interval (tau_k).{bands}{why}",
+            "local steps (tau_k)",
+            curves_of(every, "local_steps", "local steps", words="reason", stepped=True),
+        ),
+        CurveChart(
+            "participants",
+            "Participation",
+            f"Devices that contributed to an average in each interval, after drop-outs.{bands}",
+            "devices",
+            curves_of(every, "participants", "devices", words="reason", stepped=True),
+        ),
+        CurveChart(
+            "step-size",
+            "Step size",
+            f"Step size of the devices in each interval (eta_k).{bands}",
+            "step size (eta_k)",
+            curves_of(every, "step_size", "step size", words="reason", stepped=True),
+            scale="linear",
+        ),
+    ]
+    terms = ("energy", "delay", "gap")
+    parts = [
+        curve for style, term in enumerate(terms) for curve in curves_of(every, f"term_{term}", term, style, "reason")
+    ]
+    if parts:
+        figures.append(
+            CurveChart(
+                "terms",
+                "Terms of the controller's objective",
+                "The three weighted terms of problem P at the chosen interval length and participation: energy and "
+                "delay of what remains of the run, and the gap that noise leaves (no unit; phi and the alphas are "
+                "in it).",
+                "weighted term of P",
+                parts,
+                scale="linear",
+            )
+        )
+    constants = {figure.key: value for figure in figures if (value := _constant(figure, every)) is not None}
+    said = [f"{figure.y_title} {number(constants[figure.key])}" for figure in figures if figure.key in constants]
+    lead = f"In every interval the same: {', '.join(said)}." if said else ""
+    changing = [figure for figure in figures if figure.curves and figure.key not in constants]
+    return ReportSection("schedule", "Schedule", lead, [*changing, *heats], folded=folded)
+
+
+def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:
+    """The one value of all curves of a figure; None where they differ, or where their points tell reasons."""
+    if any(curve.words for curve in figure.curves):
+        return None
+    values = {value for curve in figure.curves for value in every[curve.series].columns[curve.column]} - {None}
+    return values.pop() if len(values) == 1 else None
+
+
+def _reasoned(every: Sequence[Series]) -> bool:
+    return any("reason" in series.columns for series in every)

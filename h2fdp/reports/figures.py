@@ -216,6 +216,25 @@ class Plot:
     bounds: tuple[float | None, float | None] = (None, None)
 
 
+def known(series: Series, column: str) -> bool:
+    """Whether there is anything in a column."""
+    return any(value is not None for value in series.columns.get(column, ()))
+
+
+def curves_of(
+    every: Sequence[Series], column: str, label: str, style: int = 0, words: str | None = None, stepped: bool = False
+) -> list[Curve]:
+    """A column of every series that has it; with a band where the series has its ends (`_low`, `_high`)."""
+    found = []
+    for place, series in enumerate(every):
+        if known(series, column):
+            ends = (f"{column}_low", f"{column}_high")
+            band = ends if all(known(series, end) for end in ends) else None
+            said = words if words is not None and words in series.columns else None
+            found.append(Curve(place, column, label, style, band, said, stepped))
+    return found
+
+
 def places(count: int, most: int) -> list[int]:
     """At most `most` of `count` places, evenly spread, the first and the last among them.
 

@@ -29,7 +29,7 @@ from h2fdp.algorithms import aggregation_of
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data import DataSection, DeviceData
 from h2fdp.data.files import is_bounded
-from h2fdp.data.leaf import Leaf
+from h2fdp.data.folders import Leaf
 from h2fdp.data.public_features import PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts

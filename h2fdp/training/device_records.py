@@ -1,4 +1,4 @@
-"""The records of a group of devices, as they were stored, scaled only when a batch is gathered."""
+"""The records of a group of devices, scaled only when a batch is gathered; accuracy and loss of a model on them."""
 
 from __future__ import annotations
 

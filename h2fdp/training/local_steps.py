@@ -1,4 +1,4 @@
-"""The objective of a method: what a device minimises, as pure functions over explicit state."""
+"""Local steps: a method's objective, as pure functions over explicit state, and descent on it, with its terms."""
 
 from __future__ import annotations
 

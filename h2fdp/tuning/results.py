@@ -24,9 +24,8 @@ from h2fdp.records.tables import write_table
 from h2fdp.sweeps.directory import column_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.study import SharedInputs, written_out
-from h2fdp.tuning.plan import TunePlan
-from h2fdp.tuning.price import within
-from h2fdp.tuning.space import TUNE, Drawn
+from h2fdp.tuning.plan import Drawn, TunePlan
+from h2fdp.tuning.price import TUNE, within
 
 SCHEMA_VERSION = 2  # 1 had no checksum
 COLUMNS = {"joules": "energy_j", "seconds": "clock_s"}  # of the metrics, which add up

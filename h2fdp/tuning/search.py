@@ -36,7 +36,7 @@ from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of
 from h2fdp.sweeps.task import FAILED, Outcome, Task
-from h2fdp.tuning.plan import CHECKS, TunePlan
+from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna
 from h2fdp.tuning.price import share_of, unaccounted, with_facts
 from h2fdp.tuning.results import (
     COLUMNS,
@@ -48,7 +48,6 @@ from h2fdp.tuning.results import (
     write_results,
     write_state,
 )
-from h2fdp.tuning.space import Drawn, quiet_optuna
 
 _TRIAL = "h2fdp"  # what Optuna keeps of a trial for us
 _STARTUP, _FEWEST_TO_PRUNE = 8, 5
