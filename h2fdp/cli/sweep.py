@@ -103,7 +103,7 @@ def _as_json(sweep: Sweep, finished: int) -> dict[str, Any]:
 
 def _last_intervals(sweep: Sweep) -> Any:
     """The last row of the summary of each combination of values other than the seed."""
-    from h2fdp.sweeps.directory import last_intervals
+    from h2fdp.sweeps.conduct import last_intervals
 
     return last_intervals(sweep.summary)
 

@@ -32,7 +32,7 @@ _NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")
 
 def print_json(values: Any) -> None:
     """JSON on standard output."""
-    from h2fdp.records.json_lines import json_values
+    from h2fdp.records.atomic import json_values
 
     typer.echo(json.dumps(json_values(values), indent=2))
 

@@ -8,7 +8,7 @@ from typing import Any
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.places import UNTARGETED, height_of
 from h2fdp.privacy.statement import verdict_of, worst_epsilon
-from h2fdp.records.summary import reached
+from h2fdp.records.directory import reached
 from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table, curves_of, known
 from h2fdp.reports.run_view import ADDERS, KINDS, WITHHELD, RunView
 

@@ -40,8 +40,8 @@ from h2fdp.records import (
     write_columns,
 )
 from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.directory import LAST
 from h2fdp.records.json_lines import write_sums
-from h2fdp.records.summary import LAST
 from h2fdp.run.model_scores import ModelScores, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached

@@ -19,8 +19,7 @@ from torch import nn
 from h2fdp.errors import UserError
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, logged_to, noise_key, read_summary
 from h2fdp.records.checkpoint import load_checkpoint
-from h2fdp.records.directory import reopen
-from h2fdp.records.summary import SUMMARY
+from h2fdp.records.directory import SUMMARY, reopen
 from h2fdp.run.api import Experiment
 from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.loop import carry_out, full_disk_reported

@@ -21,11 +21,10 @@ from h2fdp.run.api import Experiment
 from h2fdp.run.result import Run
 from h2fdp.run.tracking import PythonProgress
 from h2fdp.sweeps.conduct import conduct
-from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import SWEEP
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, Study, study_of
-from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.task import Outcome, SweepDirectory
 from h2fdp.wording import table_html
 
 if TYPE_CHECKING:

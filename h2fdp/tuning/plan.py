@@ -16,7 +16,7 @@ from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile, Span, TuneSection
-from h2fdp.records.summary import hash_of
+from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import package_digest
 from h2fdp.streams import Streams
 from h2fdp.sweeps.grid import canonical, values_of_axis

@@ -17,11 +17,10 @@ from matplotlib.figure import Figure
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records import in_use, noise_key
-from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.atomic import read_checked_json, replacing, write_checked_json, write_text
 from h2fdp.records.directory import Inside
-from h2fdp.records.summary import read_checked_json, write_checked_json
 from h2fdp.records.tables import write_table
-from h2fdp.sweeps.directory import column_of
+from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.study import SharedInputs, written_out
 from h2fdp.tuning.plan import Drawn, TunePlan

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from h2fdp.sweeps.directory import last_intervals, summary_of
+from h2fdp.sweeps.conduct import last_intervals, summary_of
 
 
 def table(rows):
