@@ -19,10 +19,12 @@ from torch import nn
 
 from experiments.ali_models import ali_cnn_28, ali_cnn_32
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.models import ParameterLayout, build
+from h2fdp.models.construct import ParameterLayout, build
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine, engines_for
-from h2fdp.training.batches import padded_width, row_length
+from h2fdp.training.batches import BatchSampler, padded_width, row_length
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import Engine, build_engine, engines_for
 from h2fdp.training.losses import CROSS_ENTROPY
 
 RECORDS, BATCH, CLASSES = 600, 32, 10

@@ -133,7 +133,7 @@ def _choices(row: dict[str, str], axes: list[str]) -> str:
 
 def models_command(as_json: AsJson = False) -> None:
     """List the models."""
-    from h2fdp.models import describe
+    from h2fdp.models.registry import describe
 
     rows = describe()
     print_json(rows) if as_json else print_table(rows)
@@ -153,7 +153,7 @@ def datasets_command(
 ) -> None:
     """List the data sets; of an experiment show how many records of each label each device holds."""
     if file is None:
-        from h2fdp.data import describe
+        from h2fdp.data.federate import describe
 
         print_json(describe()) if as_json else print_table(describe())
         return

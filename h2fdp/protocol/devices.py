@@ -26,7 +26,9 @@ from h2fdp.schedules.device_estimates import (
     measure_secants,
 )
 from h2fdp.streams import Streams
-from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import Engine
 from h2fdp.training.local_steps import LocalObjective, StepTerms, TrainingResult
 
 

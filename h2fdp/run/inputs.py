@@ -8,8 +8,7 @@ from typing import Self
 from torch import Tensor
 
 from h2fdp.costs import NetworkCosts
-from h2fdp.data import DeviceData
-from h2fdp.data.federated import Standardizing
+from h2fdp.data.federated import DeviceData, Standardizing
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.registry import PublicFeatures
 from h2fdp.network import Topology

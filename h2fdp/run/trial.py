@@ -14,7 +14,7 @@ from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import Records
+from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator

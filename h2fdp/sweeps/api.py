@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from h2fdp.data import FederatedData, Given, Pool
+from h2fdp.data.federated import FederatedData
+from h2fdp.data.source import Given, Pool
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.records.atomic import replacing

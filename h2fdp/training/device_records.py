@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from h2fdp.data import DeviceData, Records
-from h2fdp.models import ParameterLayout
+from h2fdp.data.federated import DeviceData
+from h2fdp.data.records import Records
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 

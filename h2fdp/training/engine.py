@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from h2fdp.config.own_answers import FAILURES, failure
 from h2fdp.errors import UserError
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled

@@ -21,7 +21,7 @@ from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import FAILURES, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.local_steps import FeatureComparison
 
 # Of torch's attention and recurrent layers: what it computes slowly it computes rightly, and a user cannot help it.

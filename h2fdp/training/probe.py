@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from h2fdp.data import DeviceData
+from h2fdp.data.federated import DeviceData
 from h2fdp.data.public_features import BIAS
 from h2fdp.errors import UserError
 from h2fdp.training.losses import Loss

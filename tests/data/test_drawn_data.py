@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.data import DATA_SETS, load
+from h2fdp.data.federate import DATA_SETS, load
 from h2fdp.data.synthetic import DrawnData
 from h2fdp.streams import Streams
 

@@ -13,7 +13,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from experiments import ali_models
 from h2fdp.errors import UserError
-from h2fdp.models import MODELS, ParameterLayout, build, describe
+from h2fdp.models.construct import ParameterLayout, build
+from h2fdp.models.registry import MODELS, describe
 
 
 def size(name: str, shape: tuple[int, ...], classes: int = 10, **options: Any) -> int:

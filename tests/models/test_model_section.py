@@ -10,7 +10,7 @@ import pytest
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Options
 from h2fdp.errors import UserError
-from h2fdp.models import MODELS, ModelSection
+from h2fdp.models.registry import MODELS, ModelSection
 
 
 class File(Section):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from h2fdp.training import Clipping
+from h2fdp.training.clipping import Clipping
 
 
 @given(hnp.arrays(np.float32, (3, 5), elements=st.floats(-(2.0**100), 2.0**100, width=32)), st.floats(1e-3, 1e3))

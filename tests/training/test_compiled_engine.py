@@ -12,9 +12,11 @@ from h2fdp.algorithms.feddyn import FedDyn
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.errors import UserError
-from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import build_engine, engines_for
 from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records

@@ -10,8 +10,8 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
-from h2fdp.training import Clipping, chosen_engine
-from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, engine_of_run
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, chosen_engine, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -8,7 +8,10 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.runtime.local_hosts import worker_threads
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Evaluator, ModuleScores, build_engine
+from h2fdp.training.batches import BatchSampler
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
+from h2fdp.training.engine import build_engine
 from tests.training.groups import evaluate
 
 RNG = np.random.default_rng(0)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.training import DeviceRecords, Evaluator, ModuleScores, build_scores
+from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
+from h2fdp.training.engine import build_scores
 from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.groups import records
 from tests.training.test_compiled_engine import CLASSES, MODELS, SHAPE, SIZES, model_and_starts

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.clipping import Clipping, NormVotes, clip_factors
 from h2fdp.training.gradients.layers import chain_of
 from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target
