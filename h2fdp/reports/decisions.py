@@ -14,7 +14,7 @@ from h2fdp.reports.figures import (
     ReportSection,
     Series,
     Table,
-    curves_of,
+    chart,
     number,
     places,
 )
@@ -136,48 +136,11 @@ def schedule(
     folded: Mapping[str, Table | str] = MappingProxyType({}),
 ) -> ReportSection:
     """Interval length, participation and step size as they were chosen; what never changes is said in a sentence."""
-    why = " Point at a curve of a controlled run for the controller's reasons." if _reasoned(every) else ""
-    figures = [
-        CurveChart(
-            "tau",
-            "Interval length",
-            f"Local steps of each interval (tau_k).{bands}{why}",
-            "local steps (tau_k)",
-            curves_of(every, "local_steps", "local steps", words="reason", stepped=True),
-        ),
-        CurveChart(
-            "participants",
-            "Participation",
-            f"Devices that contributed to an average in each interval, after drop-outs.{bands}",
-            "devices",
-            curves_of(every, "participants", "devices", words="reason", stepped=True),
-        ),
-        CurveChart(
-            "step-size",
-            "Step size",
-            f"Step size of the devices in each interval (eta_k).{bands}",
-            "step size (eta_k)",
-            curves_of(every, "step_size", "step size", words="reason", stepped=True),
-            scale="linear",
-        ),
-    ]
-    terms = ("energy", "delay", "gap")
-    parts = [
-        curve for style, term in enumerate(terms) for curve in curves_of(every, f"term_{term}", term, style, "reason")
-    ]
-    if parts:
-        figures.append(
-            CurveChart(
-                "terms",
-                "Terms of the controller's objective",
-                "The three weighted terms of problem P at the chosen interval length and participation: energy and "
-                "delay of what remains of the run, and the gap that noise leaves (no unit; phi and the alphas are "
-                "in it).",
-                "weighted term of P",
-                parts,
-                scale="linear",
-            )
-        )
+    reasoned = any("reason" in series.columns for series in every)
+    why = " Point at a curve of a controlled run for the controller's reasons." if reasoned else ""
+    figures = [chart("tau", every, bands + why), chart("participants", every, bands), chart("step-size", every, bands)]
+    if (terms := chart("terms", every)).curves:
+        figures.append(terms)
     constants = {figure.key: value for figure in figures if (value := _constant(figure, every)) is not None}
     said = [f"{figure.y_title} {number(constants[figure.key])}" for figure in figures if figure.key in constants]
     lead = f"In every interval the same: {', '.join(said)}." if said else ""
@@ -191,7 +154,3 @@ def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:
         return None
     values = {value for curve in figure.curves for value in every[curve.series].columns[curve.column]} - {None}
     return values.pop() if len(values) == 1 else None
-
-
-def _reasoned(every: Sequence[Series]) -> bool:
-    return any("reason" in series.columns for series in every)

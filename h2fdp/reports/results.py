@@ -9,7 +9,7 @@ from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_bes
 from h2fdp.privacy.places import UNTARGETED, height_of
 from h2fdp.privacy.statement import verdict_of, worst_epsilon
 from h2fdp.records.directory import reached
-from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table, curves_of, known
+from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table, chart, curves_of, known
 from h2fdp.reports.run_view import ADDERS, KINDS, WITHHELD, RunView
 
 
@@ -19,63 +19,14 @@ def training(every: Sequence[Series], bands: str) -> ReportSection:
     Args:
         bands: a sentence about the bands around the curves; empty where there are none.
     """
-    figures = [
-        CurveChart(
-            "accuracy",
-            "Accuracy",
-            f"Share of the test data that the global model classifies correctly, after each interval.{bands}",
-            "test accuracy",
-            [*curves_of(every, "accuracy", "test"), *curves_of(every, "validation_accuracy", "validation", 1)],
-        ),
-        CurveChart(
-            "loss",
-            "Loss",
-            f"Mean loss of the global model on the test data, after each interval.{bands}",
-            "test loss",
-            [*curves_of(every, "loss", "test"), *curves_of(every, "validation_loss", "validation", 1)],
-            scale="linear",
-        ),
-        CurveChart(
-            "energy",
-            "Energy",
-            f"Energy of messages and local steps so far, in joules, summed over all nodes.{bands}",
-            "energy so far (J)",
-            curves_of(every, "energy_j", "energy"),
-            scale="linear",
-        ),
-        CurveChart(
-            "clock",
-            "Time",
-            f"Seconds on the simulated clock of the network, on which subnets work in parallel.{bands}",
-            "simulated time (s)",
-            curves_of(every, "clock_s", "simulated time"),
-            scale="linear",
-        ),
-    ]
+    figures = [chart(key, every, bands) for key in ("accuracy", "loss", "energy", "clock")]
     return ReportSection("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
 
 
 def fairness(every: Sequence[Series]) -> ReportSection:
     """How evenly the devices are served."""
-    curves = [
-        *curves_of(every, "accuracy_trusted", "under trusted edge servers", 0),
-        *curves_of(every, "accuracy_untrusted", "under untrusted edge servers", 1),
-        *curves_of(every, "accuracy_secure-sum", "under secure sums", 2),
-    ]
-    caption = (
-        "Accuracy of the final model on each device's own records, devices sorted: at 0.1 along the axis, a tenth of "
-        "the devices have at most the accuracy of the curve. A flat curve is fair."
-    )
-    figure = CurveChart(
-        "devices",
-        "Accuracy over devices",
-        caption,
-        "accuracy on own records",
-        curves,
-        x="share",
-        x_title="share of the devices",
-    )
-    return ReportSection("fairness", "Devices", "", [figure] if curves else [])
+    figure = chart("devices", every)
+    return ReportSection("fairness", "Devices", "", [figure] if figure.curves else [])
 
 
 _HEADS = ("run", "method", "seed", "state", "intervals", "accuracy", "mean of last 20", "best", "loss")

@@ -16,7 +16,7 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.engine import build_engine, engines_for
+from h2fdp.training.engine import build_engine
 from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
@@ -228,4 +228,3 @@ def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective
     with pytest.raises(UserError, match=reason) as caught:
         build_engine("compiled", module, None, objective, 8, 0.0, loss)
     assert caught.value.problems[0].key == "runtime.engine"
-    assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, None, (4,))
