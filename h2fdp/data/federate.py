@@ -141,9 +141,7 @@ def from_function(
     device_names: Sequence[str],
     test: tuple[Any, Any],
     *,
-    name: str = "custom",
     classes: int | None = None,
-    scaling: Scaling | None = None,
 ) -> FederatedData:
     """A user's own data: a function from a device's name to its inputs and labels.
 
@@ -152,7 +150,6 @@ def from_function(
         device_names: in the order of the topology.
         test: x and y of the test set, alike.
         classes: number of labels; None for as many as the test labels show, which are public.
-        scaling: public constants between these inputs and the model's; None to take inputs as they are.
 
     Raises:
         UserError: arrays that are no records, or that differ in shape or type from device to device.
@@ -171,7 +168,7 @@ def from_function(
     test_records = _given(test, "the test data")
     owners = np.repeat(np.arange(len(held)), [len(part) for part in held])
     pool = Pool(train, test_records, class_count(train, test_records, classes, "data"), Scaling(), owners)
-    return _spread(name, pool, scaling or Scaling(), None, owners, len(held))
+    return _spread("custom", pool, Scaling(), None, owners, len(held))
 
 
 def _given(pair: Any, what: str) -> Records:

@@ -77,12 +77,6 @@ def in_use(path: Path) -> bool:
     return False
 
 
-def refuse_if_used(path: Path, where: str, writer: str = "run") -> None:
-    """Raise a UserError if another process is writing to this directory."""
-    if in_use(path):
-        raise UserError(_taken(path, writer), where)
-
-
 def _acquired(path: Path) -> int | None:
     """An open file that holds the lock; None where another process has it."""
     for attempt in range(_TRIES):
@@ -231,8 +225,8 @@ def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = Fal
     where = where or str(path)
     if path.exists() and not path.is_dir():
         raise UserError("expected a directory for the run, found a file", where)
-    if not ours:
-        refuse_if_used(path, where)
+    if not ours and in_use(path):
+        raise UserError(_taken(path, "run"), where)
     if not path.is_dir() or all(each.name == LOCK for each in path.iterdir()):
         return
     is_run = (path / "config.yaml").exists() and (path / SUMMARY).exists()

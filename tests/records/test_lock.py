@@ -12,7 +12,7 @@ import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.records import directory as lock
-from h2fdp.records.directory import check_room, create, in_use, locked, refuse_if_used
+from h2fdp.records.directory import check_room, create, in_use, locked
 
 HOLDS = "import sys, time; from pathlib import Path; from h2fdp.records.directory import locked\n"
 HOLDS += "with locked(Path(sys.argv[1]), 'x'): print('held', flush=True); time.sleep(60)"
@@ -42,7 +42,6 @@ def test_who_comes_second_is_told_who_has_it_and_a_killed_process_holds_nothing(
 def test_a_lock_that_was_left_is_free_though_its_number_or_its_host_is_anothers(tmp_path, who):
     (tmp_path / ".lock").write_text(json.dumps(who | {"since": "2001-01-01 00:00:00"}))
     assert not in_use(tmp_path)
-    refuse_if_used(tmp_path, "here")
     with locked(tmp_path, "here"):
         assert in_use(tmp_path)
 
