@@ -67,6 +67,18 @@ _NAMED: dict[str, tuple[Method, str]] = {
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
     **{name: (_point(**point.axes), point.description) for name, point in NAMED_METHODS.items()},
+    "fedasync": (
+        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, topology="star"),
+        "all devices under the cloud, which waits for none of them (Xie et al. 2019)",
+    ),
+    "fedbuff": (
+        _point(schedule={"name": "buffered", "buffer": {"cloud": 10}}, topology="star"),
+        "all devices under the cloud, which averages ten uploads at a time (Nguyen et al. 2022)",
+    ),
+    "hfl-async": (
+        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}),
+        "edge servers wait for their devices, the cloud for no edge server (as the tiers of FedAT, Chai et al. 2021)",
+    ),
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
         "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",

@@ -28,7 +28,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
     Raises:
         UserError: it cannot.
     """
-    found = list(_of_tiers(experiment, topology))
+    found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology)]
     if not found:
         times = _aggregation_times(experiment, topology)
         found += _of_power(experiment, topology)
@@ -66,6 +66,22 @@ def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
             text = f"expected a number for the edge server {subnet.name}, by its name or as {subnet.trust}; found none"
             yield key, text
             return
+
+
+def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
+    """What no schedule with buffers has: edge servers above edge servers, and secure sums."""
+    method = experiment.method
+    if not chosen(method.schedule).buffers:
+        return
+    key, tail = "method.schedule", "expected schedule fixed, or another network"
+    if topology.depth > 1 and method.topology != "star":
+        yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
+    placement = noise_placement_of(method.privacy)
+    place = placement.place(("secure-sum",), 1)
+    shares = place is not None and place.holder is Holder.SHARE
+    if placement.cloud_sums or (shares and any(each.trust == "secure-sum" for each in topology.subnets)):
+        text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
+        yield key, f"{text}, not for those that have arrived; {tail}"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:

@@ -56,6 +56,8 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_compression(experiment, axes)
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
+    if axes.schedule.buffers:
+        yield from _of_buffers(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
     yield from _of_control(experiment, axes)
@@ -144,6 +146,32 @@ def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "training.step_decay", text
 
 
+def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What waits for all, or counts rounds of all, where aggregators average what has arrived."""
+    training, placement, method = experiment.training, axes.placement, experiment.method
+    name = method.schedule.name
+    if training.participation != 1:
+        text = f"under {name} the devices that have uploaded take part; expected 1, found {training.participation:g}"
+        yield "training.participation", text
+    if experiment.faults.faults().possible:
+        text = f"faults are drawn for rounds in which all devices begin together, which {name} has not"
+        yield "faults", f"{text}; expected none, slow processors or links, or schedule fixed"
+    if axes.objective.memory is not None:
+        text = f"devices of {method.objective.name} would remember models that others have left"
+        yield "method.objective", f"{text}; expected another objective, or schedule fixed"
+    if axes.aggregation.visible == "each":
+        text = "the rule orders uploads by their values and has no weights, which age reduces"
+        yield "method.aggregation", f"{text}; expected average, or schedule fixed"
+    if not placement.private:
+        return
+    if (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
+        text = f"the formula counts rounds that are the same for all devices, which {name} has not"
+        yield "privacy.calibration", f"{text}; expected accounted"
+    if placement.noisy_steps and placement.noise_is_given:
+        text = "a stated noise_multiplier allows a number of steps, which devices do not take together"
+        yield "method.privacy.noise_multiplier", f"{text}; expected null, which is calibrated, or schedule fixed"
+
+
 def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     schedule, name, control = axes.schedule, experiment.method.schedule.name, experiment.control
     if not axes.placement.private:
@@ -227,7 +255,7 @@ def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:
         yield key, f"a quantile is followed by noisy votes, and {text}; expected a number, or null"
         return
     own = isinstance(experiment.method.schedule, OwnPart)
-    if own or axes.schedule.controlled or not axes.schedule.foreseen:
+    if own or axes.schedule.controlled or axes.schedule.buffers or not axes.schedule.foreseen:
         text = f"{experiment.method.schedule.name} reckons with one clip norm, or sees uploads"
         yield key, f"{text}; expected a number, or schedule fixed"
     if isinstance(experiment.method.server, OwnPart):

@@ -69,7 +69,14 @@ class LogDistance(PathLoss, Options):
 
 class Access(ABC):
     """How the devices of an access point share its channel when all of them upload; a subclass defines
-    `uplink_seconds`."""
+    `uplink_seconds`.
+
+    Attributes:
+        queues: the channel carries one message at a time, so that messages of devices that are ready at other moments
+            wait for each other; else each device has a part of the channel for itself, see `part_seconds`.
+    """
+
+    queues: ClassVar[bool] = True
 
     @abstractmethod
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
@@ -81,6 +88,10 @@ class Access(ABC):
             points: (K,) its access point, from 0 to count - 1.
             count: number of access points.
         """
+
+    def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
+        """(K,) seconds of each device's message where `sharing` (K,) devices have equal parts of the channel."""
+        return seconds
 
 
 ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.network.Access`", ("uplink_seconds",)))
@@ -106,12 +117,16 @@ class Ofdma(Access, Options):
     """Devices send at once, each over an equal part of the bandwidth: R = W/s log2(1 + s SNR)."""
 
     name: Literal["ofdma"] = "ofdma"
+    queues: ClassVar[bool] = False
 
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) the longest of each access point's devices."""
         sharing = np.bincount(points, minlength=count)[points]
-        shared = seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr)
-        return gathered(np.maximum, shared, points, count)
+        return gathered(np.maximum, self.part_seconds(seconds, snr, sharing), points, count)
+
+    def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
+        """(K,) the longer, the narrower the part; noise is less in a narrow one."""
+        return np.asarray(seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
 
 
 def gathered(gather: np.ufunc, values: Floats, points: Integers, count: int) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -169,6 +169,18 @@ class Radio:
         return self._asked(
             "access", "uplink_seconds", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count)
         )
+
+    @property
+    def queues(self) -> bool:
+        """Whether an access point's channel carries one message at a time, see `Access`."""
+        model: Access = self._made["access"]
+        return model.queues
+
+    def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
+        """(K,) of each device's message over its part of the channel; see `Access.part_seconds`."""
+        model: Access = self._made["access"]
+        answer = partial(model.part_seconds, seconds, snr, sharing)
+        return self._asked("access", "part_seconds", len(seconds), 0.0, answer)
 
     def check_fading(self) -> None:
         """Ask a user's own fading for powers: their mean is 1. Beyond a factor of 2 it is a mistake, no rounding.

@@ -73,6 +73,14 @@ class AggregationStage:
 S = TypeVar("S", bound=AggregationStage)
 
 
+@dataclass(frozen=True)
+class Broadcast:
+    """What an aggregator asks of children that begin with one model (M,): a part for each."""
+
+    model: Tensor
+    parts: Mapping[str, Any]
+
+
 class Children(Protocol[S]):
     """What is below an aggregator, over one interval: devices, or other aggregators.
 
@@ -84,25 +92,18 @@ class Children(Protocol[S]):
     received: Tensor
     stages: Sequence[S]
 
-    def parts(self, stage: S) -> Mapping[str, Any]:
-        """What each child is asked to do in a stage."""
+    def work(self, stage: S, model: Tensor) -> Sequence[Broadcast]:
+        """What the children upload in a stage to which the aggregator has `model` (M,): a part for each model that some
+        of them began with."""
         ...
 
-    def arrived(self, stage: S, model: Tensor, uploads: Mapping[str, Any]) -> tuple[Tensor, np.ndarray]:
-        """The updates (n, M) of what began the stage at `model`, and their weights (n,)."""
+    def arrived(self, stage: S, model: Tensor, uploads: Sequence[Mapping[str, Any]]) -> tuple[Tensor, np.ndarray]:
+        """The updates (n, M) that answer the stage's `work`, and their weights (n,)."""
         ...
 
     def upload(self, update: Tensor) -> Upload:
         """The aggregator's own upload."""
         ...
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """What an aggregator asks of its children in a stage: the model (M,) that it broadcasts, and a part for each."""
-
-    model: Tensor
-    parts: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,10 @@ class Aggregator(ABC):
         children = self.begin(broadcast, plan)
         model, raw = children.received, False
         for stage in children.stages:
-            uploads = yield Broadcast(model, children.parts(stage))
-            raw, noise = raw or self.receives_raw(uploads), None
+            uploads = []
+            for asked in children.work(stage, model):
+                uploads.append((yield asked))
+            raw, noise = raw or any(map(self.receives_raw, uploads)), None
             if raw and (stage.own or self.ends_chain):
                 key = self.streams.key(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
                 raw, noise = False, (stage.noise_std, key)

@@ -146,10 +146,12 @@ class Averaging:
         step_size: float,
         completed: CompletedWork | None,
         noise: Mechanism | None,
+        ages: np.ndarray | None = None,
     ) -> SubnetAverages:
         """The averages of these devices, after the faults of the interval.
 
         Args:
+            ages: (segments, s) what the age of a model leaves of each upload's weight; None for all of it.
             noise: says how much noise uploads of fewer steps ask for; None where none is added.
         """
         shares, records = facts.shares(rows, self.weighting), facts.records[rows]
@@ -177,6 +179,8 @@ class Averaging:
                 planned_steps=planned,
             )
             found, normalisers = upload_weights(self.aggregation, uploads)
+            if ages is not None and (ages[segment, there] != 1.0).any():
+                found = found * ages[segment, there]
             weights[segment, there] = found
             if reach is not weights:
                 reach[segment, there] = self.reach(found, facts.adds_noise == "edge")

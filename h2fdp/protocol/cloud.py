@@ -71,19 +71,31 @@ class Cloud:
         self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
         self._kept: dict[str, Any] = {}  # of server and devices, before the interval
         self._clip_norm = None if planner.adaptive is None else planner.adaptive.initial
+        self._versions: dict[int, Tensor] = {}  # the cloud's earlier models that edge servers still work from
+        self._models: dict[str, Tensor] = {}  # edge servers' earlier models that devices still train from
 
     def state(self) -> dict[str, Any]:
         """What outlives an interval, in plain values and tensors, for a checkpoint."""
-        return {
-            "model": self.model,
-            "next_slot": self.next_slot,
-            "schedule": self._schedule.state(),
-            "server": self._server.state(),
-            "memories": None if self._memories is None else self._memories.state(),
-        } | ({} if self._clip_norm is None else {"clip_norm": self._clip_norm})
+        return (
+            {
+                "model": self.model,
+                "next_slot": self.next_slot,
+                "schedule": self._schedule.state(),
+                "server": self._server.state(),
+                "memories": None if self._memories is None else self._memories.state(),
+            }
+            | ({} if self._clip_norm is None else {"clip_norm": self._clip_norm})
+            | self._older
+        )
+
+    @property
+    def _older(self) -> dict[str, Any]:
+        """The older models that are still in use, if any."""
+        return {"versions": self._versions, "models": self._models} if self._versions or self._models else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`."""
+        self._versions, self._models = dict(state.get("versions", {})), dict(state.get("models", {}))
         self.model, self.next_slot = state["model"], state["next_slot"]
         self._schedule.load(state["schedule"])
         self._server.load(state["server"])
@@ -157,7 +169,7 @@ class Cloud:
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
             sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # no votes yet
-            received = self._tiers.run_interval(sent, variate, told)
+            received = self._tiers.run_interval(self._sent(plan, sent, told), variate)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
             uploaded = self._uploaded(plan, received)
             self.model = self._server.apply(before, uploaded)
@@ -228,6 +240,21 @@ class Cloud:
         mass = np.concatenate(weights)
         return SecantMeasurements.joined([answers[name].cpu() for name in asked]).secants(mass / mass.sum())
 
+    def _sent(
+        self, plan: IntervalPlan, model: Tensor, parts: Mapping[str, Plan | TierPlan]
+    ) -> dict[str, tuple[Tensor, Plan | TierPlan]]:
+        """The cloud's children with the model that each began with, the newest one where the cloud waits for all."""
+        arrivals = plan.decision.arrivals
+        if arrivals is None:
+            return {name: (model, part) for name, part in parts.items()}
+        self._versions[plan.interval] = model
+        began = dict(
+            zip(parts, (arrivals.stretches[number].version for number in sorted(arrivals.stretches)), strict=True)
+        )
+        sent = {name: (self._versions[began[name]], part) for name, part in parts.items()}
+        self._versions = {number: self._versions[number] for number in arrivals.kept}
+        return sent
+
     def _told(self, plan: IntervalPlan) -> dict[str, Plan | TierPlan]:
         """The plans of the cloud's children, with what devices remember, and whether they are watched."""
         self._refuse_unprotected_variate()  # a server of the user's own may send one only later
@@ -235,7 +262,8 @@ class Cloud:
 
         def told(name: str, part: Plan) -> Plan:
             memory = None if self._memories is None else self._memories.of(name, part.rows)
-            return replace(part, watched=self._schedule.measures_secants, memory=memory, variate=variate)
+            models = None if part.begun is None else self._models.pop(name, None)
+            return replace(part, watched=self._schedule.measures_secants, memory=memory, variate=variate, models=models)
 
         return changed(plan.parts, told)
 
@@ -251,6 +279,7 @@ class Cloud:
 
     def _uploaded(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Uploaded:
         held = _of_subnets(received)
+        self._models |= {name: each.models for name, each in held.items() if each.models is not None}
         if self._memories is not None:
             for name, part in plan.subnets.items():
                 memory = held[name].memory

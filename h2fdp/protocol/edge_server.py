@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Children, NodeGroup, in_step
+from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
 from h2fdp.schedules.device_estimates import (
@@ -141,8 +141,13 @@ class EdgeServer(Aggregator):
 
 @dataclass(frozen=True, kw_only=True)
 class _SubnetStage(AggregationStage):
-    """A stage of devices: which of them upload what after the slots `first_slot + 1 .. slot`."""
+    """A stage of devices: which of them upload what after the slots `first_slot + 1 .. slot`.
 
+    Attributes:
+        number: of the segment that it ends.
+    """
+
+    number: int
     first_slot: int
     arrivals: Arrivals
     facts: StageFacts
@@ -158,14 +163,33 @@ class _Subnet(Children[_SubnetStage]):
         variate = broadcast[-1] if plan.variate else None
         self.stages = list(self._stages())
         self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
+        self._models = dict(zip(() if plan.begun is None else plan.begun.carried, _rows_of(plan.models), strict=True))
 
-    def parts(self, stage: _SubnetStage) -> dict[str, Order]:
-        """An order for each group with devices whose uploads will arrive, in the order of their rows."""
+    def work(self, stage: _SubnetStage, model: Tensor) -> list[Broadcast]:
+        """Orders from the newest model; or from each model that some of the uploads began with."""
+        begun = self._plan.begun
+        if begun is None:
+            return [Broadcast(model, self._orders(self._order(stage, stage.first_slot)))]
+        self._models[begun.first + stage.number], rows = model, stage.arrivals.rows
+        asked = []
+        for number, tasks, places in begun.models(stage.number):
+            order = self._order(stage, tasks * (stage.slot - stage.first_slot))
+            asked.append(
+                Broadcast(self._models[number], self._orders(_of_group(order, np.isin(rows, begun.rows[places]))))
+            )
+        return asked
+
+    def _orders(self, order: Order) -> dict[str, Order]:
+        """One for each group with some of its devices, in the order of their rows."""
+        return {name: _of_group(order, held) for name, held in self._server.held(order.rows)}
+
+    def _order(self, stage: _SubnetStage, first_slot: int) -> Order:
+        """To all devices whose uploads arrive."""
         part, plan = stage.arrivals, self._plan
-        order = Order(
+        return Order(
             interval=stage.interval,
-            first_slot=stage.first_slot,
-            last_slot=stage.slot,
+            first_slot=first_slot,
+            last_slot=first_slot + stage.slot - stage.first_slot,
             kind=stage.kind,
             step_size=plan.step_size,
             rows=part.rows,
@@ -175,13 +199,18 @@ class _Subnet(Children[_SubnetStage]):
             watched=plan.watched,
             facts=stage.facts,
         )
-        return {name: _of_group(order, held) for name, held in self._server.held(part.rows)}
 
     def arrived(
-        self, stage: _SubnetStage, model: Tensor, uploads: Mapping[str, TrainingResult]
+        self, stage: _SubnetStage, model: Tensor, uploads: Sequence[Mapping[str, TrainingResult]]
     ) -> tuple[Tensor, np.ndarray]:
-        """The devices' updates, and their weights."""
-        trained = TrainingResult.joined([uploads[name] for name, _ in self._server.held(stage.arrivals.rows)])
+        """The devices' updates in the order of their rows, and their weights."""
+        rows, begun = [stage.arrivals.rows], self._plan.begun
+        if begun is not None:
+            rows = [begun.rows[places] for *_, places in begun.models(stage.number)]
+        found = zip(uploads, rows, strict=True)
+        trained = TrainingResult.joined([each[name] for each, own in found for name, _ in self._server.held(own)])
+        if len(rows) > 1:
+            trained = trained.part(np.argsort(np.concatenate(rows)))
         if not self._server.pipeline.has_code:
             self._work.note(stage.arrivals, model, trained)
         at = Moment(
@@ -198,8 +227,9 @@ class _Subnet(Children[_SubnetStage]):
         return updates.to(model), weights
 
     def upload(self, update: Tensor) -> Upload:
-        """The subnet's upload, beside its update (M,)."""
-        return self._work.upload(update)
+        """The subnet's upload, with its update (M,), and the models that devices still train from."""
+        upload, kept = self._work.upload(update), () if self._plan.begun is None else self._plan.begun.kept
+        return replace(upload, models=torch.stack([self._models[number] for number in kept])) if kept else upload
 
     def _stages(self) -> Iterator[_SubnetStage]:
         plan, start = self._plan, self._plan.first_slot
@@ -209,6 +239,7 @@ class _Subnet(Children[_SubnetStage]):
                 own = float(part.noise_std[0]) if self._server.trusted else 0.0
                 yield _SubnetStage(
                     interval=plan.interval,
+                    number=segment,
                     first_slot=start,
                     slot=end,
                     kind=plan.kind(segment),
@@ -218,6 +249,10 @@ class _Subnet(Children[_SubnetStage]):
                     facts=plan.facts(segment),
                 )
             start = end
+
+
+def _rows_of(models: Tensor | None) -> Sequence[Tensor]:
+    return () if models is None else models.unbind()
 
 
 def _of_group(order: Order, held: np.ndarray) -> Order:

@@ -14,6 +14,7 @@ from torch import Tensor
 from h2fdp.privacy import AggregationKind
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.protocol.arrivals import CompletedWork
+from h2fdp.schedules.stretches import Stretch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,9 @@ class Plan:
         work: what the devices did in earlier stretches of the interval, see `Upload`.
         masked: whether devices upload under secure aggregation.
         stage_facts: (len(segments),) what stages of uploads go by at each aggregation; empty where there is nothing.
+        begun: with which models the uploads began, where the edge server does not wait for all; None: each with the
+            model of the aggregation before.
+        models: (m, M) the edge server's models before this plan that devices still train from, by their numbers.
     """
 
     interval: int
@@ -128,6 +132,8 @@ class Plan:
     work: DeviceWork | None = None
     masked: bool = False
     stage_facts: tuple[StageFacts, ...] = ()
+    begun: Stretch | None = None
+    models: Tensor | None = None
 
     @property
     def last_slot(self) -> int:
@@ -291,6 +297,7 @@ class Upload:
         ends: (s', M) w_i of the devices of the last aggregation, where the plan asked; `last_steps` likewise.
         work: what the devices did so far, where the interval continues after this upload and they have a memory.
         held: of an aggregator above edge servers: for each subnet below what its own last upload says of its devices.
+        models: (m, M) the edge server's models that devices still train from (`Stretch.kept`).
     """
 
     update: Tensor
@@ -301,6 +308,7 @@ class Upload:
     last_steps: Tensor | None = None
     work: DeviceWork | None = None
     held: Mapping[str, Upload] | None = None
+    models: Tensor | None = None
 
     def cpu(self) -> Upload:
         """The same in the memory of the processor."""

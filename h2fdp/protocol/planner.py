@@ -20,6 +20,7 @@ from h2fdp.protocol.planned_releases import PlannedNoise, numbers_released
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
+from h2fdp.schedules.stretches import Stretch
 from h2fdp.streams import Streams
 
 
@@ -126,6 +127,9 @@ class Planner:
         for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
+            if decision.arrivals is not None:
+                planned[facts.name] = self._buffered(facts, interval, decision, decision.arrivals.stretches[place])
+                continue
             if decision.devices is None:
                 rows = draw_participants(self.streams.public, facts.name, interval, len(facts.records), count)
             else:
@@ -149,12 +153,25 @@ class Planner:
         subnets = {name: each.plan for name, each in planned.items()}
         averages = {name: each.averages for name, each in planned.items()}
         shares, weights = self.averaging.of_branches([each.branch for each in planned.values()], decision.local_steps)
+        if decision.arrivals is not None:
+            stretches = decision.arrivals.stretches
+            weights = weights * np.array([stretches[number].weight for number in sorted(stretches)])
         plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, clip_norm=self.clip_norm)
         if self.tiers:
             plan = self._with_tiers(plan, averages)
         elif self.cloud_sums:
             plan = replace(plan, vectors=self.noises.summed(plan))
         return replace(plan, noise_std=self.noises.of_cloud(plan))
+
+    def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, stretch: Stretch) -> _Planned:
+        """What is planned of a subnet whose edge server does not wait for all; slots are those of its own clock."""
+        segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
+        slot, known = stretch.first * segments[0], (decision, stretch.rows)
+        if stretch.in_step:
+            return self._subnet_plan(facts, interval, slot, segments, *known, None)
+        steps = np.where(stretch.arrives, segments[0], 0)
+        completed = CompletedWork(steps, np.zeros(len(stretch.rows), dtype=np.int64), begun=stretch.arrives)
+        return self._subnet_plan(facts, interval, slot, segments, *known, completed, stretch)
 
     @property
     def cloud_sums(self) -> bool:
@@ -215,9 +232,11 @@ class Planner:
         decision: Decision,
         rows: np.ndarray,
         completed: CompletedWork | None,
+        begun: Stretch | None = None,
     ) -> _Planned:
         step_size = decision.step_size
-        averages = self.averaging.of_subnet(subnet, rows, segments, step_size, completed, self.noise)
+        ages = None if begun is None else begun.weights
+        averages = self.averaging.of_subnet(subnet, rows, segments, step_size, completed, self.noise, ages)
         heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
         noise_std = self._levels(subnet, rows, segments, step_size, averages, heights) * decision.noise_factor
         shares = subnet.shares(rows, self.averaging.weighting)
@@ -239,6 +258,7 @@ class Planner:
             heights=(*(subnet.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
             masked=subnet.shares_noise,
             stage_facts=facts,
+            begun=begun,
         )
         measuring = part.aggregation(-1).rows
         if self.measures and measuring.size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,15 +99,18 @@ class _Subtrees(Children[TierStage]):
         self.stages = plan.stages
         self._held: dict[str, Upload] = dict(plan.held or {})
 
-    def parts(self, stage: TierStage) -> dict[str, Plan | TierPlan]:
+    def work(self, stage: TierStage, model: Tensor) -> list[Broadcast]:
         """Each child's own plan."""
-        return {name: with_held(part, self._held, name) for name, part in stage.parts.items()}
+        return [Broadcast(model, {name: with_held(part, self._held, name) for name, part in stage.parts.items()})]
 
-    def arrived(self, stage: TierStage, model: Tensor, uploads: Mapping[str, Upload]) -> tuple[Tensor, np.ndarray]:
+    def arrived(
+        self, stage: TierStage, model: Tensor, uploads: Sequence[Mapping[str, Upload]]
+    ) -> tuple[Tensor, np.ndarray]:
         """The children's updates and weights."""
+        (found,) = uploads
         for name in stage.parts:
-            self._held.update(held_below(name, uploads[name]))
-        return torch.stack([uploads[name].update for name in stage.parts]), stage.weights
+            self._held.update(held_below(name, found[name]))
+        return torch.stack([found[name].update for name in stage.parts]), stage.weights
 
     def upload(self, update: Tensor) -> Upload:
         """The aggregator's own upload, with what the devices below hold."""
@@ -142,16 +145,13 @@ class Tiers:
         return Tiers(self._aggregators, edges)
 
     def run_interval(
-        self, model: Tensor, variate: Tensor | None, parts: Mapping[str, Plan | TierPlan]
+        self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None
     ) -> dict[str, Upload]:
-        """What each of these children of the cloud uploads; all of them begin at `model` (M,).
+        """What each of these children of the cloud uploads, from the model (M,) with which it began.
 
         Args:
-            variate: (M,) what devices are sent beside the model, if anything.
+            variate: (M,) what devices are sent besides the model, if anything.
         """
-        return self._run({name: (model, part) for name, part in parts.items()}, variate)
-
-    def _run(self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None) -> dict[str, Upload]:
         uploads = self._of_edges(asked, variate)
         intervals = {
             name: self._aggregators[name].interval(model, part)
@@ -161,7 +161,7 @@ class Tiers:
 
         def below(calls: Mapping[str, Broadcast]) -> dict[str, dict[str, Upload]]:
             parts = {name: (call.model, part) for call in calls.values() for name, part in call.parts.items()}
-            found = self._run(parts, variate)
+            found = self.run_interval(parts, variate)
             return {name: {child: found[child] for child in call.parts} for name, call in calls.items()}
 
         uploads |= in_step(intervals, below)

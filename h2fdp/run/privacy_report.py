@@ -102,9 +102,8 @@ def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
     intervals = run.config.training.intervals
     local = len(run.aggregation_times.offsets(run.local_steps)) * intervals
     counts = tier_aggregations(run.aggregation_times, run.topology, run.local_steps)
-    return run.noise.claimed(
-        accounts, AggregationCounts(local, intervals, tiers={tier: count * intervals for tier, count in counts.items()})
-    )
+    tiers = {tier: count * intervals for tier, count in counts.items()}
+    return run.noise.claimed(accounts, AggregationCounts(local, intervals, run.traits.buffers, tiers))
 
 
 def noises(run: RunSetup) -> list[dict[str, Any]]:

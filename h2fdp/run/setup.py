@@ -67,7 +67,8 @@ class IntervalMeter:
             self._upper_sums,
         )
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": max(cost.clock_s, slots)}
+        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.

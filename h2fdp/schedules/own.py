@@ -173,6 +173,8 @@ class CheckedSchedule(Checked):
             return "a noise factor of 1, since its `scales_noise` is False,"
         if found.intervals is not None and count_rule(found.intervals):
             return "a whole number of intervals of at least 1, or None,"
+        if found.arrivals is not None:
+            return "no arrivals, which the schedule `buffered` alone decides,"
         if not _is_written(found.reasons):
             return "reasons that are a dict of values that JSON holds, or None,"
         sizes = context.sizes.tolist()

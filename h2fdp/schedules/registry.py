@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.errors import UserError
+from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import ControlSection
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.h2fdp_controller import H2fdpOptions
@@ -16,7 +17,7 @@ from h2fdp.schedules.traits import ScheduleOptions, ScheduleTraits
 SCHEDULES: Choices[ScheduleOptions] = Choices(
     OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build"))
 )
-for _options in (FixedOptions, H2fdpOptions):
+for _options in (FixedOptions, BufferedOptions, H2fdpOptions):
     SCHEDULES.register(_options)
 
 if TYPE_CHECKING:

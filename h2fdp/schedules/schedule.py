@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from h2fdp.schedules.stretches import Arrivals
+
 
 @dataclass(frozen=True)
 class Measurements:
@@ -102,6 +104,8 @@ class Decision:
             step must last for; None for all that are planned.
         devices: for each subnet the ascending rows of the devices that take part; None draws them at random. Who is
             chosen is public, and no amplification is claimed for it.
+        arrivals: who uploads when, from which model, where aggregators do not wait for all; None where they do.
+        clock_s: how long such an interval takes.
     """
 
     local_steps: int
@@ -111,6 +115,8 @@ class Decision:
     noise_factor: float = 1.0
     intervals: int | None = None
     devices: Sequence[np.ndarray] | None = None
+    arrivals: Arrivals | None = None
+    clock_s: float | None = None
 
 
 class Schedule(Protocol):

@@ -33,6 +33,7 @@ class ScheduleTraits(ABC):
         keeps_to_iterations: it ends by itself after the R_c local iterations that the target allows; where another one
             is limited by R_c, the account ends the run.
         controlled: it follows the `control:` section.
+        buffers: aggregators do not wait for all uploads, so that some begin with older models.
         measures: what devices measure for it: nothing; `gradients`, for beta, sigma, zeta and zeta_c as
             `control.estimates` says; or `secants`, see `DeviceSecants`, always raw.
     """
@@ -48,6 +49,7 @@ class ScheduleTraits(ABC):
     counts_iterations: ClassVar[bool] = False
     keeps_to_iterations: ClassVar[bool] = False
     controlled: ClassVar[bool] = False
+    buffers: ClassVar[bool] = False
 
     @property
     def measures(self) -> Measured:

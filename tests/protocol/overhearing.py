@@ -8,6 +8,7 @@ neighbours.
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -204,14 +205,14 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
         edges = {name: setup.blueprint.edge_server(at, group(at, name)) for at, name in enumerate(names)}
         start = torch.zeros(silent) if silent else torch.zeros(DIMENSION, dtype=torch.float64)
         cloud = replace(setup, initial=start).cloud(InProcessNodes(edges))
-        run_tiers = cloud._tiers.run_interval
+        tiers = cloud._tiers
 
         def run(*arguments):
-            uploads = run_tiers(*arguments)
+            uploads = tiers.run_interval(*arguments)
             hear("cloud", uploads)
             return uploads
 
-        patched.setattr(cloud._tiers, "run_interval", run)
+        patched.setattr(cloud, "_tiers", SimpleNamespace(run_interval=run, edges=tiers.edges))
         for interval in range(intervals):
             plan = cloud.plan(interval)
             heard.rows += cloud.releases(plan)

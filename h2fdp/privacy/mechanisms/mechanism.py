@@ -94,7 +94,7 @@ class AggregationCounts:
     """The aggregations that a run has made, for formulas that count them.
 
     Attributes:
-        unplanned_noise: some had other noise than the formula asks for.
+        unplanned_noise: some had other noise than the formula asks for, or devices released other numbers of uploads.
         tiers: the local ones of each tier, in a network of more than one.
     """
 

@@ -1,0 +1,158 @@
+"""`buffered`: aggregators average what has arrived, after K uploads or at a deadline, instead of waiting for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from h2fdp.config.fields import Count, Expect, Positive, Section
+from h2fdp.errors import UserError
+from h2fdp.schedules.aggregation_times import decayed
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
+from h2fdp.schedules.schedule import Decision, Schedule
+from h2fdp.schedules.stretches import Arrivals, Stretch
+from h2fdp.schedules.traits import ScheduleOptions
+
+Power = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 10")]
+
+
+class BufferedSchedule(Schedule):
+    """Round k has what arrives for the k-th average of the cloud; who arrives when follows from public speeds.
+
+    So a checkpoint has no state of it: the events up to a round are played again where it is asked for.
+    """
+
+    def __init__(self, context: ScheduleContext, options: BufferedOptions) -> None:
+        self._context, self._options = context, options
+        self._waits = options.deadline_s is None and options.buffer == Buffers()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._queue, self._round, self._began_s = _queue(self._context, self._options), 0, 0.0
+        self._found = next(self._queue)
+
+    def _arrivals(self, interval: int) -> Arrivals:
+        if interval < self._round:
+            self._begin()
+        while self._round < interval:
+            self._round, self._began_s = self._round + 1, self._found.at_s
+            self._found = next(self._queue)
+        return self._found
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        """Who arrives, and what the age of their models leaves of their weights: (1 + staleness)^-a."""
+        context, found = self._context, self._arrivals(interval)
+        stretches = {number: self._weighed(each, interval) for number, each in found.stretches.items()}
+        counts = np.zeros(len(context.sizes), dtype=np.int64)
+        for number, each in stretches.items():
+            counts[number] = len(each.rows)
+        return Decision(
+            context.local_steps,
+            decayed(context.step_size, context.step_decay, interval, context.intervals),
+            counts,
+            arrivals=replace(found, stretches=stretches),
+            clock_s=None if self._waits else found.at_s - self._began_s,
+        )
+
+    def _weighed(self, stretch: Stretch, interval: int) -> Stretch:
+        own = float((1 + interval - stretch.version) ** -self._options.staleness_power)
+        return replace(stretch, weights=(1.0 + stretch.staleness) ** -self._options.staleness_power, weight=own)
+
+
+@dataclass
+class _Speeds:
+    """How long what begins while the cloud has one model takes, under the fading of that round.
+
+    Attributes:
+        steps: (I,) of an upload.
+        sharing: (I,) devices of each one's access point.
+    """
+
+    context: ScheduleContext
+    steps: np.ndarray
+    sharing: np.ndarray
+    version: int = -1
+    known: Durations | None = None
+
+    def __call__(self, version: int) -> Durations:
+        if self.known is None or version != self.version:
+            costs, radio = self.context.costs.drawn(version), self.context.topology.radio
+            self.version, self.known = (
+                version,
+                Durations(
+                    task=costs.down_seconds + costs.relay_seconds + self.steps * costs.step.seconds,
+                    upload=radio.part_seconds(costs.seconds, costs.snr, self.sharing),
+                    relay=costs.relay_seconds,
+                    link=costs.link_seconds,
+                ),
+            )
+        return self.known
+
+
+def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
+    """The events of a run."""
+    network, steps = context.topology, context.local_steps
+    in_star = network.subnets[0].relays is not None
+    segments = [context.aggregation_times.of(each.name).segments(steps) for each in network.subnets]
+    for subnet, each in zip(network.subnets, segments, strict=True):
+        if len(set(each)) > 1:
+            text = f"the uploads of {subnet.name} would have {', '.join(map(str, each))} local steps"
+            raise UserError(f"{text}; expected aggregations that divide local_steps equally", key="training")
+    devices = options.buffer.cloud if in_star else options.buffer.edge
+    edges = [_buffer(devices, options.deadline_s, size) for size in context.sizes.tolist()]
+    cloud = Buffer(1) if in_star else _buffer(options.buffer.cloud, options.deadline_s, network.edges)
+    points = network.access_points[1]
+    return EventQueue(
+        sizes=context.sizes,
+        points=np.asarray(network.table.point),
+        averages=[len(each) for each in segments],
+        edges=edges,
+        cloud=cloud,
+        queues=network.radio.queues,
+        durations=_Speeds(context, np.repeat([each[0] for each in segments], context.sizes), np.repeat(points, points)),
+    )
+
+
+def _buffer(uploads: int | None, deadline_s: float | None, children: int) -> Buffer:
+    return Buffer(children if uploads is None else min(uploads, children), deadline_s)
+
+
+class Buffers(Section):
+    """K, the uploads that an aggregator averages at once; null waits for all that are below it.
+
+    Attributes:
+        edge: uploads of devices, at an edge server.
+        cloud: uploads of edge servers at the cloud, or of devices in a star.
+    """
+
+    edge: Count | None = None
+    cloud: Count | None = None
+
+
+class BufferedOptions(ScheduleOptions):
+    """Aggregators average what has arrived, and go on.
+
+    An edge server makes as many averages as a synchronous one, then uploads to the cloud; `training.intervals` counts
+    averages of the cloud. The average of the cloud times a number, FedAsync's mixing, is `server: {name: momentum,
+    beta1: 0, server_step: 0.6}`.
+
+    Attributes:
+        buffer: how many uploads are averaged.
+        deadline_s: every aggregator averages so long after the last time at the latest, if anything has arrived.
+        staleness_power: a: an upload from a model that was averaged tau times since has the weight (1 + tau)^-a.
+    """
+
+    name: Literal["buffered"] = "buffered"
+    buffer: Buffers = Buffers()
+    deadline_s: Positive | None = None
+    staleness_power: Power = 0.5
+    foreseen: ClassVar[bool] = True
+    reads_releases: ClassVar[bool] = False
+    buffers: ClassVar[bool] = True
+
+    def build(self, context: ScheduleContext) -> BufferedSchedule:
+        return BufferedSchedule(context, self)

@@ -1,0 +1,212 @@
+"""The event clock of a network in which every aggregator averages what has arrived: after K uploads, or at a deadline.
+
+A device that has a model trains L steps and uploads. Its edge server averages as soon as K of its devices have uploaded
+(or at a deadline), and sends the result to these: they begin again, the others go on from older models. After a number
+of averages it uploads to the cloud, where the same happens one tier up. With K = all and no deadline every average
+waits for every child: these are synchronous rounds. (FedBuff, Nguyen et al. 2022, with a buffer at each node; FedAsync,
+Xie et al. 2019, is K = 1.)
+
+Times follow from channels, processors and bits alone, which are public: so does the order of events.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from h2fdp.schedules.stretches import Arrivals, Stretch
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Seconds of what begins while the cloud has one model; (I,) of devices in the order of the network.
+
+    Attributes:
+        task: (I,) from a model's departure at the edge server to the device's last step.
+        upload: (I,) of the device's message, once the channel is free.
+        relay: (I,) over the wire behind its access point.
+        link: (N,) between an edge server and the cloud.
+    """
+
+    task: np.ndarray
+    upload: np.ndarray
+    relay: np.ndarray
+    link: np.ndarray
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """When an aggregator averages.
+
+    Attributes:
+        uploads: K, after so many; at most the number of its children.
+        deadline_s: at the latest so long after it got or made its model, if anything has arrived; else with the next
+            upload.
+    """
+
+    uploads: int
+    deadline_s: float | None = None
+
+
+@dataclass
+class _Server:
+    """An edge server's state; `began` and `tasks` are (s,) of its devices, `arrived` waits for the next average.
+
+    Lists, since arrays that travel between hosts cannot be written.
+    """
+
+    buffer: Buffer
+    averages: int
+    began: list[int]
+    tasks: list[int]
+    made: int = 0
+    version: int = 0
+    waits: bool = True
+    overdue: bool = False
+    uploads: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    arrived: list[int] = field(default_factory=list)
+    resting: list[int] = field(default_factory=list)
+    kept: tuple[int, ...] = ()
+
+    @property
+    def due(self) -> bool:
+        """Whether it averages now."""
+        return not self.waits and (len(self.arrived) >= self.buffer.uploads or (self.overdue and bool(self.arrived)))
+
+    def finished(self) -> Stretch:
+        """What its devices uploaded since the model came down, once the cloud averages it."""
+        busy = dict(enumerate(self.began))
+        for row in self.resting:
+            del busy[row]
+        carried, self.kept = self.kept, tuple(sorted(set(busy.values())))
+        return Stretch.of(self.version, self.made - len(self.uploads), self.uploads, carried, self.kept)
+
+
+# Kinds of events, in this order at one moment.
+_READY, _UPLOADED, _DEADLINE, _RECEIVED, _AT_CLOUD, _CLOUD_DEADLINE = range(6)
+
+
+class EventQueue(Iterator[Arrivals]):
+    """Plays the events of a network, without end: iterates over what arrives for each average of the cloud.
+
+    Args:
+        sizes: (N,) devices of each subnet.
+        points: (I,) each device's access point.
+        averages: (N,) that an edge server makes between a model of the cloud's and its upload.
+        edges: (N,) buffers of the edge servers; `cloud`: of the cloud.
+        queues: whether an access point's channel carries one message at a time.
+        durations: number of the cloud's model -> how long what begins under it takes.
+    """
+
+    def __init__(
+        self,
+        *,
+        sizes: np.ndarray,
+        points: np.ndarray,
+        averages: Sequence[int],
+        edges: Sequence[Buffer],
+        cloud: Buffer,
+        queues: bool,
+        durations: Callable[[int], Durations],
+    ) -> None:
+        self._firsts = np.cumsum(sizes) - sizes
+        self._points, self._queues, self._cloud, self._durations = points, queues, cloud, durations
+        self._free = [0.0] * (int(points.max(initial=0)) + 1)
+        self._servers = [
+            _Server(buffer, count, [0] * size, [0] * size, resting=list(range(size)))
+            for buffer, count, size in zip(edges, averages, sizes.tolist(), strict=True)
+        ]
+        self._events: list[tuple[float, int, int, int]] = []
+        self._version = 0
+        self._arrived: list[int] = []
+        self._overdue = False
+        for number in range(len(self._servers)):
+            self._receive(number, 0.0)
+        self._wait(0.0)
+
+    def __next__(self) -> Arrivals:
+        """What arrives for the next average of the cloud."""
+        while True:
+            at_s, kind, number, detail = heapq.heappop(self._events)
+            if kind == _AT_CLOUD:
+                self._arrived.append(number)
+            elif kind == _CLOUD_DEADLINE:
+                self._overdue |= detail == self._version
+            else:
+                self._at_server(kind, number, detail, at_s)
+            if len(self._arrived) >= self._cloud.uploads or (self._overdue and self._arrived):
+                return self._averaged(at_s)
+
+    def _at_server(self, kind: int, number: int, detail: int, at_s: float) -> None:
+        server = self._servers[number]
+        if kind == _READY:
+            self._send(number, detail, at_s)
+        elif kind == _UPLOADED:
+            server.arrived.append(detail)
+        elif kind == _RECEIVED:
+            server.waits, server.uploads = False, []
+            rows, server.resting = server.resting, []
+            self._begin(number, rows, at_s)
+        else:
+            server.overdue |= detail == server.made
+        if server.due:
+            self._average(number, at_s)
+
+    def _send(self, number: int, row: int, ready_s: float) -> None:
+        """A device's upload, once its channel is free."""
+        device, seconds = self._firsts[number] + row, self._durations(self._version)
+        begins = ready_s
+        if self._queues:
+            point = self._points[device]
+            begins = max(ready_s, self._free[point])
+            self._free[point] = begins + float(seconds.upload[device])
+        arrives = begins + seconds.upload[device] + seconds.relay[device]
+        heapq.heappush(self._events, (float(arrives), _UPLOADED, number, row))
+
+    def _average(self, number: int, at_s: float) -> None:
+        server = self._servers[number]
+        taken, server.arrived, server.overdue = sorted(server.arrived), [], False
+        server.uploads.append([(row, server.began[row], server.tasks[row]) for row in taken])
+        server.made += 1
+        for row in taken:
+            server.tasks[row] += 1
+        if len(server.uploads) < server.averages:
+            self._begin(number, taken, at_s)
+            return
+        server.waits, server.resting = True, taken
+        link = float(self._durations(self._version).link[number])
+        heapq.heappush(self._events, (at_s + link, _AT_CLOUD, number, 0))
+
+    def _begin(self, number: int, rows: list[int], at_s: float) -> None:
+        """These devices get the edge server's model."""
+        server = self._servers[number]
+        for row in rows:
+            server.began[row] = server.made
+        devices = self._firsts[number] + np.array(rows, dtype=np.int64)
+        for row, seconds in zip(rows, self._durations(self._version).task[devices].tolist(), strict=True):
+            heapq.heappush(self._events, (at_s + seconds, _READY, number, row))
+        if server.buffer.deadline_s is not None:
+            heapq.heappush(self._events, (at_s + server.buffer.deadline_s, _DEADLINE, number, server.made))
+
+    def _receive(self, number: int, at_s: float) -> None:
+        """The cloud's model arrives at an edge server, at that moment."""
+        self._servers[number].version = self._version
+        heapq.heappush(self._events, (at_s, _RECEIVED, number, 0))
+
+    def _averaged(self, at_s: float) -> Arrivals:
+        """The cloud's average of what has arrived, whose edge servers begin again."""
+        taken, self._arrived, self._overdue = sorted(self._arrived), [], False
+        stretches = {number: self._servers[number].finished() for number in taken}
+        self._version += 1
+        for number in taken:
+            self._receive(number, at_s + float(self._durations(self._version).link[number]))
+        self._wait(at_s)
+        kept = {each.version for number, each in enumerate(self._servers) if number not in stretches}
+        return Arrivals(stretches, tuple(sorted(kept)), at_s)
+
+    def _wait(self, at_s: float) -> None:
+        if self._cloud.deadline_s is not None:
+            heapq.heappush(self._events, (at_s + self._cloud.deadline_s, _CLOUD_DEADLINE, 0, self._version))

@@ -1,0 +1,149 @@
+"""Whole runs in which aggregators average what has arrived: neutral settings, accounts, resuming, and refusals."""
+
+import contextlib
+import json
+import re
+from collections import Counter
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.network import Aggregator, Radio
+from h2fdp.privacy.releases import rows_in
+from h2fdp.run import recorders
+from h2fdp.run.loop import start_run
+from h2fdp.run.resume import resume_run
+from tests.networks import placed
+
+BUFFERS = {"name": "buffered", "buffer": {"edge": 2, "cloud": 1}}
+
+
+def experiment(method="h2fdp", schedule=BUFFERS, **settings):
+    rng = np.random.default_rng(4)
+    network = Topology(
+        "uneven",
+        tuple(placed(f"e{at}", at == 0, rng.uniform(5, 500, 3).tolist(), [9.0] * 3) for at in range(3)),
+        Radio(access="ofdma"),
+    )
+    defaults = {
+        "intervals": 9,
+        "local_steps": 4,
+        "aggregate_every": 2,
+        "batch_size": None,
+        "sampling_rate": 1.0,
+        "epsilon": 20.0,
+        "seed": 5,
+    }
+    defaults |= {"calibration": "accounted", "accountant": "pld", "model": "softmax", "training": "paper"}
+    method = {"extends": method, "schedule": schedule} if isinstance(method, str) else method
+    return Experiment(settings.pop("topology", network), "digits", method=method, **{**defaults, **settings})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return experiment().run(tmp_path_factory.mktemp("whole") / "run")
+
+
+FILES = ("privacy.jsonl", "model.pt", "devices.parquet")
+
+
+def same(one, other, files=FILES):
+    for name in files:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def without_wall(run):
+    return run.metrics.drop(columns="wall_s")
+
+
+def test_who_waits_for_all_has_the_bits_of_synchronous_rounds(tmp_path):
+    waits = experiment(schedule={"name": "buffered"}).run(tmp_path / "waits")
+    fixed = experiment(schedule="fixed").run(tmp_path / "fixed")
+    same(waits.directory, fixed.directory)
+    assert without_wall(waits).equals(without_wall(fixed))
+
+
+def test_a_run_that_was_stopped_goes_on_with_older_models(tmp_path, whole):
+    def stop(reached, number):
+        if (reached, number) == ("ran", 4):
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorders, "listener", stop)
+        with contextlib.suppress(KeyboardInterrupt):
+            start_run(experiment(runtime={"checkpoint_every": 2}).prepare(), tmp_path / "run")
+    resume_run(Experiment.of_run(tmp_path / "run"), tmp_path / "run")
+    same(tmp_path / "run", whole.directory)
+
+
+@pytest.mark.parametrize(
+    "runtime", [{"runtime": {"backend": "inline", "hosts": 2}}, {"engine": "loop"}], ids=["hosts", "loop"]
+)
+def test_bits_do_not_depend_on_where_devices_are(tmp_path, whole, runtime):
+    other = experiment(**runtime).run(tmp_path / "run")
+    assert other.summary["accuracy"] == whole.summary["accuracy"]
+    assert (other.directory / "privacy.jsonl").read_bytes() == (whole.directory / "privacy.jsonl").read_bytes()
+
+
+def test_fast_devices_release_more_often_and_their_accounts_are_those_of_their_counts(whole):
+    """By dp_accounting, from the releases that the public sees of each device; the worst of all meets the target."""
+    rows, found = [json.loads(line) for line in (whole.directory / "privacy.jsonl").read_text().splitlines()], {}
+    counts = Counter()
+    for row in rows:
+        if row.get("observer") == "public":
+            for part in rows_in(row["devices"]):
+                for number in range(part.start, part.stop):
+                    device = row["edge"], number
+                    counts[device] += 1
+                    account = found.setdefault(device, PLDAccountant())
+                    noise = row["noise_std"] / row["sensitivity"]
+                    account.compose(dp_accounting.GaussianDpEvent(noise))
+    assert max(counts.values()) > 1.5 * min(counts.values()), "some are fast"
+    worst = max(account.get_epsilon(1e-5) for account in found.values())
+    assert worst <= 20 * (1 + 1e-3)
+    assert whole.summary["privacy"]["worst"]["public"]["pld"] == pytest.approx(worst, rel=1e-3)
+    assert whole.summary["privacy"]["claimed"] is None, "no formula knows devices that release unequally often"
+
+
+DEEP = Topology("deep", (placed("low", True, [9.0], [9.0], parent="high"),), aggregators=(Aggregator("high", True),))
+REFUSED = [
+    ({"participation": 0.5}, r"training\.participation: under buffered the devices that have uploaded take part"),
+    ({"faults": {"device_dropout": 0.1}}, r"faults: .*; expected none, slow processors or links, or schedule fixed"),
+    ({"method": {"extends": "scaffold", "schedule": BUFFERS}}, r"method\.objective: .*scaffold would remember"),
+    (
+        {"method": {"extends": "hfl", "aggregation": "median", "schedule": BUFFERS}},
+        r"method\.aggregation: .*expected average, or schedule fixed",
+    ),
+    ({"calibration": "paper"}, r"privacy\.calibration: .*which buffered has not; expected accounted"),
+    (
+        {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}, "schedule": BUFFERS}},
+        r"method\.privacy\.noise_multiplier: a stated noise_multiplier",
+    ),
+    ({"control": {"enabled": True}}, r"control\.enabled: the method's schedule is buffered; expected false"),
+    (
+        {"local_epochs": 1, "local_steps": None, "aggregate_every": None, "aggregations_per_interval": 0},
+        r"training\.local_epochs: this schedule",
+    ),
+    ({"clip_norm": {"quantile": 0.5}}, r"training\.clip_norm: buffered reckons with one clip norm"),
+    ({"aggregate_every": 3}, r"training: the uploads of e0 would have 3, 1 local steps"),
+    (
+        {"topology": Topology.regular(edges=2, devices=3, trust=0.0, secure_sum=1.0)},
+        r"method\.schedule: the shares of the noise of a secure sum .*not for those that have arrived",
+    ),
+    (
+        {"topology": DEEP},
+        r"method\.schedule: the event clock has one tier of edge servers; found 2",
+    ),
+    ({"schedule": {"name": "buffered", "buffer": {"edge": 0}}}, r"method\.schedule\.buffer\.edge: expected"),
+    ({"schedule": {"name": "buffered", "bufer": 3}}, r"method\.schedule\.bufer: unknown key; did you mean `buffer`"),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), REFUSED, ids=[words[:30] for _, words in REFUSED])
+def test_what_waits_for_all_is_refused(settings, words):
+    with pytest.raises(UserError) as caught:
+        experiment(**settings).prepare()
+    assert re.search(words, str(caught.value)), caught.value
