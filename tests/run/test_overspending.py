@@ -20,6 +20,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.releases import Release, rows_in
 from h2fdp.protocol import InProcessNodes
+from h2fdp.records.directory import _version
 from h2fdp.run import recorders, resume
 from h2fdp.run.forecast import noise_choice, planned_accounts
 from h2fdp.run.live_accounts import LiveAccounts
@@ -116,10 +117,8 @@ def ledger_of(setup, schedule, luck, kills=0.3):
 )
 def test_fresh_draws_keep_to_the_target(tmp_path, monkeypatch, settings):
     """Also beside a stated budget, and where nothing was lost, but other devices take part than were planned for."""
-    original, rhythm = (
-        directory._version,
-        {"intervals": 8, "local_steps": 1, "aggregate_every": 1, "checkpoint_every": 1},
-    )
+    original = _version
+    rhythm = {"intervals": 8, "local_steps": 1, "aggregate_every": 1, "checkpoint_every": 1}
 
     def stop(row):
         if row["interval"] == 4:
