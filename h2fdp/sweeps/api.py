@@ -211,21 +211,6 @@ class PythonWatcher(SilentWatcher):
         self._bar.close()
 
 
-def _study_of(
-    experiment: Experiment,
-    settings: Sequence[str],
-    grid: Mapping[str, Sequence[Any]] | None,
-    out: str | Path | None,
-    shared: SharedInputs,
-) -> Study:
-    if settings:
-        raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
-    if not grid:
-        raise UserError('expected grid={"seed": [1, 2, 3], ...}, what the runs differ in', key="grid")
-    directory = Path("sweeps") / experiment.config.name if out is None else Path(out)
-    return study_of_experiment(experiment, grid, directory.parent, shared)
-
-
 def sweep(
     file: str | Path | Experiment,
     settings: Sequence[str] = (),
@@ -257,7 +242,12 @@ def sweep(
     """
     shared = SharedInputs()
     if isinstance(file, Experiment):
-        study = _study_of(file, settings, grid, out, shared)
+        if settings:
+            raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
+        if not grid:
+            raise UserError('expected grid={"seed": [1, 2, 3], ...}, what the runs differ in', key="grid")
+        folder = Path("sweeps") if out is None else Path(out).parent
+        study = study_of_experiment(file, grid, folder, shared)
     else:
         changes = [parse_setting(each) for each in settings] + ([] if grid is None else [grid_setting(grid)])
         study = study_of(named_document(Path(file)), changes, shared)

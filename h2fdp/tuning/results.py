@@ -252,7 +252,10 @@ def _why_none(trials: Sequence[Trial]) -> str:
 def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, data_root: Path | None) -> dict[str, Any]:
     """Write the file of a trial's values, ready to run; the answer says what it is, for machines."""
     settings = plan.final_settings(trial.drawn)
-    epsilon = _final_epsilon(plan, settings, shared, data_root)
+    epsilon = None
+    if plan.price.budget is not None:  # what is left for a final run under the account of the search
+        config, topology = shared.experiment(plan.document, settings)
+        epsilon = within(shared.prepare(config, topology, data_root), plan.price.budget.bounds).target
     if epsilon is not None:
         settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
     values = written_out(plan.document, settings)
@@ -273,16 +276,6 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
     reached = {"trial": trial.number, "validation_accuracy": trial.accuracy, **trial.costs}
     return reached | {"values": tried, "file": str(path), "epsilon": epsilon}
-
-
-def _final_epsilon(
-    plan: TunePlan, settings: tuple[Setting, ...], shared: SharedInputs, data_root: Path | None
-) -> float | None:
-    """The epsilon of a final run of a trial's values under the account of the search; None where there is none."""
-    if plan.price.budget is None:
-        return None
-    config, topology = shared.experiment(plan.document, settings)
-    return within(shared.prepare(config, topology, data_root), plan.price.budget.bounds).target
 
 
 def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:
