@@ -44,6 +44,7 @@ BASE = {
     "seed": "3",
 }
 KEYED = ("--set", "privacy.noise_key=seed")  # by default the noise of each run has a key of its own
+CLOUD_SUMS = "{cloud: {trust: secure-sum}, "
 SYNTHETIC = "{name: synthetic, alpha: 0.5, beta: 0.5}"
 KILLED_AFTER = 5  # intervals, of a run that is then resumed
 
@@ -114,7 +115,6 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     }
     colluding = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {colluding: 1, dropouts: 1}}}"
     integers = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {rounding: 24}}}"
-    cloud = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {cloud: true}}}"
     local = "{extends: h2fdp, privacy: local}"
     for key, value in (("quantise", "8"), ("top_k", "0.1")):
         yield key, {"method": local, "compression": f"{{device: {{{key}: {value}}}}}"}
@@ -123,7 +123,7 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "sums", sums
     yield "sums-colluding", {**sums, "method": colluding, "faults": "{device_dropout: 0.1}"}
     yield "sums-integers", {**sums, "method": integers}
-    yield "sums-cloud", {"method": cloud, "training": training(aggregate_every=4)}
+    yield "sums-cloud", {"topology": NETWORK.replace("{", CLOUD_SUMS, 1), "training": training(aggregate_every=4)}
     yield "tiers", {"topology": TIERS, "training": training(aggregate_every=[1, 2])}
     yield "tiers-record", {"topology": TIERS, "training": training(aggregate_every=[1, 2], clip_scope="record")}
     yield "tiers-faults", {"topology": TIERS, "training": training(aggregate_every=[1, 2]), "faults": faults}
@@ -192,12 +192,16 @@ def command(*arguments: str) -> tuple[int, str]:
 def experiment(folder: Path, name: str, change: Mapping[str, str]) -> Path:
     """The experiment file of a case."""
     from h2fdp.experiment.training_section import TrainingSection
+    from h2fdp.network.schema import CloudSection
 
     file = folder / f"{name}.yaml"
     values = {**BASE, **change}
     if "extends" in TrainingSection.model_fields:  # a checkout that chooses what is not stated, unless this is
         stated = "extends" in values["training"]
         values["training"] = values["training"].replace("{", "{" if stated else "{extends: paper, ", 1)
+    if CLOUD_SUMS in values["topology"] and "trust" not in CloudSection.model_fields:  # a method says it there
+        values["topology"] = values["topology"].replace(CLOUD_SUMS, "{")
+        values["method"] = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {cloud: true}}}"
     values["method"] = of_a_study(values["method"])
     file.write_text("".join(f"{key}: {value}\n" for key, value in values.items()))
     return file

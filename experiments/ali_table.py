@@ -23,8 +23,8 @@ import h2fdp
 from experiments.mistakes import told
 from experiments.reproduction.conduct import commit_of
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.accounting.iteration_budget import iteration_budget
 from h2fdp.privacy.accounting.mixtures import ReleaseType
+from h2fdp.privacy.calibration import iteration_budget
 
 FILE = Path(__file__).parent / "ali-dpfl.yaml"
 EPSILONS = (1.55, 1.65, 1.75, 1.85, 2.0, 2.25, 2.5, 2.75, 3.25)  # of the papers' budget table

@@ -18,7 +18,7 @@ from typing import Any
 from h2fdp.audit.run_audit import audits
 from h2fdp.privacy import OBSERVERS
 from h2fdp.run import Experiment
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "experiments" / "privacy.md"

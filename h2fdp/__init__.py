@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from h2fdp.run import load_model as load_model
     from h2fdp.run.api import explain as explain
     from h2fdp.run.api import plan as plan
-    from h2fdp.run.resume import resume as resume
+    from h2fdp.run.api import resume as resume
     from h2fdp.sweeps import Sweep as Sweep
     from h2fdp.sweeps import sweep as sweep
     from h2fdp.tuning import Tuned as Tuned
@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __version__ = "0.1.0"
-__all__ = [
-    "Experiment",
-    "Run",
-    "Sweep",
-    "Topology",
-    "Tuned",
-    "UserError",
-    "__version__",
-    "check",
-    "explain",
-    "load_model",
-    "plan",
-    "report",
-    "resume",
-    "sweep",
-    "tune",
-]
 
 # torch takes two seconds to import: names are looked up when they are used, so that `h2fdp --help` answers at once.
 _HOMES = {
@@ -53,7 +36,7 @@ _HOMES = {
     "explain": "h2fdp.run.api",
     "plan": "h2fdp.run.api",
     "report": "h2fdp.reports",
-    "resume": "h2fdp.run.resume",
+    "resume": "h2fdp.run.api",
     "Sweep": "h2fdp.sweeps",
     "sweep": "h2fdp.sweeps",
     "Topology": "h2fdp.network",
@@ -61,6 +44,7 @@ _HOMES = {
     "tune": "h2fdp.tuning",
     "UserError": "h2fdp.errors",
 }
+__all__ = [*_HOMES, "__version__"]
 # Packages that scripts use as h2fdp.network.read(...), without an import of their own.
 _PACKAGES = ("algorithms", "errors", "network", "privacy", "run", "schedules")
 

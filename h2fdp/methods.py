@@ -10,8 +10,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.algorithms import NAMED_METHODS, AggregationSection, Factor, ObjectiveSection, ServerSection
-from h2fdp.algorithms.aggregation import WeightedAverageOptions
-from h2fdp.algorithms.fedavg import AverageOptions, PlainOptions
+from h2fdp.algorithms.aggregation import WeightedAverage
+from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
 from h2fdp.privacy import NoisePlacementSection, NonPrivate
@@ -37,9 +37,9 @@ class Method(Section):
             which has no local aggregations (they would be global ones).
     """
 
-    objective: ObjectiveSection = PlainOptions()
+    objective: ObjectiveSection = Plain()
     privacy: NoisePlacementSection = NonPrivate()
-    aggregation: AggregationSection = WeightedAverageOptions()
+    aggregation: AggregationSection = WeightedAverage()
     server: ServerSection = AverageOptions()
     upcycle: Factor | None = None
     schedule: ScheduleSection = FixedOptions()
@@ -66,7 +66,7 @@ _NAMED: dict[str, tuple[Method, str]] = {
         _point("proximal", "local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
-    **{name: (_point(**point.axes), point.description) for name, point in NAMED_METHODS.items()},
+    **{name: (_point(**axes), text) for name, (axes, text) in NAMED_METHODS.items()},
     "fedasync": (
         _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, topology="star"),
         "all devices under the cloud, which waits for none of them (Xie et al. 2019)",

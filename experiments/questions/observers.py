@@ -12,23 +12,23 @@ from matplotlib.figure import Figure
 
 import h2fdp
 from experiments.questions.study import FOLDER, Question, picture
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 
 TREE = "topology=networks/{}.yaml"
-SUM_AT_CLOUD = "method={extends: h2fdp, privacy: {name: hierarchical, secure_sum: {cloud: true}}}"
+SUM_AT_CLOUD = "topology.cloud={trust: secure-sum}"
 ARRANGEMENTS: Mapping[str, tuple[str, ...]] = {
-    "none trusted": ("topology.trust={share: 0}",),
-    "half trusted": ("topology.trust={share: 0.5}",),
-    "all trusted": ("topology.trust={share: 1}",),
-    "all trusted, a sum at the cloud": ("topology.trust={share: 1}", SUM_AT_CLOUD),
-    "secure sums": ("topology.trust={share: {secure-sum: 1}}",),
+    "none trusted": ("topology.trust={trusted: 0, exact: true}",),
+    "half trusted": ("topology.trust={trusted: 0.5, exact: true}",),
+    "all trusted": ("topology.trust={trusted: 1, exact: true}",),
+    "all trusted, a sum at the cloud": ("topology.trust={trusted: 1, exact: true}", SUM_AT_CLOUD),
+    "secure sums": ("topology.trust={secure-sum: 1, exact: true}",),
     "secure sums, one colludes": (
-        "topology.trust={share: {secure-sum: 1}}",
+        "topology.trust={secure-sum: 1, exact: true}",
         "method={extends: h2fdp, privacy: {name: hierarchical, secure_sum: {colluding: 1}}}",
     ),
-    "a star": ("topology.trust={share: 0}", "method={extends: hfl-dp, topology: star}"),
+    "a star": ("topology.trust={trusted: 0, exact: true}", "method={extends: hfl-dp, topology: star}"),
     "none trusted, ten steps with noise inside": (
-        "topology.trust={share: 0}",
+        "topology.trust={trusted: 0, exact: true}",
         "method={extends: hfl-dp, privacy: {name: local, noise: steps}}",
         "training.local_steps=10",
         "training.aggregate_every=10",

@@ -43,13 +43,12 @@ def rhythm_word(local_steps: int) -> str:
 
 
 def trust_word(trust: Mapping[str, Any]) -> str:
-    """What a `topology.trust` with a share is called.
+    """What a `topology.trust` of exact shares is called.
 
-    >>> trust_word({"share": 1}), trust_word({"share": {"secure-sum": 1}})
+    >>> trust_word({"trusted": 1, "exact": True}), trust_word({"secure-sum": 1, "exact": True})
     ('all', 'secure sums')
     """
-    share = trust["share"]
-    return SECURE if isinstance(share, Mapping) else TRUST_WORDS[float(share)]
+    return SECURE if "secure-sum" in trust else TRUST_WORDS[float(trust["trusted"])]
 
 
 def accounted(run: h2fdp.Run) -> float:

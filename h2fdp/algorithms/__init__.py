@@ -1,42 +1,31 @@
-"""Learning methods, each in one file: its devices' part, its cloud's part, its options, its source and its name."""
+"""Learning methods, each in one file, some with relatives: devices' part, cloud's part, options, source and name."""
 
 from typing import TYPE_CHECKING
 
-from h2fdp.algorithms import (  # noqa: F401  # each registers its choices and names, in this order
-    aggregation,
-    fedavg,
-    feddyn,
-    fednova,
-    fedopt,
-    fedprox,
-    moon,
-    pfedme,
-    robust,
-    scaffold,
-)
-from h2fdp.algorithms.aggregation import (
-    AGGREGATIONS,
-    Aggregation,
-    AggregationOptions,
-    Contributions,
-    Visible,
-    WeightedAverage,
-    aggregation_of,
-)
-from h2fdp.algorithms.registry import (
-    NAMED_METHODS,
-    OBJECTIVES,
-    SERVERS,
-    ObjectiveOptions,
-    ServerContext,
-    ServerOptions,
-    objective_of,
-    server_of,
-)
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.algorithms.upcycled import Factor
+from h2fdp.algorithms import fedavg, fedopt, fedprox, moon, pfedme, robust, scaffold  # noqa: F401  # each registers parts
+from h2fdp.algorithms.aggregation import AGGREGATIONS as AGGREGATIONS
+from h2fdp.algorithms.aggregation import Aggregation as Aggregation
+from h2fdp.algorithms.aggregation import AggregationOptions as AggregationOptions
+from h2fdp.algorithms.aggregation import Contributions as Contributions
+from h2fdp.algorithms.aggregation import Visible as Visible
+from h2fdp.algorithms.aggregation import WeightedAverage as WeightedAverage
+from h2fdp.algorithms.aggregation import aggregation_of as aggregation_of
+from h2fdp.algorithms.registry import NAMED_METHODS as NAMED_METHODS
+from h2fdp.algorithms.registry import OBJECTIVES as OBJECTIVES
+from h2fdp.algorithms.registry import SERVERS as SERVERS
+from h2fdp.algorithms.registry import ObjectiveOptions as ObjectiveOptions
+from h2fdp.algorithms.registry import ServerContext as ServerContext
+from h2fdp.algorithms.registry import ServerOptions as ServerOptions
+from h2fdp.algorithms.registry import objective_of as objective_of
+from h2fdp.algorithms.registry import server_of as server_of
+from h2fdp.algorithms.server_update import Factor as Factor
+from h2fdp.algorithms.server_update import ServerUpdate as ServerUpdate
+from h2fdp.algorithms.server_update import StatefulUpdate as StatefulUpdate
+from h2fdp.algorithms.server_update import Uploaded as Uploaded
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.training.local_steps import LocalObjective, LocalWork, StatelessObjective
+from h2fdp.training.local_steps import LocalObjective as LocalObjective
+from h2fdp.training.local_steps import LocalWork as LocalWork
+from h2fdp.training.local_steps import StatelessObjective as StatelessObjective
 
 if TYPE_CHECKING:
     AggregationSection = AggregationOptions | OwnPart
@@ -46,28 +35,3 @@ else:
     AggregationSection = AGGREGATIONS.section()
     ObjectiveSection = OBJECTIVES.section()
     ServerSection = SERVERS.section()
-
-__all__ = [
-    "NAMED_METHODS",
-    "Aggregation",
-    "AggregationOptions",
-    "AggregationSection",
-    "Contributions",
-    "Factor",
-    "LocalObjective",
-    "LocalWork",
-    "ObjectiveOptions",
-    "ObjectiveSection",
-    "ServerContext",
-    "ServerOptions",
-    "ServerSection",
-    "ServerUpdate",
-    "StatefulUpdate",
-    "StatelessObjective",
-    "Uploaded",
-    "Visible",
-    "WeightedAverage",
-    "aggregation_of",
-    "objective_of",
-    "server_of",
-]

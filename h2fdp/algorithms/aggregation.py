@@ -58,12 +58,13 @@ class Aggregation(ABC):
     The node above an aggregator, and the children to which it broadcasts, see this sum and no single upload: the
     ledger has its rows by it. What the aggregator itself sees of its children follows from the trust in it.
 
-    Attributes:
-        visible: `each` where `combine` is no function of that sum: then accounts assume that all observers see each
-            upload by itself, and an upload is hidden by its own noise alone.
     """
 
-    visible: Visible = "sum"
+    @property
+    def visible(self) -> Visible:
+        """`each` where `combine` is no function of that sum: then accounts assume that all observers see each upload by
+        itself, and an upload is hidden by its own noise alone."""
+        return "sum"
 
     @abstractmethod
     def weights(self, uploads: Contributions) -> np.ndarray:
@@ -138,18 +139,14 @@ def _above_0(stated: Any, what: str, aggregation: Aggregation, count: int) -> np
     return numbers
 
 
-class AggregationOptions(Options):
-    """The options of an aggregation.
+class AggregationOptions(Aggregation, Options):
+    """An aggregation with its options.
 
     Attributes:
         counts_gradients: it reads `Contributions.gradients`, so that uploads must be sums of gradients.
     """
 
     counts_gradients: ClassVar[bool] = False
-
-    @abstractmethod
-    def build(self) -> Aggregation:
-        """The aggregation with these options."""
 
 
 AGGREGATIONS: Choices[AggregationOptions] = Choices(
@@ -161,7 +158,7 @@ def aggregation_of(section: AggregationOptions | OwnPart) -> Aggregation:
     """The aggregation that a section describes."""
     if isinstance(section, OwnPart):
         return OwnAggregation(section.make(), section.origin)
-    return section.build()
+    return section
 
 
 class OwnAggregation(Aggregation):
@@ -169,7 +166,11 @@ class OwnAggregation(Aggregation):
 
     def __init__(self, own: Aggregation, origin: Origin) -> None:
         self._own, self.origin = own, origin
-        self.visible: Visible = "each" if self._defines("combine") else "sum"
+
+    @property
+    def visible(self) -> Visible:
+        """`each` where it combines uploads in a way of its own."""
+        return "each" if self._defines("combine") else "sum"
 
     def _defines(self, method: str) -> bool:
         inherited = getattr(Aggregation, method)
@@ -232,20 +233,12 @@ def _few(numbers: np.ndarray) -> str:
     return np.array2string(numbers, threshold=5, edgeitems=2)
 
 
-class WeightedAverage(Aggregation):
-    """sum_j rho_j upload_j, (9)-(12) and (14) of H2FDP, with the weights of `training.weights`."""
+@AGGREGATIONS.register
+class WeightedAverage(AggregationOptions):
+    """The average by `training.weights`: sum_j rho_j upload_j, (9)-(12) and (14) of H2FDP."""
+
+    name: Literal["average"] = "average"
 
     def weights(self, uploads: Contributions) -> np.ndarray:
         """The shares."""
         return uploads.shares
-
-
-@AGGREGATIONS.register
-class WeightedAverageOptions(AggregationOptions):
-    """The average by `training.weights`."""
-
-    name: Literal["average"] = "average"
-
-    def build(self) -> Aggregation:
-        """The aggregation."""
-        return WeightedAverage()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal
+from abc import abstractmethod
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -21,71 +21,38 @@ class Momentum(StatefulUpdate):
 
     kept = ("velocity",)
 
-    def __init__(self, beta1: float, server_step: float) -> None:
-        self._beta1 = beta1
-        self._step = server_step
+    def __init__(self, options: MomentumOptions) -> None:
+        self._options = options
         self.velocity: Tensor | None = None
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
         """(M,) the model after a step along the velocity."""
-        past = 0.0 if self.velocity is None else self._beta1 * self.velocity
+        past = 0.0 if self.velocity is None else self._options.beta1 * self.velocity
         self.velocity = past + uploaded.average
-        return model - self._step * self.velocity
+        return model - self._options.server_step * self.velocity
 
 
-class Adaptive(StatefulUpdate, ABC):
-    """With a = average: m <- b1 m + (1 - b1) a; v by the subclass; w <- w - s m / (sqrt(v) + tau).
+class Adaptive(StatefulUpdate):
+    """With a = average: m <- b1 m + (1 - b1) a; v by the options; w <- w - s m / (sqrt(v) + tau).
 
     m begins at 0 and v at tau^2, all by coordinate and without a correction of the start (Algorithm 2).
     """
 
     kept = ("first", "second")
 
-    def __init__(self, beta1: float, server_step: float, adaptivity: float) -> None:
-        self._beta1, self._step, self._adaptivity = beta1, server_step, adaptivity
+    def __init__(self, options: AdaptiveOptions) -> None:
+        self._options = options
         self.first: Tensor | None = None
         self.second: Tensor | None = None
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
         """(M,) the model after an adaptive step."""
-        change = uploaded.average
+        of, change = self._options, uploaded.average
         first = torch.zeros_like(change) if self.first is None else self.first
-        second = torch.full_like(change, self._adaptivity**2) if self.second is None else self.second
-        self.first = self._beta1 * first + (1 - self._beta1) * change
-        self.second = self.second_moment(second, change.square())
-        return model - self._step * self.first / (self.second.sqrt() + self._adaptivity)
-
-    @abstractmethod
-    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
-        """(M,) the next v, from v and a^2."""
-
-
-class Adagrad(Adaptive):
-    """v <- v + a^2."""
-
-    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
-        """v + a^2."""
-        return second + squared
-
-
-class Adam(Adaptive):
-    """v <- b2 v + (1 - b2) a^2."""
-
-    def __init__(self, beta1: float, beta2: float, server_step: float, adaptivity: float) -> None:
-        super().__init__(beta1, server_step, adaptivity)
-        self._beta2 = beta2
-
-    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
-        """b2 v + (1 - b2) a^2."""
-        return self._beta2 * second + (1 - self._beta2) * squared
-
-
-class Yogi(Adam):
-    """v <- v - (1 - b2) a^2 sign(v - a^2)."""
-
-    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
-        """v - (1 - b2) a^2 sign(v - a^2)."""
-        return second - (1 - self._beta2) * squared * (second - squared).sign()
+        second = torch.full_like(change, of.adaptivity**2) if self.second is None else self.second
+        self.first = of.beta1 * first + (1 - of.beta1) * change
+        self.second = of.second_moment(second, change.square())
+        return model - of.server_step * self.first / (self.second.sqrt() + of.adaptivity)
 
 
 @SERVERS.register
@@ -101,71 +68,73 @@ class MomentumOptions(SteppingOptions):
 
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""
-        return Momentum(self.beta1, self.server_step)
+        return Momentum(self)
 
 
-class _AdaptiveOptions(ServerOptions):
+class AdaptiveOptions(ServerOptions):
     """What all adaptive steps have.
 
     Attributes:
         server_step: the length of the cloud's step.
         adaptivity: tau, which is added to the root of v.
+        beta1: what is kept of the earlier averages.
     """
 
     server_step: Magnitude = 0.01
     adaptivity: Magnitude = 1e-3
+    beta1: Decay = 0.9
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update."""
+        return Adaptive(self)
+
+    @abstractmethod
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """(M,) the next v, from v and a^2."""
 
 
 @SERVERS.register
-class AdagradOptions(_AdaptiveOptions):
-    """FedAdagrad's.
-
-    Attributes:
-        beta1: what is kept of the earlier averages.
-    """
+class AdagradOptions(AdaptiveOptions):
+    """FedAdagrad's."""
 
     name: Literal["adagrad"] = "adagrad"
     beta1: Decay = 0.0  # as in the paper's experiments
 
-    def build(self, context: ServerContext) -> ServerUpdate:
-        """The update."""
-        return Adagrad(self.beta1, self.server_step, self.adaptivity)
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """v + a^2."""
+        return second + squared
 
 
-class _TwoMoments(_AdaptiveOptions):
+class _TwoMoments(AdaptiveOptions):
     """What FedAdam and FedYogi have.
 
     Attributes:
-        beta1: what is kept of the earlier averages.
         beta2: what is kept of the second moment v.
     """
 
-    rule: ClassVar[type[Adam]]
-
-    beta1: Decay = 0.9
     beta2: Decay = 0.99
-
-    def build(self, context: ServerContext) -> ServerUpdate:
-        """The update."""
-        return self.rule(self.beta1, self.beta2, self.server_step, self.adaptivity)
 
 
 @SERVERS.register
 class AdamOptions(_TwoMoments):
     """Adam's."""
 
-    rule: ClassVar[type[Adam]] = Adam
-
     name: Literal["adam"] = "adam"
+
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """b2 v + (1 - b2) a^2."""
+        return self.beta2 * second + (1 - self.beta2) * squared
 
 
 @SERVERS.register
 class YogiOptions(_TwoMoments):
     """Yogi's."""
 
-    rule: ClassVar[type[Adam]] = Yogi
-
     name: Literal["yogi"] = "yogi"
+
+    def second_moment(self, second: Tensor, squared: Tensor) -> Tensor:
+        """v - (1 - b2) a^2 sign(v - a^2)."""
+        return second - (1 - self.beta2) * squared * (second - squared).sign()
 
 
 name_method("fedavgm", "momentum at the server (Hsu et al. 2019)", server="momentum", topology="star")

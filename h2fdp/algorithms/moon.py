@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -10,22 +9,27 @@ from torch.nn import functional
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_steps import Gradient, LocalObjective, LocalWork
+from h2fdp.training.local_steps import Gradient, LocalWork
 
 
-@dataclass(frozen=True)
-class Moon:
-    """Adds mu log(1 + exp((sim(z, z_last) - sim(z, z_received)) / temperature)), with sim the cosine, to each loss.
+@OBJECTIVES.register
+class Moon(ObjectiveOptions):
+    """MOON's contrast of features.
+
+    Adds mu log(1 + exp((sim(z, z_last) - sim(z, z_received)) / temperature)), with sim the cosine, to each loss.
 
     That is the paper's - mu log(e^a / (e^a + e^b)). z are the features of a record under the device's model, the one
     that it received and the one with which it ended its last interval; in its first that is the received one too.
+
+    Attributes:
+        mu: its weight.
     """
 
-    mu: float
     temperature: ClassVar[float] = 0.5  # in all experiments of the paper (Sec. 4.1)
     memory: ClassVar[str | None] = "last local models"
-    personal: ClassVar[bool] = False
-    pull: ClassVar[float | None] = 0.0
+
+    name: Literal["moon"] = "moon"
+    mu: Magnitude = 1.0
 
     def feature_loss(self, features: Tensor, received: Tensor, previous: Tensor) -> Tensor:
         """(n,) the contrastive losses."""
@@ -39,10 +43,6 @@ class Moon:
         """The gradient of both losses."""
         return gradient(model), None
 
-    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
-        """The last local model is a function of all that came before."""
-        return False
-
     def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
         """The last local models, to compare with."""
         return memory
@@ -50,22 +50,6 @@ class Moon:
     def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
         """Where each device ended; of one that did no step, as it was."""
         return done.ends.where(done.steps[:, None] > 0, memory)
-
-
-@OBJECTIVES.register
-class MoonOptions(ObjectiveOptions):
-    """MOON's contrast of features.
-
-    Attributes:
-        mu: its weight.
-    """
-
-    name: Literal["moon"] = "moon"
-    mu: Magnitude = 1.0
-
-    def build(self) -> LocalObjective:
-        """The objective."""
-        return Moon(self.mu)
 
 
 name_method("moon", "model-contrastive learning (Li et al. 2021)", objective="moon", topology="star")

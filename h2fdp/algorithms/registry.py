@@ -11,21 +11,17 @@ from h2fdp.algorithms.server_update import ServerUpdate
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
-from h2fdp.training.local_steps import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, StatelessObjective
 
 
-class ObjectiveOptions(Options):
-    """The options of a local objective.
+class ObjectiveOptions(StatelessObjective, Options):
+    """A local objective with its options.
 
     Attributes:
         server: name of the server update that keeps state together with the devices; None for any.
     """
 
     server: ClassVar[str | None] = None
-
-    @abstractmethod
-    def build(self) -> LocalObjective:
-        """The objective with these options."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ def objective_of(section: ObjectiveOptions | OwnPart) -> LocalObjective:
     """The objective that a section describes."""
     if isinstance(section, OwnPart):
         return checked(section.make(), section.origin)
-    return section.build()
+    return section
 
 
 def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> ServerUpdate:
@@ -85,17 +81,10 @@ def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> Serve
     return section.build(context)
 
 
-@dataclass(frozen=True)
-class NamedMethod:
-    """A method by name: its choices on the axes that differ from the defaults, and one line about it."""
-
-    axes: dict[str, Any]
-    description: str
-
-
-NAMED_METHODS: dict[str, NamedMethod] = {}
+# A method by name: its choices on the axes that differ from the defaults, and one line about it.
+NAMED_METHODS: dict[str, tuple[dict[str, Any], str]] = {}
 
 
 def name_method(name: str, description: str, **axes: Any) -> None:
     """Give a point on the axes a name, for `method:` and `h2fdp methods`."""
-    NAMED_METHODS[name] = NamedMethod(axes, description)
+    NAMED_METHODS[name] = axes, description

@@ -14,8 +14,8 @@ where an edge server would add the noise, these rules are refused.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -25,7 +25,6 @@ from torch import Tensor
 
 from h2fdp.algorithms.aggregation import (
     AGGREGATIONS,
-    Aggregation,
     AggregationOptions,
     Contributions,
     Visible,
@@ -33,29 +32,28 @@ from h2fdp.algorithms.aggregation import (
 )
 from h2fdp.config.fields import Expect
 
+Half = Annotated[float, Field(gt=0, lt=0.5), Expect("a number above 0 and below 0.5")]
 
-@dataclass(frozen=True)
-class TrimmedMean(Aggregation):
-    """The mean by coordinate without the smallest and largest values.
 
-    Attributes:
-        trim: the share of the updates that is left out on each side, below 1/2; as many as possible leave the median.
+class RobustOptions(AggregationOptions):
+    """A rule that leaves out what is extreme; its children weigh equally."""
 
-    >>> updates = torch.tensor([[1.0, 5.0], [2.0, 4.0], [99.0, 0.0]])
-    >>> TrimmedMean(0.4).combine(list(updates), np.full(3, 1 / 3)).tolist()
-    [2.0, 4.0]
-    """
-
-    trim: float
-    visible: Visible = "each"
+    @property
+    def visible(self) -> Visible:
+        """Each upload."""
+        return "each"
 
     def weights(self, uploads: Contributions) -> np.ndarray:
         """The shares, which are equal."""
         return uploads.shares
 
+
+class _WithoutExtremes(RobustOptions):
+    """The mean by coordinate of what is left when on each side as many values are left out."""
+
+    @abstractmethod
     def left_out(self, count: int) -> int:
         """k of so many updates."""
-        return min(math.floor(self.trim * count + 1e-9), (count - 1) // 2)
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
         """See `Aggregation.combine`; a value that is not a number counts as one of the largest."""
@@ -69,61 +67,49 @@ class TrimmedMean(Aggregation):
         return np.full(count, 1 / (count - 2 * self.left_out(count)))
 
 
-class RobustOptions(AggregationOptions):
-    """The options of a rule that leaves out what is extreme; its children weigh equally."""
-
-
 @AGGREGATIONS.register
-class TrimmedMeanOptions(RobustOptions):
+class TrimmedMean(_WithoutExtremes):
     """The mean by coordinate without extreme values.
 
     Attributes:
         trim: the share of the uploads that is left out on each side.
+
+    >>> updates = torch.tensor([[1.0, 5.0], [2.0, 4.0], [99.0, 0.0]])
+    >>> TrimmedMean(trim=0.4).combine(list(updates), np.full(3, 1 / 3)).tolist()
+    [2.0, 4.0]
     """
 
     name: Literal["trimmed-mean"] = "trimmed-mean"
-    trim: Annotated[float, Field(gt=0, lt=0.5), Expect("a number above 0 and below 0.5")] = 0.2
+    trim: Half = 0.2
 
-    def build(self) -> Aggregation:
-        """The aggregation."""
-        return TrimmedMean(self.trim)
+    def left_out(self, count: int) -> int:
+        """k of so many updates."""
+        return min(math.floor(self.trim * count + 1e-9), (count - 1) // 2)
 
 
 @AGGREGATIONS.register
-class MedianOptions(RobustOptions):
+class Median(_WithoutExtremes):
     """The median by coordinate."""
 
     name: Literal["median"] = "median"
 
-    def build(self) -> Aggregation:
-        """The aggregation."""
-        return TrimmedMean(0.5)
+    def left_out(self, count: int) -> int:
+        """As many as possible."""
+        return (count - 1) // 2
 
 
-@dataclass(frozen=True)
-class Krum(Aggregation):
+class _Closest(RobustOptions):
     """Uploads that lie close to most of the others.
 
     Attributes:
-        liars: the share of the uploads that may be anything, below 1/2.
-        many: averages all that are kept (multi-Krum); else the best one alone.
-
-    >>> updates = torch.tensor([[1.0], [1.1], [1.3], [99.0]])
-    >>> Krum(0.25).combine(list(updates), np.full(4, 1 / 4)).tolist()
-    [1.0]
+        liars: the share of the uploads that may be anything.
     """
 
-    liars: float
-    many: bool = False
-    visible: Visible = "each"
+    liars: Half = 0.2
 
-    def weights(self, uploads: Contributions) -> np.ndarray:
-        """The shares, which are equal."""
-        return uploads.shares
-
+    @abstractmethod
     def kept(self, count: int) -> int:
         """How many of so many uploads are averaged."""
-        return count - self._may_lie(count) if self.many else 1
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
         """See `Aggregation.combine`; of equal scores the first upload's, in the order of the tree."""
@@ -151,33 +137,28 @@ class Krum(Aggregation):
         return math.floor(self.liars * count + 1e-9)
 
 
-class _KrumOptions(RobustOptions):
-    """What both rules of Krum are stated by.
-
-    Attributes:
-        liars: the share of the uploads that may be anything.
-    """
-
-    liars: Annotated[float, Field(gt=0, lt=0.5), Expect("a number above 0 and below 0.5")] = 0.2
-
-
 @AGGREGATIONS.register
-class KrumOptions(_KrumOptions):
-    """The upload that lies closest to most of the others."""
+class Krum(_Closest):
+    """The upload that lies closest to most of the others.
+
+    >>> updates = torch.tensor([[1.0], [1.1], [1.3], [99.0]])
+    >>> Krum(liars=0.25).combine(list(updates), np.full(4, 1 / 4)).tolist()
+    [1.0]
+    """
 
     name: Literal["krum"] = "krum"
 
-    def build(self) -> Aggregation:
-        """The aggregation."""
-        return Krum(self.liars)
+    def kept(self, count: int) -> int:
+        """The best one."""
+        return 1
 
 
 @AGGREGATIONS.register
-class MultiKrumOptions(_KrumOptions):
+class MultiKrum(_Closest):
     """The average of the uploads that lie closest to most of the others."""
 
     name: Literal["multi-krum"] = "multi-krum"
 
-    def build(self) -> Aggregation:
-        """The aggregation."""
-        return Krum(self.liars, many=True)
+    def kept(self, count: int) -> int:
+        """All that do not lie."""
+        return count - self._may_lie(count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -17,24 +16,23 @@ from h2fdp.algorithms.registry import (
     name_method,
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.training.local_steps import LocalObjective, LocalWork, PulledObjective
+from h2fdp.training.local_steps import LocalWork
 
 
-@dataclass(frozen=True)
-class Scaffold(PulledObjective):
-    """w <- w - eta (g - c_i + c); after K steps c_i <- c_i - c + (sum of the updates) / (K eta).
+@OBJECTIVES.register
+class Scaffold(ObjectiveOptions):
+    """The devices' part, without options.
+
+    w <- w - eta (g - c_i + c); after K steps c_i <- c_i - c + (sum of the updates) / (K eta).
 
     The new c_i is a mean of the gradients along the device's way. In a tree the updates of all segments of the interval
     count; with momentum, K is how many gradients they are worth. The device uploads the change of c_i with its update.
     """
 
+    server: ClassVar[str | None] = "scaffold"
     memory: ClassVar[str | None] = "control variates"
-    personal: ClassVar[bool] = False
-    pull: ClassVar[float | None] = 0.0
 
-    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
-        """The variates are functions of all that came before."""
-        return False
+    name: Literal["scaffold"] = "scaffold"
 
     def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
         """c - c_i."""
@@ -67,19 +65,6 @@ class ScaffoldServer(StatefulUpdate):
         assert uploaded.variate is not None, "devices send how their control variates change"
         self.control = self.control + uploaded.share * uploaded.variate
         return model - self._step * uploaded.average
-
-
-@OBJECTIVES.register
-class ScaffoldOptions(ObjectiveOptions):
-    """The devices' part, without options."""
-
-    server: ClassVar[str | None] = "scaffold"
-
-    name: Literal["scaffold"] = "scaffold"
-
-    def build(self) -> LocalObjective:
-        """The objective."""
-        return Scaffold()
 
 
 @SERVERS.register

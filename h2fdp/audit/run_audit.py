@@ -63,7 +63,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     placement, blueprint, method, training = run.placement, run.blueprint, run.config.method, run.config.training
     unusual = observer == "public" and (method.server.name != "average" or method.upcycle is not None)
     tree = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
-    sums = "an audit reads what each edge server sends to the cloud, and a secure sum does not show it; expected false"
+    sums = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
     rounds = "canaries read vectors, and devices send residues of integers; expected null"
     moves = "canaries are as long as one clip norm, and this one moves; expected a number"
     server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
@@ -72,7 +72,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (run.topology.depth > 1, "topology", tree),
         (canaries < 1, "canaries", f"expected a whole number of at least 1, found {canaries}"),
         (not 0 < confidence < 1, "confidence", f"expected a number above 0 and below 1, found {confidence}"),
-        (placement.cloud_sums, "method.privacy.secure_sum.cloud", sums),
+        (placement.sees(run.topology.cloud_trust) == "sum", "topology.cloud.trust", f"{sums}; expected untrusted"),
         (placement.rounding is not None, "method.privacy.secure_sum.rounding", rounds),
         (placement.unaudited is not None, "method" if run.noise is None else "method.privacy", placement.unaudited),
         (placement.tells_batch_sizes, "method.privacy.normalize", "audits require normalize: expected"),

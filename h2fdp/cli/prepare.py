@@ -212,16 +212,15 @@ def schema_command(
     of: Annotated[str, typer.Argument(metavar="experiment|topology", help="Of which file.")] = "experiment",
 ) -> None:
     """Print the JSON Schema of a file, for editors."""
-    from h2fdp.config.check import json_schema
     from h2fdp.errors import UserError
 
     if of == "experiment":
         from h2fdp.experiment.sections import ExperimentFile
 
-        print_json(json_schema(ExperimentFile))
+        print_json(ExperimentFile.model_json_schema())
     elif of == "topology":
         from h2fdp.network.schema import TopologyFile
 
-        print_json(json_schema(TopologyFile))
+        print_json(TopologyFile.model_json_schema())
     else:
         raise UserError(f'expected experiment or topology, found "{of}"', "schema")

@@ -33,7 +33,7 @@ def calibrate_command(
 ) -> None:
     """Print all noise levels and each observer's claimed and accounted epsilon, without training."""
     from h2fdp.run import Experiment
-    from h2fdp.run.privacy_report import privacy_report
+    from h2fdp.run.preview import privacy_report
 
     run = Experiment.from_file(file, settings or []).prepare(data_root)
     report = privacy_report(run)
@@ -58,8 +58,6 @@ def print_accounts(report: dict[str, Any]) -> None:
     ]
     if report["factor"] != 1.0:
         told.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
-    if report["decides"] is not None:
-        told.append(report["decides"])
     if report["iterations"] is not None:
         told.append(f"the target allows at most {report['iterations']} local steps of a device; the run stops there")
     for text in (*told, *report["notes"]):
@@ -98,7 +96,7 @@ def account_command(
         list[Path], typer.Argument(metavar="RUN...", help="Run directories, or ledgers (privacy.jsonl): all together.")
     ],
     delta: Annotated[float | None, typer.Option(help="delta.", show_default="the run's")] = None,
-    accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld, prv or classic-rdp; may be repeated.")] = None,
+    accountant: Annotated[list[str] | None, typer.Option(help="rdp, pld or classic-rdp; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recompute every observer's epsilon from the ledger of a run, or of several runs on the same records together."""

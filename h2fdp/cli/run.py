@@ -6,6 +6,7 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,8 +77,7 @@ def run_command(
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
     from h2fdp.cli.privacy import print_accounts, print_noises
-    from h2fdp.run.preview import costs_in_words, estimate
-    from h2fdp.run.privacy_report import LEAKS
+    from h2fdp.run.preview import LEAKS, costs_in_words, estimate
 
     setup = experiment.prepare(data_root)
     plan = estimate(setup)
@@ -117,14 +117,15 @@ def resume_command(
 ) -> None:
     """Continue a run that was stopped, killed or ran out of disk space, from its last checkpoint."""
     from h2fdp.run import Experiment
-    from h2fdp.run.resume import is_finished, resume_run
+    from h2fdp.run.loop import is_finished, resume_run
 
     experiment = Experiment.of_run(directory, settings or [])
     if is_finished(directory):
         print(f"note: {directory} has nothing left to do", file=sys.stderr)
 
     def resumed(watcher: RunCallbacks) -> Run:
-        return resume_run(experiment, directory, watcher, data_root=data_root, verbose=verbose, fresh_noise=fresh_noise)
+        prepare = partial(experiment.prepare, data_root)
+        return resume_run(prepare, directory, watcher, verbose=verbose, fresh_noise=fresh_noise)
 
     watch(
         resumed,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic.fields import FieldInfo
 
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Options
@@ -61,7 +61,9 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
 def _unknown(key: str, owner: type[BaseModel] | None, schema: type[BaseModel]) -> str:
     """A key that its section does not have: a slip of the pen, or what another choice, section or program has."""
     fields = {} if owner is None else owner.model_fields
-    known = sorted(field.alias or name for name, field in fields.items())
+    known = sorted(word for name, field in fields.items() for word in keys_of(name, field))
+    if other := next((keys_of(name, field)[0] for name, field in fields.items() if key in keys_of(name, field)), None):
+        return f"is another word for `{other}`; expected one of the two, found both"
     if owner is not None and issubclass(owner, Options):
         name = owner.model_fields["name"].default
         if any(key in sibling.model_fields for sibling in owner.siblings.values()):
@@ -122,11 +124,6 @@ def quote(value: Any) -> str:
     return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 4] + '..."'
 
 
-def json_schema(schema: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema that editors use to complete and check a file."""
-    return TypeAdapter(schema).json_schema()
-
-
 @dataclass
 class Trail:
     """Where an error's path leads.
@@ -169,7 +166,13 @@ def follow(schema: type[BaseModel], location: Sequence[str | int]) -> Trail:
 
 def _field(section: type[BaseModel], key: str) -> FieldInfo | None:
     """The field that a key of a file names."""
-    return next((info for name, info in section.model_fields.items() if key == (info.alias or name)), None)
+    return next((info for name, info in section.model_fields.items() if key in keys_of(name, info)), None)
+
+
+def keys_of(name: str, info: FieldInfo) -> list[str]:
+    """The keys of a file that mean a field: the one that is written, then other words for it."""
+    stated = info.validation_alias
+    return [str(each) for each in stated.choices] if isinstance(stated, AliasChoices) else [info.alias or name]
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -225,7 +228,7 @@ def _expectations(annotation: Any) -> list[str]:
     if own:
         return own
     members = _members(annotation)
-    if len(members) > 1:
+    if members != [annotation]:
         return [text for member in members for text in _expectations(member)]
     bare = _bare(members[0])
     if get_origin(bare) is Literal:
@@ -233,6 +236,4 @@ def _expectations(annotation: Any) -> list[str]:
         return [f"one of {', '.join(words)}" if len(words) > 1 else words[0]]
     if isinstance(bare, type) and issubclass(bare, BaseModel):
         return ["keys and values"]
-    if members[0] is not annotation and _texts(getattr(members[0], "__metadata__", ())):
-        return _texts(members[0].__metadata__)
     return ["a list"] if get_origin(bare) in (list, tuple) else []

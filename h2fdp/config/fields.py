@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -91,9 +100,13 @@ class Section(BaseModel):
         schema = handler(core_schema)
         described, meant = handler.resolve_ref_schema(schema), descriptions_of_keys(cls)
         described["description"] = description_of(cls)
-        for key, values in described.get("properties", {}).items():
+        properties = described.get("properties", {})
+        for key, values in properties.items():
             if key in meant:
                 values["description"] = meant[key]
+        for words in (field.validation_alias for field in cls.model_fields.values()):
+            if isinstance(words, AliasChoices):
+                properties |= {str(other): properties[str(words.choices[0])] for other in words.choices[1:]}
         return schema
 
 
@@ -142,13 +155,24 @@ def shape(value: Any) -> str:
     return "list" if isinstance(value, (list, tuple)) else "scalar"
 
 
-def _word_to_bool(value: Any) -> Any:
+def word_to_bool(value: Any) -> Any:
     """YAML 1.1 spelled booleans yes/no and on/off too; where a boolean is meant, they still are."""
     return {"yes": True, "on": True, "no": False, "off": False}.get(value, value) if isinstance(value, str) else value
 
 
-Flag = Annotated[bool, BeforeValidator(_word_to_bool), Expect("true or false")]
+Flag = Annotated[bool, BeforeValidator(word_to_bool), Expect("true or false")]
 Text = Annotated[str, Field(min_length=1, max_length=4096), Expect("a text that is not empty")]
+
+
+def ascending(value: list[Any]) -> list[Any]:
+    """Two numbers, the second one not below the first.
+
+    Raises:
+        ValueError: it is.
+    """
+    if value[0] > value[1]:
+        raise ValueError(f"expected the lowest value first, found [{value[0]:g}, {value[1]:g}]")
+    return value
 
 
 def _absolute(value: str, info: ValidationInfo) -> str:

@@ -1,33 +1,13 @@
 """Energy and delay of messages: wireless channels, wired links, what an interval costs and how long it takes."""
 
-from h2fdp.costs.active import Failing
-from h2fdp.costs.interval_cost import IntervalCost, interval_cost
-from h2fdp.costs.messages import (
-    DrawnCosts,
-    MessageCosts,
-    NetworkCosts,
-    fading_power,
-    mean_snr,
-    path_gain_db,
-    rate_bps,
-    watts,
-)
-from h2fdp.costs.power import PowerRule
-from h2fdp.costs.secure_messages import ExchangeSizes, SumMessages
-
-__all__ = [
-    "DrawnCosts",
-    "ExchangeSizes",
-    "Failing",
-    "IntervalCost",
-    "MessageCosts",
-    "NetworkCosts",
-    "PowerRule",
-    "SumMessages",
-    "fading_power",
-    "interval_cost",
-    "mean_snr",
-    "path_gain_db",
-    "rate_bps",
-    "watts",
-]
+from h2fdp.costs.active import ExchangeSizes as ExchangeSizes
+from h2fdp.costs.active import Failing as Failing
+from h2fdp.costs.active import SumMessages as SumMessages
+from h2fdp.costs.interval_cost import interval_cost as interval_cost
+from h2fdp.costs.messages import DrawnCosts as DrawnCosts
+from h2fdp.costs.messages import MessageCosts as MessageCosts
+from h2fdp.costs.messages import NetworkCosts as NetworkCosts
+from h2fdp.costs.messages import fading_power as fading_power
+from h2fdp.costs.messages import mean_snr as mean_snr
+from h2fdp.costs.messages import path_gain_db as path_gain_db
+from h2fdp.costs.power import PowerRule as PowerRule

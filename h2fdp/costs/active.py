@@ -1,20 +1,105 @@
-"""Participation in an interval over the whole network: uploads that arrive, local steps of each device."""
+"""Participation in an interval over the whole network: uploads that arrive, local steps of each device, secure sums.
+
+What secure aggregation adds to an interval's messages (Bonawitz et al. 2017, with an honest-but-curious server).
+
+A sum that n devices begin, a_K and a_S being the bits of a public key and of a share:
+
+1. each sends two public keys and receives those of the n - 1 others, before its local steps;
+2. each sends an encrypted pair of shares for every other device and receives as many;
+3. after its local steps it sends its vector under masks;
+4. if enough of them did, each sends one share for each of the n, by which the masks of the sum are removed.
+
+Together 2 n a_K + (5 n - 4) a_S bits sent and received by a device, and its vector (Bonawitz et al., Sec. 7.1). Masks
+serve once: the next sum begins anew. Who vanishes during its local steps has paid for 1 and 2, and the uploads to a sum
+that is not opened for 3. Everything is counted in messages, the Q M bits of a model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
-from h2fdp.costs.secure_messages import SumMessages
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats, Integers
 
 SumQuantity = Literal[
     "set_up", "others_keys", "others_shares", "unopened", "unmasking", "sent_more", "received_more"
 ]  # of `SumMessages`
+
+
+@dataclass(frozen=True)
+class ExchangeSizes:
+    """Sizes in messages: of a public key, of a share, and of a vector under masks.
+
+    >>> sizes = ExchangeSizes.of_bits(key=256, share=256, vector=2**20 * 26, message=2**20 * 16)
+    >>> n = 1024
+    >>> round(sizes.vector + 2 * n * sizes.key + (5 * n - 4) * sizes.share, 2)  # Bonawitz et al., Sec. 1: 1.73
+    1.73
+    """
+
+    key: float
+    share: float
+    vector: float
+
+    @classmethod
+    def of_bits(cls, *, key: int, share: int, vector: int, message: int) -> Self:
+        """Those of so many bits each."""
+        return cls(key / message, share / message, vector / message)
+
+    def sent(self, parties: int) -> float:
+        """Keys and shares that one of so many sends for a sum that is opened."""
+        return 2 * self.key + (3 * parties - 2) * self.share
+
+    def keys_and_shares(self, devices: int) -> float:
+        """What a device sends and receives for a sum of so many, beside its vector."""
+        return 2 * devices * self.key + (5 * devices - 4) * self.share
+
+
+@dataclass(frozen=True, eq=False)
+class SumMessages:
+    """What the devices of a subnet do for the secure sums of an interval, one for each segment.
+
+    Attributes:
+        begun: (segments, s) whether each device is there when the segment begins.
+        sent: (segments, s) whether it sends its vector.
+        opened: (segments,) whether the sum is opened.
+    """
+
+    sizes: ExchangeSizes
+    begun: np.ndarray
+    sent: np.ndarray
+    opened: np.ndarray
+
+    @classmethod
+    def planned(cls, sizes: ExchangeSizes, segments: int, devices: int) -> Self:
+        """Those of devices that all do what was planned."""
+        everybody = np.ones((segments, devices), dtype=bool)
+        return cls(sizes, everybody, everybody, np.ones(segments, dtype=bool))
+
+    def of(self, quantity: SumQuantity) -> np.ndarray:
+        """(segments, s) what each device sends or receives of a kind.
+
+        Args:
+            quantity: before its local steps it sends keys and shares (`set_up`) and receives those of others
+                (`others_keys`, `others_shares`); then it sends vectors, `unopened` where their sum is, and, once a sum
+                is opened, a share of each device that began it (`unmasking`). `sent_more` is all that it sends beyond a
+                message for each opened upload, `received_more` all that it receives beyond models.
+        """
+        others = np.maximum(self.begun.sum(axis=1, keepdims=True) - 1, 0)
+        opened, sizes = self.sent & self.opened[:, None], self.sizes
+        found: dict[str, np.ndarray] = {
+            "set_up": self.begun * (2 * sizes.key + 2 * others * sizes.share),
+            "others_keys": self.begun * 2 * others * sizes.key,
+            "others_shares": self.begun * 2 * others * sizes.share,
+            "unopened": (self.sent & ~self.opened[:, None]) * sizes.vector,
+            "unmasking": opened * (others + 1) * sizes.share,
+        }
+        found["sent_more"] = found["set_up"] + opened * (sizes.vector - 1) + found["unopened"] + found["unmasking"]
+        found["received_more"] = found["others_keys"] + found["others_shares"]
+        return found[quantity]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +139,6 @@ class Active:
     sums: Sequence[SumMessages | None]
 
     @property
-    def slots(self) -> Floats:
-        """(A,) local steps planned for each subnet in the interval."""
-        return np.array([sum(lengths) for lengths in self.segments], dtype=np.float64)
-
-    @property
     def local(self) -> Floats:
         """(K,) local aggregations that each device's upload arrives at."""
         return np.concatenate([np.zeros(0), *(each[:-1].sum(axis=0) for each in self.uploads)])
@@ -87,14 +167,14 @@ class Active:
         return self.each(np.array(sizes, dtype=np.float64))
 
     def of_sums(self, quantity: SumQuantity, number: int | None = None) -> Floats:
-        """(K,) what each device sends or receives of a kind, see `SumMessages`; 0 where there are no secure sums.
+        """(K,) what each device sends or receives of a kind, see `SumMessages.of`; 0 where there are no secure sums.
 
         Args:
             number: of the sum, from 0, or -1 for the last one; None for all together.
         """
         found = [np.zeros(0)]
         for size, each in zip(self.sizes.tolist(), self.sums, strict=True):
-            values: np.ndarray = np.zeros((0, size)) if each is None else getattr(each, quantity)
+            values = np.zeros((0, size)) if each is None else each.of(quantity)
             if number is not None:
                 values = values[number : number + 1 or None]
             found.append(values.sum(axis=0))

@@ -29,7 +29,7 @@ the slots of the interval pass for all: nobody waits for a device that dropped o
 Where devices choose their power, t of what comes down to them is that at their own power
 (:mod:`h2fdp.costs.messages`).
 
-Secure sums exchange more than vectors, see :mod:`h2fdp.costs.secure_messages`. Whatever a device sends costs joules as
+Secure sums exchange more than vectors, see :mod:`h2fdp.costs.active`. Whatever a device sends costs joules as
 its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
 keys down to the slowest, each device's shares down, and the shares that remove the masks up.
 """
@@ -41,9 +41,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.costs.active import Active, Failing, SumQuantity, active_devices
+from h2fdp.costs.active import Active, ExchangeSizes, Failing, SumMessages, SumQuantity, active_devices
 from h2fdp.costs.messages import DrawnCosts
-from h2fdp.costs.secure_messages import ExchangeSizes, SumMessages
 from h2fdp.costs.wires import NO_SUMS, Wires, beyond_edge, path_seconds
 from h2fdp.network import Topology
 from h2fdp.network.channel import gathered

@@ -158,16 +158,6 @@ class DrawnCosts(MessageCosts):
     power_dbm: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class _Sent:
-    """(I,) what devices send: seconds and joules of a message, signal-to-noise ratio, power."""
-
-    seconds: Floats
-    joules: Floats
-    snr: Floats
-    power_dbm: Floats
-
-
 class NetworkCosts:
     """Message costs of a network, for each interval and in the mean.
 
@@ -225,17 +215,9 @@ class NetworkCosts:
     def drawn(self, interval: int) -> DrawnCosts:
         """The costs under the fading of one interval; the same again for the same seed and interval."""
         own = self._at_own_power(self._mean_snr * fading_power(self._topology, self._streams, interval))
-        sent = own if self._power is None else self._at_chosen_power(self._power, own.snr)
-        return DrawnCosts(
-            seconds=sent.seconds,
-            down_seconds=own.seconds * self._down,
-            joules=sent.joules,
-            **self._wired,
-            snr=sent.snr,
-            down_snr=own.snr,
-            power_dbm=sent.power_dbm,
-            step=self.step,
-        )
+        sent = own if self._power is None else self._at_chosen_power(self._power, own["snr"])
+        down = {"down_seconds": own["seconds"] * self._down, "down_snr": own["snr"]}
+        return DrawnCosts(**sent, **down, **self._wired, step=self.step)
 
     def expected(self) -> MessageCosts:
         """The mean costs over the fading, by quadrature; computed once.
@@ -254,16 +236,17 @@ class NetworkCosts:
         down = own * self._down
         return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
 
-    def _at_own_power(self, snr: Floats) -> _Sent:
+    def _at_own_power(self, snr: Floats) -> dict[str, Floats]:
+        """What devices send: (I,) `seconds` and `joules` of a message, `snr` and `power_dbm`."""
         seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
-        return _Sent(seconds, self._own_w * seconds, snr, self._own_dbm)
+        return {"seconds": seconds, "joules": self._own_w * seconds, "snr": snr, "power_dbm": self._own_dbm}
 
-    def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> _Sent:
+    def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> dict[str, Floats]:
         """What devices send that would have this signal-to-noise ratio at their own power."""
         chosen_dbm = power.chosen_dbm(self._own_dbm, own_snr)
         snr = own_snr * ratio(chosen_dbm - self._own_dbm)
         seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
-        return _Sent(seconds, watts(chosen_dbm) * seconds, snr, chosen_dbm)
+        return {"seconds": seconds, "joules": watts(chosen_dbm) * seconds, "snr": snr, "power_dbm": chosen_dbm}
 
     def _expected_at_chosen_power(self, power: PowerRule) -> tuple[Floats, Floats]:
         """(I,) mean seconds and joules, each over the power that is chosen under each fading.
@@ -274,7 +257,7 @@ class NetworkCosts:
         seconds, joules = np.zeros_like(self._mean_snr), np.zeros_like(self._mean_snr)
         for fading, weight in zip(*self._topology.radio.quadrature(), strict=True):
             sent = self._at_chosen_power(power, self._mean_snr * fading)
-            seconds, joules = seconds + weight * sent.seconds, joules + weight * sent.joules
+            seconds, joules = seconds + weight * sent["seconds"], joules + weight * sent["joules"]
         return seconds, joules
 
     def _refuse_what_no_float_holds(self) -> None:

@@ -7,7 +7,7 @@ it, from the lowest up, and the result comes back down. With T(v) the time at wh
     T(v) = max T(child) + 2 max tbar(child)
 
 over the children that send, so that servers work side by side and the delays of a path add up. To a server that holds
-a secure sum of theirs, children send and receive keys and shares besides (:mod:`h2fdp.costs.secure_messages`).
+a secure sum of theirs, children send and receive keys and shares besides (:mod:`h2fdp.costs.active`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from h2fdp.costs.active import ExchangeSizes
 from h2fdp.costs.messages import MessageCosts
-from h2fdp.costs.secure_messages import ExchangeSizes
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.config import Document, Section, check, empty_document, parse, read_document
@@ -13,12 +13,10 @@ from h2fdp.config.check import key_meant
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment import rules
 from h2fdp.experiment.network import check_network
-from h2fdp.experiment.sections import ExperimentFile, FaultsSection, PrivacySection, TrackingSection
-from h2fdp.experiment.training_section import PAIRS, TrainingSection
+from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.experiment.training_section import PAIRS
 from h2fdp.network import Topology, from_document, read
 from h2fdp.privacy import noise_placement_of
-from h2fdp.runtime.section import RuntimeSection
-from h2fdp.schedules import ControlSection
 from h2fdp.schedules.registry import chosen, reconciled
 
 
@@ -93,16 +91,13 @@ def _completed(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
     return experiment.model_copy(update=changed)
 
 
-_SECTIONS: dict[str, type[Section]] = {
-    "training": TrainingSection,
-    "privacy": PrivacySection,
-    "control": ControlSection,
-    "runtime": RuntimeSection,
-    "faults": FaultsSection,
-    "tracking": TrackingSection,
-}
 # Of sections with the same key the first one has it: `budget` is that of privacy, not of control.
-_OWNER = {key: section for section, schema in reversed(_SECTIONS.items()) for key in schema.model_fields}
+_SECTIONS = ("training", "privacy", "control", "runtime", "faults", "tracking")
+_OWNER = {
+    key: section
+    for section in reversed(_SECTIONS)
+    for key in cast("type[Section]", ExperimentFile.model_fields[section].annotation).model_fields
+}
 
 
 def place_settings(settings: dict[str, Any]) -> dict[str, Any]:

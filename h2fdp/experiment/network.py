@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from h2fdp.algorithms.aggregation import WeightedAverageOptions
+from h2fdp.algorithms import WeightedAverage
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.network import TRUSTS, Topology
+from h2fdp.network import CLOUD, TRUSTS, Topology
 from h2fdp.privacy import Holder, UploadClipping, noise_placement_of
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.aggregation_times import share_of
@@ -79,7 +79,9 @@ def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
     placement = noise_placement_of(method.privacy)
     place = placement.place(("secure-sum",), 1)
     shares = place is not None and place.holder is Holder.SHARE
-    if placement.cloud_sums or (shares and any(each.trust == "secure-sum" for each in topology.subnets)):
+    if placement.sees(topology.cloud_trust) == "sum" or (
+        shares and any(each.trust == "secure-sum" for each in topology.subnets)
+    ):
         text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
         yield key, f"{text}, not for those that have arrived; {tail}"
 
@@ -108,7 +110,7 @@ def _of_power(experiment: ExperimentFile, topology: Topology) -> Found:
             return
 
 
-_SUMS = "method.privacy.secure_sum"
+_SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"
 
 
 def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
@@ -119,19 +121,20 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
     subnets = [subnet for subnet in topology.subnets if subnet.trust == "secure-sum"]
     star = experiment.method.topology == "star" or topology.subnets[0].relays is not None
     shares = place is not None and place.holder is Holder.SHARE
-    if place is None or not shares or not (placement.cloud_sums or ((above or subnets) and not star)):
+    cloud_sums = placement.sees(topology.cloud_trust) == "sum"
+    if place is None or not shares or not (cloud_sums or ((above or subnets) and not star)):
         return
     method, tolerance, schedule = experiment.method, place.tolerance, chosen(experiment.method.schedule)
-    if placement.cloud_sums and star:
-        text = "in a star the cloud's own edge server has the devices, whose trust the topology states"
-        yield f"{_SUMS}.cloud", f"{text}; expected false"
-    if placement.cloud_sums and not schedule.foreseen:
+    if cloud_sums and star:
+        text = "in a star the devices are below the cloud's own edge server, which is untrusted"
+        yield _CLOUD, f"{text}; expected untrusted, or method.topology tree"
+    if cloud_sums and not schedule.foreseen:
         text = "a sum hides what each child of the cloud uploads, and its messages are in no plan's costs"
-        yield f"{_SUMS}.cloud", f"{text}; expected false, or a schedule that is fixed before the run"
+        yield _CLOUD, f"{text}; expected untrusted, or a schedule that is fixed before the run"
     if not placement.noise_law.stable:
         text = f"devices add shares of one noise, and a sum of {placement.noise_law.name} noises is of no such law"
         yield "method.privacy.law", f"{text}; expected gaussian, or no secure sums"
-    if not isinstance(method.aggregation, WeightedAverageOptions):
+    if not isinstance(method.aggregation, WeightedAverage):
         text = "under secure sums devices weigh their uploads before they know who drops out"
         yield "method.aggregation", f"{text}; expected average, found {method.aggregation.name}"
     if schedule.measures == "gradients" and experiment.control.estimates == "private":
@@ -190,6 +193,7 @@ def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
         return
     subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
+    trusts[CLOUD] = topology.cloud_trust
     if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
         text = f"{summing[0]} holds secure sums, which hide no device once its upload is compressed"
         yield key, f"{text}; expected null"

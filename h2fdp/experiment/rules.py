@@ -110,8 +110,6 @@ def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
         yield _COMPRESSED, "a compressed update may be longer than the clip norm of central; expected null"
     if experiment.training.adaptive is not None:
         yield _COMPRESSED, "votes about the clip norm would be rounded, or left out, with the update; expected null"
-    if axes.placement.cloud_sums:
-        yield _COMPRESSED, "a secure sum at the cloud hides no device once its upload is compressed; expected null"
     if axes.objective.memory is not None:
         name = experiment.method.objective.name
         text = f"devices of {name} would remember what is left of their updates"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from h2fdp.config import Section
 from h2fdp.config.fields import (
@@ -22,6 +22,7 @@ from h2fdp.config.fields import (
     Positive,
     Probability,
     Text,
+    ascending,
     shape,
 )
 from h2fdp.config.parsing import values_of
@@ -188,15 +189,11 @@ class StragglerSection(Section):
 
     probability: Probability = 0
     fraction: Annotated[
-        list[Probability], Field(min_length=2, max_length=2), Expect("a pair of numbers from 0 to 1")
+        list[Probability],
+        Field(min_length=2, max_length=2),
+        AfterValidator(ascending),
+        Expect("a pair of numbers from 0 to 1"),
     ] = Field(default=[0.1, 0.9])
-
-    @field_validator("fraction")
-    @classmethod
-    def _ascending(cls, value: list[float]) -> list[float]:
-        if value[0] > value[1]:
-            raise ValueError(f"expected the smaller fraction first, found {value}")
-        return value
 
 
 class OutageSection(Section):

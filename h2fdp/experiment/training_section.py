@@ -238,15 +238,21 @@ class TrainingSection(Section):
     @classmethod
     def _note_what_is_open(cls, value: Any, handler: ModelWrapValidatorHandler[TrainingSection]) -> TrainingSection:
         """A word is a recipe; a mapping states some keys and leaves the others to one."""
-        if isinstance(value, TrainingSection):
-            return handler(value)
         if isinstance(value, str):
             value = {"extends": value}
-        if isinstance(value, dict) and "extends" not in value:
-            value = {"extends": default_recipe(), **value}
+        if not isinstance(value, dict):
+            return handler(value)
+        stated, value = set(value), {"extends": default_recipe(), **value}
+        if value.get("local_epochs") is not None:  # epochs go through shuffled records, and know no local aggregations
+            alone = (
+                {} if {"aggregate_every", "aggregations_per_interval"} & stated else {"aggregations_per_interval": 0}
+            )
+            value = {"sampling": "fixed", **alone, **value}
+        # If neither key of a pair is given, the first one has its default.
+        value |= {pair[0]: default for pair, default in PAIRS.items() if not set(pair) & set(value)}
         found = handler(value)
         if found.extends == "auto":
-            stated = set(value) | {partner for pair in PAIRS if set(pair) & set(value) for partner in pair}
+            stated |= {partner for pair in PAIRS if set(pair) & stated for partner in pair}
             found._open = frozenset(cls.model_fields) - stated - {"extends"}
         return found
 
@@ -257,15 +263,6 @@ class TrainingSection(Section):
         if not self._open:
             written.pop("extends", None)
         return {key: value for key, value in written.items() if key not in self._open}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _complete_pairs(cls, value: Any) -> Any:
-        """If neither key of a pair is given, the first one has its default."""
-        if not isinstance(value, dict):
-            return value
-        defaults = {first: default for (first, second), default in PAIRS.items() if not {first, second} & set(value)}
-        return {**value, **defaults}
 
     @field_validator("aggregate_every")
     @classmethod
@@ -285,27 +282,12 @@ class TrainingSection(Section):
             raise ValueError(f"{text}, found {value}")
         return value
 
-    @model_validator(mode="before")
-    @classmethod
-    def _complete_epochs(cls, value: Any) -> Any:
-        """Epochs go through shuffled records, and know no local aggregations."""
-        if not isinstance(value, dict) or value.get("local_epochs") is None:
-            return value
-        aggregation_times = (
-            {} if {"aggregate_every", "aggregations_per_interval"} & set(value) else {"aggregations_per_interval": 0}
-        )
-        return {"sampling": "fixed", **aggregation_times, **value}
-
     @model_validator(mode="after")
-    def _epochs_are_shuffled(self) -> TrainingSection:
+    def _epochs_and_pairs(self) -> TrainingSection:
         if self.local_epochs is not None and self.sampling != "fixed":
             raise ValueError("an epoch has each record once, in batches of one size; expected sampling: fixed, or none")
         if self.local_epochs is not None and (self.aggregations_per_interval != 0):
             raise ValueError("devices end their epochs at different slots; expected aggregations_per_interval: 0")
-        return self
-
-    @model_validator(mode="after")
-    def _one_of_each_pair(self) -> TrainingSection:
         for pair in PAIRS:
             stated = [key for key in pair if getattr(self, key) is not None]
             if len(stated) != 1:

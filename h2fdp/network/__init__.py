@@ -1,36 +1,21 @@
 """The tree of cloud, edge servers and devices: read, checked, drawn from a seed, generated, written and pictured."""
 
-from h2fdp.network.channel import Access, PathLoss
-from h2fdp.network.devices import Column, Compute, PerStep
-from h2fdp.network.drawing import draw
-from h2fdp.network.fading import Fading
-from h2fdp.network.files import from_document, read, write
-from h2fdp.network.network import CLOUD, Aggregator, Link, Relays, Subnet
-from h2fdp.network.radio import Radio
-from h2fdp.network.schema import TopologyFile
-from h2fdp.network.topology import GENERATORS, Topology
-from h2fdp.network.trust import TRUSTS, Trust
-
-__all__ = [
-    "CLOUD",
-    "GENERATORS",
-    "TRUSTS",
-    "Access",
-    "Aggregator",
-    "Column",
-    "Compute",
-    "Fading",
-    "Link",
-    "PathLoss",
-    "PerStep",
-    "Radio",
-    "Relays",
-    "Subnet",
-    "Topology",
-    "TopologyFile",
-    "Trust",
-    "draw",
-    "from_document",
-    "read",
-    "write",
-]
+from h2fdp.network.channel import Access as Access
+from h2fdp.network.channel import PathLoss as PathLoss
+from h2fdp.network.devices import Compute as Compute
+from h2fdp.network.devices import PerStep as PerStep
+from h2fdp.network.drawing import draw as draw
+from h2fdp.network.fading import Fading as Fading
+from h2fdp.network.files import from_document as from_document
+from h2fdp.network.files import read as read
+from h2fdp.network.files import write as write
+from h2fdp.network.network import CLOUD as CLOUD
+from h2fdp.network.network import Aggregator as Aggregator
+from h2fdp.network.network import Link as Link
+from h2fdp.network.network import Relays as Relays
+from h2fdp.network.network import Subnet as Subnet
+from h2fdp.network.radio import Radio as Radio
+from h2fdp.network.topology import GENERATORS as GENERATORS
+from h2fdp.network.topology import Topology as Topology
+from h2fdp.network.trust import TRUSTS as TRUSTS
+from h2fdp.network.trust import Trust as Trust

@@ -95,7 +95,8 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
         _draw_names(axes, topology, layout)
     box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": INK, "linewidth": 1.4}
     x, y = layout.servers[None]
-    axes.text(x, y, "cloud", ha="center", va="center", fontsize=9.5, color=INK, zorder=6, bbox=box)
+    cloud = "cloud" if topology.cloud_trust == "untrusted" else f"cloud\n{topology.cloud_trust}"
+    axes.text(x, y, cloud, ha="center", va="center", fontsize=9.5, color=INK, zorder=6, bbox=box)
     axes.margins(0.04)
     _legend(figure, topology)
     if path is not None:

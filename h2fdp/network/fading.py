@@ -92,13 +92,23 @@ class Rayleigh(Fading, Options):
         return np.maximum(stream.standard_exponential(size), floor)
 
     def quadrature(self, floor: float) -> tuple[list[float], list[float]]:
-        """Points and weights, fewer than for any quantile."""
-        return _exponential_rule(floor)
+        """Points x and weights of E[f(max(X, floor))] = P[X < floor] f(floor) + the integral of f(x) e^-x beyond.
 
-    def mean_seconds(self, bits: int, bandwidth_hz: float, snr: Floats, floor: float) -> Floats:
-        """(I,) means, by this quadrature."""
-        mean: Floats = bits * np.log(2.0) / bandwidth_hz * mean_inverse_log(snr, floor)
-        return mean
+        With y = ln x the integrand of E[1 / ln(1 + SNR max(X, floor))], e^y exp(-e^y) / ln(1 + SNR e^y), is smooth at
+        every SNR (its nearest singularities lie pi off the real axis, and exp(-e^y) falls fast beyond y = 0), so a few
+        Gauss-Legendre points for each stretch of y give a relative accuracy of 1e-11 or better.
+        """
+        points, weights = [floor], [-float(np.expm1(-floor))]
+        if floor < _FARTHEST:
+            span = float(np.log(_FARTHEST / floor))
+            panels = int(np.ceil(span / _LONGEST_PANEL))
+            nodes, node_weights = np.polynomial.legendre.leggauss(_POINTS)
+            half = span / panels / 2
+            for panel in range(panels):
+                x = floor * np.exp(half * (2 * panel + 1 + nodes))
+                points += x.tolist()
+                weights += (half * node_weights * x * np.exp(-x)).tolist()
+        return points, weights
 
 
 @FADINGS.register
@@ -129,23 +139,6 @@ class NoFading(Fading, Options):
         return mean
 
 
-def mean_inverse_log(snr: Floats, floor: float) -> Floats:
-    """E[1 / ln(1 + SNR max(X, floor))] for X ~ Exp(1); times ln 2 / W it is the mean of 1/R under Rayleigh fading.
-
-    With y = ln x the integrand e^y exp(-e^y) / ln(1 + SNR e^y) is smooth at every SNR (its nearest singularities lie
-    pi off the real axis, and exp(-e^y) falls fast beyond y = 0), so a few Gauss-Legendre points for each stretch of y
-    give close to all digits.
-
-    Args:
-        snr: (I,) signal-to-noise ratios where |u|^2 = 1, above 0.
-        floor: of the fading's power, above 0.
-
-    Returns:
-        (I,) the means, to a relative accuracy of 1e-11 or better.
-    """
-    return _mean(snr, *_exponential_rule(floor))
-
-
 def _mean(snr: Floats, points: list[float], weights: list[float]) -> Floats:
     """(I,) the weighted sum of 1 / ln(1 + SNR x) over points x."""
     mean = np.empty_like(snr)
@@ -156,18 +149,3 @@ def _mean(snr: Floats, points: list[float], weights: list[float]) -> Floats:
             total += weight / np.log1p(chunk * point)
         mean[start : start + _AT_ONCE] = total
     return mean
-
-
-def _exponential_rule(floor: float) -> tuple[list[float], list[float]]:
-    """Points x and weights of E[f(max(X, floor))] = P[X < floor] f(floor) + the integral of f(x) e^-x beyond."""
-    points, weights = [floor], [-float(np.expm1(-floor))]
-    if floor < _FARTHEST:
-        span = float(np.log(_FARTHEST / floor))
-        panels = int(np.ceil(span / _LONGEST_PANEL))
-        nodes, node_weights = np.polynomial.legendre.leggauss(_POINTS)
-        half = span / panels / 2
-        for panel in range(panels):
-            x = floor * np.exp(half * (2 * panel + 1 + nodes))
-            points += x.tolist()
-            weights += (half * node_weights * x * np.exp(-x)).tolist()
-    return points, weights

@@ -10,14 +10,13 @@ from typing import Any
 from h2fdp.config import Document, check, read_document
 from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.graph_files import read_graphml, read_node_link
+from h2fdp.network.graph_files import read_graph
 from h2fdp.network.graph_import import tree_document
 from h2fdp.network.network import CLOUD, Aggregator
 from h2fdp.network.schema import TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
-from h2fdp.network.trust import TrustSection
-from h2fdp.network.yaml_text import head, link_values, named_devices, trust_values, yaml_text
+from h2fdp.network.yaml_text import cloud_trust, head, link_values, named_devices, trust_values, yaml_text
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
 
@@ -38,10 +37,7 @@ def read(path: str | Path, seed: int) -> Topology:
     """
     path = Path(path)
     kind = format_of(path) if path.is_file() else "yaml"  # any reader says why there is no file
-    if kind == "yaml":
-        document = read_document(path)
-    else:
-        document = tree_document(read_graphml(path) if kind == "graphml" else read_node_link(path))
+    document = read_document(path) if kind == "yaml" else tree_document(read_graph(path))
     assert isinstance(document.root.content, dict)
     if "name" not in document.root.content:
         document.set("name", path.stem, str(path))
@@ -64,14 +60,14 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(error.problems, key=_line)) from None
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
-    return Topology.drawn(expand(file, seed))
+    return Topology(**expand(file, seed))
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
     """A probability set from outside a file in which every edge server states its trust would be ignored in silence."""
-    if file.trust is None or any(edge.stated_trust is None for edge in file.every_edge()):
+    if file.trust is None or any(edge.trust is None for edge in file.every_edge()):
         return []
-    paths = [("trust", key) for key in ("probability", "trusted", "secure-sum") if _stated(file.trust, key)]
+    paths = [("trust", key) for key in document.values()["trust"]]
     edges_source = _source(document, ("edges",))
     return [
         Problem(
@@ -82,10 +78,6 @@ def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
         for path in paths
         if _source(document, path) != edges_source
     ]
-
-
-def _stated(section: TrustSection, key: str) -> bool:
-    return key.replace("-", "_") in section.model_fields_set
 
 
 def _source(document: Document, path: tuple[str, ...]) -> str:
@@ -155,7 +147,7 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
             topology.name,
         )
     cloud = _SECOND_NAME if any(subnet.name == CLOUD for subnet in topology.subnets) else CLOUD
-    nodes: list[dict[str, Any]] = [{"id": cloud, "kind": "cloud"}]
+    nodes: list[dict[str, Any]] = [{"id": cloud, "kind": "cloud", **cloud_trust(topology)}]
     links: list[dict[str, Any]] = []
     for server in topology.servers():
         trust = trust_values(server) if state_trust else {}

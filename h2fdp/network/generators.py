@@ -1,4 +1,4 @@
-"""Networks made to order. A new generator is one function and one line in GENERATORS.
+"""Networks made to order. A new generator is one method and its name in `h2fdp.network.GENERATORS`.
 
 Every generator gives a network as drawn under `seed`, by the same rules as a file: `regular()` equals what
 topologies/paper.yaml gives under the same seed, but for its name.
@@ -6,7 +6,7 @@ topologies/paper.yaml gives under the same seed, but for its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
@@ -19,12 +19,10 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
 from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats
-from h2fdp.network.hierarchy import MOST_TIERS
-from h2fdp.network.network import Subnet
-from h2fdp.network.radio import Radio
+from h2fdp.network.network import MOST_TIERS
 from h2fdp.network.schema import DevicesSection, EdgeSection, Name, TopologyFile, UpperEdgeSection
-from h2fdp.network.templates import DRAWN_DECIMALS, MOST_DEVICES, MOST_EDGES, ExpandedNetwork, expand
-from h2fdp.network.trust import TrustProbabilities, TrustSection
+from h2fdp.network.templates import DRAWN_DECIMALS, MOST_DEVICES, MOST_EDGES, expand
+from h2fdp.network.trust import TrustSection
 from h2fdp.streams import Streams
 
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
@@ -57,84 +55,138 @@ class _Arguments(Section):
             raise ValueError(f"expected trust + secure_sum of at most 1, found {self.trust + self.secure_sum:g}")
         return self
 
-    @property
-    def odds(self) -> TrustProbabilities:
-        """Of the trust in every edge server."""
-        return TrustProbabilities(self.trust, self.secure_sum)
+    def network(self, edges: Sequence[EdgeSection | UpperEdgeSection]) -> dict[str, Any]:
+        """The attributes of the `Topology` with these edge servers."""
+        trust = TrustSection.model_validate({"trusted": self.trust, "secure-sum": self.secure_sum})
+        return expand(TopologyFile(name=self.name, trust=trust, edges=list(edges)), self.seed)
 
 
-def regular(
-    edges: int = 10,
-    devices: int = 5,
-    trust: float = 0.5,
-    seed: int = 1,
-    name: str | None = None,
-    secure_sum: float = 0.0,
-) -> ExpandedNetwork:
-    """Every edge server has equally many devices, 10 to 100 m away.
+class Generated:
+    """The generators, as class methods of `Topology`.
 
-    Args:
-        edges: the number of edge servers N.
-        devices: the number of devices of each, s_c.
-        trust: the probability that an edge server is trusted, p_c.
-        seed: under which trust and distances are drawn.
-        name: of the network; by default ``regular-<edges>x<devices>``.
-        secure_sum: the probability that an edge server is not trusted, but holds secure sums.
-
-    Raises:
-        UserError: for an argument out of its range.
-
-    >>> from h2fdp import Topology
-    >>> Topology.regular(edges=4, devices=3, trust=0.0).sizes.tolist()
-    [3, 3, 3, 3]
+    Where they have these arguments, `trust` is the probability that an edge server, of whatever tier, is trusted,
+    `secure_sum` that it is not, but holds secure sums; `seed` is what trust, distances and positions are drawn under.
     """
-    given = _checked(
-        edges=edges,
-        devices=devices,
-        trust=trust,
-        secure_sum=secure_sum,
-        seed=seed,
-        name=name or f"regular-{edges}x{devices}",
-    )
-    return _alike([given.edges, given.devices], given)
+
+    @classmethod
+    def regular(
+        cls, edges: int = 10, devices: int = 5, trust: float = 0.5, seed: int = 1, name: str | None = None,
+        secure_sum: float = 0.0,
+    ) -> Self:  # fmt: skip
+        """Every edge server has equally many devices, 10 to 100 m away.
+
+        Args:
+            edges: the number of edge servers N.
+            devices: the number of devices of each, s_c.
+            trust: the probability that an edge server is trusted, p_c.
+            seed: under which trust and distances are drawn.
+            name: of the network; by default ``regular-<edges>x<devices>``.
+            secure_sum: the probability that an edge server is not trusted, but holds secure sums.
+
+        Raises:
+            UserError: for an argument out of its range.
+
+        >>> from h2fdp import Topology
+        >>> Topology.regular(edges=4, devices=3, trust=0.0).sizes.tolist()
+        [3, 3, 3, 3]
+        """
+        name = name or f"regular-{edges}x{devices}"
+        given = _checked(edges=edges, devices=devices, trust=trust, secure_sum=secure_sum, seed=seed, name=name)
+        return cls(**_alike([given.edges, given.devices], given))
+
+    @classmethod
+    def deep(
+        cls, tiers: Sequence[int] = (2, 5, 5), trust: float = 0.5, seed: int = 1, name: str | None = None,
+        secure_sum: float = 0.0,
+    ) -> Self:  # fmt: skip
+        """A tree of any depth in which every node has as many children as the others of its tier.
+
+        Args:
+            tiers: the number of edge servers below the cloud, of those below each of them, and so on; last the number
+                of devices of each lowest one, 10 to 100 m away. Two numbers give the network of :meth:`regular`.
+            trust: the probability that an edge server, of whatever tier, is trusted.
+            seed: under which trust and distances are drawn.
+            name: of the network; by default ``deep-<tiers>``, as ``deep-2x5x5``.
+            secure_sum: the probability that an edge server is not trusted, but holds secure sums.
+
+        Raises:
+            UserError: for an argument out of its range.
+
+        >>> from h2fdp import Topology
+        >>> network = Topology.deep(tiers=(2, 3, 4))
+        >>> network.depth, network.edges, network.devices, network.children("edge-2")
+        (2, 6, 24, ('edge-2-1', 'edge-2-2', 'edge-2-3'))
+        """
+        name = name or f"deep-{'x'.join(map(str, tiers))}"
+        given = _checked(tiers=list(tiers), trust=trust, secure_sum=secure_sum, seed=seed, name=name)
+        return cls(**_alike(given.tiers, given))
+
+    @classmethod
+    def config1(
+        cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+    ) -> Self:
+        """Config. 1 of H2FDP, Sec. 6.3.2: subnets of 5 devices; there are 2 to 10 of them.
+
+        >>> from h2fdp import Topology
+        >>> [Topology.config1(edges).devices for edges in (2, 4, 6, 8, 10)]
+        [10, 20, 30, 40, 50]
+        """
+        return cls.regular(edges, 5, trust, seed, name or f"config1-{edges}", secure_sum)
+
+    @classmethod
+    def config2(
+        cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+    ) -> Self:
+        """Config. 2 of H2FDP, Sec. 6.3.2: two subnets; each has 5 to 25 devices.
+
+        >>> from h2fdp import Topology
+        >>> [Topology.config2(devices).devices for devices in (5, 10, 15, 20, 25)]
+        [10, 20, 30, 40, 50]
+        """
+        return cls.regular(2, devices, trust, seed, name or f"config2-{devices}", secure_sum)
+
+    @classmethod
+    def star(cls, devices: int = 50, seed: int = 1, name: str | None = None) -> Self:
+        """One untrusted edge server with all devices: a network without a hierarchy.
+
+        >>> from h2fdp import Topology
+        >>> [subnet.size for subnet in Topology.star(devices=7).subnets]
+        [7]
+        """
+        return cls.regular(1, devices, 0.0, seed, name or f"star-{devices}")
+
+    @classmethod
+    def geometric(
+        cls, edges: int = 10, devices: int = 5, trust: float = 0.5, side_m: float = 500.0, seed: int = 1,
+        name: str | None = None, secure_sum: float = 0.0,
+    ) -> Self:  # fmt: skip
+        """Edge servers and devices at random in a square; each device joins the nearest edge server.
+
+        Args:
+            edges: the number of edge servers.
+            devices: the mean number of devices of each; the network has edges x devices in all.
+            trust: the probability that an edge server is trusted.
+            side_m: the length of the square's side, in metres.
+            seed: under which positions and trust are drawn.
+            name: of the network; by default ``geometric-<edges>x<devices>``.
+            secure_sum: the probability that an edge server is not trusted, but holds secure sums.
+
+        >>> from h2fdp import Topology
+        >>> network = Topology.geometric(edges=4, devices=10)
+        >>> network.devices, bool((network.sizes >= 1).all())
+        (40, True)
+        """
+        known = {"edges": edges, "devices": devices, "trust": trust, "secure_sum": secure_sum, "seed": seed}
+        given = _checked(**known, side_m=side_m, name=name or f"geometric-{edges}x{devices}")
+        placed = enumerate(_placed(given.edges, given.devices, given.side_m, given.seed), start=1)
+        sections = [
+            EdgeSection.model_validate({"name": f"edge-{number}", "devices": {"count": len(at), "distance_m": at}})
+            for number, at in placed
+        ]
+        return cls(**given.network(sections))
 
 
-def deep(
-    tiers: Sequence[int] = (2, 5, 5),
-    trust: float = 0.5,
-    seed: int = 1,
-    name: str | None = None,
-    secure_sum: float = 0.0,
-) -> ExpandedNetwork:
-    """A tree of any depth in which every node has as many children as the others of its tier.
-
-    Args:
-        tiers: the number of edge servers below the cloud, of those below each of them, and so on; last the number of
-            devices of each lowest one, 10 to 100 m away. Two numbers give the network of :func:`regular`.
-        trust: the probability that an edge server, of whatever tier, is trusted.
-        seed: under which trust and distances are drawn.
-        name: of the network; by default ``deep-<tiers>``, as ``deep-2x5x5``.
-        secure_sum: the probability that an edge server is not trusted, but holds secure sums.
-
-    Raises:
-        UserError: for an argument out of its range.
-
-    >>> from h2fdp import Topology
-    >>> network = Topology.deep(tiers=(2, 3, 4))
-    >>> network.depth, network.edges, network.devices, network.children("edge-2")
-    (2, 6, 24, ('edge-2-1', 'edge-2-2', 'edge-2-3'))
-    """
-    given = _checked(
-        tiers=list(tiers),
-        trust=trust,
-        secure_sum=secure_sum,
-        seed=seed,
-        name=name or f"deep-{'x'.join(map(str, tiers))}",
-    )
-    return _alike(given.tiers, given)
-
-
-def _alike(tiers: Sequence[int], given: _Arguments) -> ExpandedNetwork:
+def _alike(tiers: Sequence[int], given: _Arguments) -> dict[str, Any]:
     """Every node of a tier has equally many children; `tiers` as `deep` takes them."""
     *above, lowest, devices = tiers
     name = "{parent}-{i}" if above else "edge-{i}"
@@ -143,95 +195,7 @@ def _alike(tiers: Sequence[int], given: _Arguments) -> ExpandedNetwork:
     for position in reversed(range(len(above))):
         name = "{parent}-{i}" if position > 0 else "edge-{i}"
         section = UpperEdgeSection(name=name, repeat=above[position], edges=[section])
-    file = TopologyFile(
-        name=given.name, trust=TrustSection(**{"trusted": given.trust, "secure-sum": given.secure_sum}), edges=[section]
-    )
-    return expand(file, given.seed)
-
-
-def config1(
-    edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
-) -> ExpandedNetwork:
-    """Config. 1 of H2FDP, Sec. 6.3.2: subnets of 5 devices; there are 2 to 10 of them.
-
-    >>> from h2fdp import Topology
-    >>> [Topology.config1(edges).devices for edges in (2, 4, 6, 8, 10)]
-    [10, 20, 30, 40, 50]
-    """
-    return regular(edges, 5, trust, seed, name or f"config1-{edges}", secure_sum)
-
-
-def config2(
-    devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
-) -> ExpandedNetwork:
-    """Config. 2 of H2FDP, Sec. 6.3.2: two subnets; each has 5 to 25 devices.
-
-    >>> from h2fdp import Topology
-    >>> [Topology.config2(devices).devices for devices in (5, 10, 15, 20, 25)]
-    [10, 20, 30, 40, 50]
-    """
-    return regular(2, devices, trust, seed, name or f"config2-{devices}", secure_sum)
-
-
-def star(devices: int = 50, seed: int = 1, name: str | None = None) -> ExpandedNetwork:
-    """One untrusted edge server with all devices: a network without a hierarchy.
-
-    >>> [subnet.size for subnet in star(devices=7).subnets]
-    [7]
-    """
-    return regular(1, devices, 0.0, seed, name or f"star-{devices}")
-
-
-def geometric(
-    edges: int = 10,
-    devices: int = 5,
-    trust: float = 0.5,
-    side_m: float = 500.0,
-    seed: int = 1,
-    name: str | None = None,
-    secure_sum: float = 0.0,
-) -> ExpandedNetwork:
-    """Edge servers and devices at random in a square; each device joins the nearest edge server.
-
-    Args:
-        edges: the number of edge servers.
-        devices: the mean number of devices of each; the network has edges x devices in all.
-        trust: the probability that an edge server is trusted.
-        side_m: the length of the square's side, in metres.
-        seed: under which positions and trust are drawn.
-        name: of the network; by default ``geometric-<edges>x<devices>``.
-        secure_sum: the probability that an edge server is not trusted, but holds secure sums.
-
-    >>> from h2fdp import Topology
-    >>> network = Topology.geometric(edges=4, devices=10)
-    >>> network.devices, bool((network.sizes >= 1).all())
-    (40, True)
-    """
-    given = _checked(
-        edges=edges,
-        devices=devices,
-        trust=trust,
-        secure_sum=secure_sum,
-        seed=seed,
-        side_m=side_m,
-        name=name or f"geometric-{edges}x{devices}",
-    )
-    return ExpandedNetwork(
-        given.name,
-        _placed(given.edges, given.devices, given.odds, given.side_m, given.seed),
-        trust_probability=given.trust,
-        secure_sum_probability=given.secure_sum,
-    )
-
-
-GENERATORS: dict[str, Callable[..., ExpandedNetwork]] = {
-    "regular": regular,
-    "config1": config1,
-    "config2": config2,
-    "star": star,
-    "deep": deep,
-    "geometric": geometric,
-}
+    return given.network([section])
 
 
 def _checked(**arguments: Any) -> _Arguments:
@@ -246,8 +210,8 @@ def _checked(**arguments: Any) -> _Arguments:
     return given
 
 
-def _placed(edges: int, devices: int, odds: TrustProbabilities, side_m: float, seed: int) -> tuple[Subnet, ...]:
-    """The subnets of edge servers placed uniformly in a square of side `side_m`, in metres.
+def _placed(edges: int, devices: int, side_m: float, seed: int) -> list[list[float]]:
+    """The distances of the devices of edge servers placed uniformly in a square of side `side_m`, in metres.
 
     Of edges x devices devices, one for each edge server is placed uniformly in the largest disc around it that its cell
     is sure to hold, so that no edge server is without devices; all others uniformly in the square. Each joins the
@@ -266,16 +230,7 @@ def _placed(edges: int, devices: int, odds: TrustProbabilities, side_m: float, s
     distances = np.round(np.linalg.norm(positions - servers[owners], axis=1), DRAWN_DECIMALS).clip(min=NEAREST_M)
     order = np.argsort(owners, kind="stable")
     bounds = np.cumsum(np.bincount(owners, minlength=edges))[:-1]
-    names = [f"edge-{number}" for number in range(1, edges + 1)]
-    return tuple(
-        Subnet(name, odds.draw(name, streams), _columns(of_edge))
-        for name, of_edge in zip(names, np.split(distances[order], bounds), strict=True)
-    )
-
-
-def _columns(distance_m: Floats) -> dict[str, Floats]:
-    default = {name: np.full(len(distance_m), column.default) for name, column in Radio.columns.items()}
-    return default | {"distance_m": distance_m}
+    return [of_edge.tolist() for of_edge in np.split(distances[order], bounds)]
 
 
 def _near(servers: Floats, apart: Floats, streams: Streams) -> Floats:

@@ -1,13 +1,12 @@
 """Read graphs: GraphML, and node-link JSON, the form that networkx and many tools for graphs exchange.
 
-networkx understands GraphML; what it lacks, refusal of entities and line numbers, is here.
+GraphML is read as the node-link form, so that both are checked in one way, with the lines of nodes and links.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,108 +21,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode
 
 _NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name"}
-_TYPES = re.compile(r"""attr\.type\s*=\s*(["'])\w+\1""")
-
-
-def read_graphml(path: Path) -> Graph:
-    """The graph of a GraphML file.
-
-    Raises:
-        UserError: malformed XML, a document type or entities, deep nesting, or not GraphML.
-    """
-    text = read_text(path)
-    places = _Places(str(path), text)
-    import networkx as nx  # 0.2 s, for those who read graphs
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of keys without a type, whose words we read ourselves
-            try:
-                network = nx.parse_graphml(text, force_multigraph=True)
-            except (ValueError, KeyError):  # a word that is not of its key's type: ours are checked with their nodes
-                network = nx.parse_graphml(_TYPES.sub('attr.type="string"', text), force_multigraph=True)
-    except (nx.NetworkXError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"not valid GraphML: {error}", str(path)) from None
-    except SyntaxError:  # networkx found no graph, and what it then tries is no longer XML
-        raise UserError("expected a <graph> in the namespace of GraphML, found none", str(path)) from None
-    return Graph(
-        path=path,
-        attributes=_typed(network.graph),
-        nodes=[GraphNode(name, _typed(attributes), places.node(name)) for name, attributes in network.nodes.items()],
-        links=[
-            GraphLink((first, second), _typed(attributes), places.link(first, second))
-            for first, second, attributes in network.edges(data=True)
-        ],
-    )
-
-
-def _typed(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes with words that were declared as texts read as the numbers and booleans they spell."""
-    return {
-        key: plain_scalar(value) if isinstance(value, str) and key.split(".")[0] in _NOT_TEXTS else value
-        for key, value in attributes.items()
-    }
-
-
-class _Places:
-    """The lines of nodes and links, from a first pass that also refuses what no GraphML file needs.
-
-    A document type can define entities that expand to gigabytes or read other files.
-    """
-
-    def __init__(self, file: str, text: str) -> None:
-        self._file = file
-        self._nodes: dict[str, int] = {}
-        self._links: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        self._depth = 0
-        self._parser = expat.ParserCreate(namespace_separator=":")  # as the second pass, which needs its prefixes bound
-        self._parser.StartDoctypeDeclHandler = self._refuse_document_type
-        self._parser.StartElementHandler = self._begin
-        self._parser.EndElementHandler = self._end
-        try:
-            self._parser.Parse(text, True)
-        except expat.ExpatError as error:
-            raise UserError(f"not valid XML: {expat.ErrorString(error.code)}", f"{file}:{error.lineno}") from None
-
-    def node(self, name: str) -> str:
-        return f"{self._file}:{self._nodes[name]}" if name in self._nodes else self._file
-
-    def link(self, first: str, second: str) -> str:
-        lines = self._links[tuple(sorted((first, second)))]
-        # networkx gives parallel links in the order of the file
-        return f"{self._file}:{lines.pop(0)}" if lines else self._file
-
-    def _here(self) -> str:
-        return f"{self._file}:{self._parser.CurrentLineNumber}"
-
-    def _refuse_document_type(self, *_: object) -> None:
-        raise UserError("a document type (DOCTYPE) is not allowed here", self._here())
-
-    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
-        self._depth += 1
-        if self._depth > DEEPEST_NESTING:
-            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", self._here())
-        line = self._parser.CurrentLineNumber
-        kind = tag.rpartition(":")[2]
-        if kind == "node":
-            self._add_node(attributes.get("id", ""), line)
-        elif kind == "edge":
-            ends = sorted((attributes.get("source", ""), attributes.get("target", "")))
-            self._links[tuple(ends)].append(line)
-
-    def _add_node(self, name: str, line: int) -> None:
-        if not name:
-            raise UserError("a node without an id", f"{self._file}:{line}")
-        if name in self._nodes:
-            raise UserError(
-                f"a second node of this name (first on line {self._nodes[name]})",
-                f"{self._file}:{line}",
-                f'node "{name}"',
-            )
-        self._nodes[name] = line
-
-    def _end(self, _: str) -> None:
-        self._depth -= 1
+_NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 
 
 _ESCAPE = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
@@ -141,16 +39,18 @@ class _NodeLink(Section):
     edges: Annotated[_Mappings, Expect("a list of links")] = Field(default_factory=list)
 
 
-def read_node_link(path: Path) -> Graph:
-    """The graph of a node-link JSON file.
+def read_graph(path: Path) -> Graph:
+    """The graph of a GraphML file, or of a node-link JSON file.
 
     Raises:
-        UserError: not JSON, not node-link, nodes without an id or links without ends.
+        UserError: malformed XML or JSON, a document type or entities, deep nesting, neither GraphML nor node-link,
+            nodes without an id or links without ends.
     """
-    text = read_text(path)
-    document = Document(str(path), _parse(text, str(path)), path.parent)
-    if not isinstance(document.root.content, dict):
-        raise UserError("expected an object with `nodes` and `links`", str(path))
+    text, file = read_text(path), str(path)
+    root = _parse(text, file) if path.suffix.lower() == ".json" else _GraphML(file, text).root
+    document = Document(file, root, path.parent)
+    if not isinstance(root.content, dict):
+        raise UserError("expected an object with `nodes` and `links`", file)
     form = check(_NodeLink, document)
     problems: list[Problem] = []
 
@@ -176,6 +76,88 @@ def read_node_link(path: Path) -> Graph:
     if problems:
         raise UserError(problems)
     return Graph(path, form.graph, nodes, links)
+
+
+class _GraphML:
+    """GraphML as the values of the node-link form, each with the line of its node or link.
+
+    A document type is refused: it can define entities that expand to gigabytes or read other files.
+    """
+
+    def __init__(self, file: str, text: str) -> None:
+        self._file = file
+        self._keys: dict[str, dict[str, str]] = {}
+        self._defaults: dict[str, dict[str, Node]] = defaultdict(dict)  # of nodes, links, the whole
+        self._open: list[tuple[str, dict[str, Any]]] = []  # elements: their kinds, and what data in them are about
+        self._text = ""
+        self._lists: dict[str, list[Node]] = {"graph": [], "node": [], "edge": []}
+        self._parser = expat.ParserCreate(namespace_separator=":")
+        self._parser.StartDoctypeDeclHandler = self._refuse_document_type
+        self._parser.StartElementHandler = self._begin
+        self._parser.CharacterDataHandler = self._take
+        self._parser.EndElementHandler = self._end
+        try:
+            self._parser.Parse(text, True)
+        except expat.ExpatError as error:
+            raise UserError(f"not valid XML: {expat.ErrorString(error.code)}", f"{file}:{error.lineno}") from None
+        if not self._lists["graph"]:
+            raise UserError("expected a <graph> in the namespace of GraphML, found none", file)
+
+    @property
+    def root(self) -> Node:
+        """`graph`, `nodes` and `links`."""
+        for kind, listed in self._lists.items():
+            for node in listed:
+                node.content = self._defaults["all"] | self._defaults[kind] | node.content
+        graph, nodes, links = (Node(each, self._file) for each in self._lists.values())
+        return Node({"graph": graph.content[0], "nodes": nodes, "links": links}, self._file)
+
+    def _here(self) -> str:
+        return f"{self._file}:{self._parser.CurrentLineNumber}"
+
+    def _refuse_document_type(self, *_: object) -> None:
+        raise UserError("a document type (DOCTYPE) is not allowed here", self._here())
+
+    def _begin(self, tag: str, given: dict[str, str]) -> None:
+        space, _, kind = tag.rpartition(":")
+        about = self._open[-1][1] if self._open else {}
+        if len(self._open) >= DEEPEST_NESTING:
+            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", self._here())
+        if space != _NAMESPACE:  # other programs'
+            kind = ""
+        elif (kind == "graph" and self._lists["graph"]) or kind == "hyperedge":
+            raise UserError(f"expected one graph of nodes and edges, found another <{kind}>", self._here())
+        elif kind in self._lists:
+            ends = {"graph": (), "node": ("id",), "edge": ("source", "target")}[kind]
+            about = {end: Node(given.get(end), self._here()) for end in ends}
+            self._lists[kind].append(Node(about, self._here()))
+        elif kind == "key":
+            about = self._keys.setdefault(given.get("id", ""), given)
+        elif kind == "data":
+            about = {"key": given.get("key", ""), "of": about}
+        self._text = ""
+        self._open.append((kind, about))
+
+    def _take(self, text: str) -> None:
+        self._text += text
+
+    def _end(self, _: str) -> None:
+        kind, about = self._open.pop()
+        if kind == "data":
+            key = self._keys.get(about["key"])
+            if key is None:
+                raise UserError(f'expected a declared key, found "{about["key"]}"', self._here())
+            self._state(key, about["of"])
+        elif kind == "default":
+            self._state(about, self._defaults[about.get("for", "all")])
+
+    def _state(self, key: dict[str, str], of: dict[str, Any]) -> None:
+        """Give what a key is about the value that was read; words of our keys spell numbers and booleans."""
+        name, kind, text = key.get("attr.name"), key.get("attr.type", "string"), self._text
+        if name is None:  # other programs' drawings
+            return
+        value: Any = plain_scalar(text.strip()) if kind != "string" or name.split(".")[0] in _NOT_TEXTS else text
+        of[name] = Node(bool(value) if kind == "boolean" and value in (0, 1) else value, self._here())
 
 
 def _parse(text: str, name: str) -> Node:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import difflib
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
 from h2fdp.config.parsing import Node
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.hierarchy import MOST_TIERS
-from h2fdp.network.network import COLUMNS
+from h2fdp.network.network import COLUMNS, MOST_TIERS
 
 KINDS = ("cloud", "edge", "device")
 ON_NODES = ("trusted", "trust", *COLUMNS)
@@ -27,8 +25,7 @@ _STRUCTURE = ("id", "kind", "key", "source", "target")
 _AS_CLOSE_AS = 0.7  # an attribute this like one of ours is a slip of the pen, and not another program's
 
 
-@dataclass(frozen=True)
-class GraphNode:
+class GraphNode(NamedTuple):
     """A node: its name, its attributes, and where it was written."""
 
     name: str
@@ -42,8 +39,7 @@ class GraphNode:
         return kind if isinstance(kind, str) and kind in KINDS else ""
 
 
-@dataclass(frozen=True)
-class GraphLink:
+class GraphLink(NamedTuple):
     """A link between two nodes, of no direction."""
 
     ends: tuple[str, str]
@@ -51,8 +47,7 @@ class GraphLink:
     where: str
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     """A graph as a file gives it. Attributes of the whole have dotted keys, as ``radio.bandwidth_mhz``."""
 
     path: Path
@@ -74,6 +69,10 @@ def tree_document(graph: Graph) -> Document:
     for key, value in _ours(graph.attributes, ON_GRAPH).items():
         document.set(key, value, str(graph.path))
     assert isinstance(document.root.content, dict)
+    cloud = next(node for node in graph.nodes if node.name == tree.cloud)
+    if "trust" in cloud.attributes:
+        document.labels["cloud",] = f'node "{cloud.name}"'
+        document.root.content["cloud"] = Node({"trust": Node(cloud.attributes["trust"], cloud.where)}, cloud.where)
     document.root.content["edges"] = _edges(tree, tree.cloud, ("edges",), document)
     return document
 
@@ -155,7 +154,8 @@ class _Tree:
             return
         for node in self.graph.nodes:
             if node.name in self._nodes:
-                self._tell("a second node of this name", node.where, node.name)
+                first = self._nodes[node.name].where
+                self._tell(f"a second node of this name (first at {first})", node.where, node.name)
             elif not node.kind:
                 found = quote(node.attributes.get("kind"))
                 self._tell(f"expected one of {expected}, found {found}", node.where, node.name, ".kind")

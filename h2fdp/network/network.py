@@ -5,7 +5,8 @@ A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ from h2fdp.network.radio import Radio
 from h2fdp.network.trust import Trust, trust_of
 
 CLOUD = "cloud"
+MOST_TIERS = 20  # of edge servers
 COMPUTES: Choices[Compute] = Choices(unnamed="per-step")
 for _model in (PerStep, Processor):
     COMPUTES.register(_model)
@@ -201,3 +203,77 @@ class Aggregator:
     def trusted(self) -> bool:
         """Whether it may see raw updates."""
         return self.trust == "trusted"
+
+
+def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats]) -> Subnet:
+    """The same devices under one untrusted edge server, the cloud's own, whose link costs nothing.
+
+    Every device keeps its name and its numbers; the edge servers stay as relays. The star of a star is
+    itself.
+
+    Args:
+        subnets: of the network.
+        wires: for each of them the links from its edge server up to the cloud.
+        columns: (I,) numbers of all their devices.
+    """
+    return Subnet(
+        name=CLOUD,
+        trust="untrusted",
+        columns=columns,
+        link=Link(rate_bps=float("inf"), power_dbm=0.0),
+        names=tuple(name for subnet in subnets for name in subnet.device_names()),
+        relays=subnets[0].relays or _relays(subnets, [_as_one(links) for links in wires]),
+    )
+
+
+def _relays(subnets: Sequence[Subnet], wires: Sequence[Link]) -> Relays:
+    """The lowest edge servers, each with the wires from there to the cloud as one.
+
+    Wires in a row take the sum of their times and of their energies for each message: as one they have
+    1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
+    """
+    return Relays(
+        names=tuple(subnet.name for subnet in subnets),
+        sizes=np.array([subnet.size for subnet in subnets]),
+        rate_bps=np.array([wire.rate_bps for wire in wires]),
+        power_dbm=np.array([wire.power_dbm for wire in wires]),
+    )
+
+
+def _as_one(links: Sequence[Link]) -> Link:
+    if len(links) == 1:
+        return links[0]
+    rates = np.array([link.rate_bps for link in links])
+    seconds_per_bit = float(np.sum(1 / rates))
+    if seconds_per_bit == 0:  # messages cost nothing on any of them
+        return links[0]
+    with np.errstate(all="ignore"):  # what is not finite, the relays refuse
+        joules_per_bit = np.sum(10 ** (np.array([link.power_dbm for link in links]) / 10) / rates)
+        return Link(1 / seconds_per_bit, float(10 * np.log10(joules_per_bit / seconds_per_bit)))
+
+
+def repeated_names(subnets: Sequence[Subnet], others: Sequence[str] = ()) -> list[str]:
+    """Names that two nodes of the network would have; default names are not written out, so millions cost nothing.
+
+    Args:
+        subnets: the lowest edge servers with their devices.
+        others: the names of all other nodes.
+    """
+    counts = Counter(subnet.name for subnet in subnets)
+    counts.update(others)
+    for subnet in subnets:
+        counts.update(subnet.names or ())
+    defaults = {subnet.name: subnet.size for subnet in subnets if subnet.names is None}
+    with_default = {name for name in counts if 1 <= (of := default_of(name))[1] <= defaults.get(of[0], 0)}
+    return sorted(with_default | {name for name, count in counts.items() if count > 1})
+
+
+def default_of(name: str) -> tuple[str, int]:
+    """The edge server of whose devices this would be a default name, and the device's number; else 0.
+
+    >>> default_of("north/hall/12"), default_of("hall/012")
+    (('north/hall', 12), ('hall', 0))
+    """
+    edge, _, number = name.rpartition("/")
+    plain = number.isascii() and number.isdigit() and number[0] != "0" and len(number) < 10
+    return edge, int(number) if plain else 0

@@ -10,13 +10,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    create_model,
+    model_validator,
+)
 
-from h2fdp.config.fields import Count, Expect, Flag, Number, Section, Whole, shape
+from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
 from h2fdp.network.devices import Column, Compute, Decibels, PerStep
 from h2fdp.network.network import COLUMNS, COMPUTES
 from h2fdp.network.radio import Radio, RadioSection
-from h2fdp.network.trust import Trust, TrustLevel, TrustSection, trust_of
+from h2fdp.network.trust import CloudTrust, TrustLevel, TrustSection
 
 LARGEST_NAME = 200
 
@@ -24,12 +33,6 @@ LARGEST_NAME = 200
 def _printable(value: str) -> str:
     if not value.isprintable() or value != value.strip():
         raise ValueError("a name has printable characters only, and no blank at either end")
-    return value
-
-
-def _ordered(value: list[Any]) -> list[Any]:
-    if value[0] > value[1]:
-        raise ValueError(f"expected the lowest value first, found [{value[0]:g}, {value[1]:g}]")
     return value
 
 
@@ -51,7 +54,7 @@ class Uniform(Section):
     """
 
     uniform: Annotated[
-        list[Number], Field(min_length=2, max_length=2), AfterValidator(_ordered), Expect("[lowest, highest]")
+        list[Number], Field(min_length=2, max_length=2), AfterValidator(ascending), Expect("[lowest, highest]")
     ]
     seed: Whole | None = None
 
@@ -178,27 +181,15 @@ class _ServerSection(Section):
     Attributes:
         name: of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
         repeat: how many of these there are.
-        trusted: whether it may see raw updates: true or false is short for `trust`.
-        trust: `trusted`, `secure-sum` or `untrusted`; where neither key is stated it is drawn.
+        trust: `trusted`, `secure-sum` or `untrusted`; drawn where it is not stated. `trusted: true` and
+            `trusted: false` are short for the first and the last.
         link: to the node above; null is `cloud.link`.
     """
 
     name: Name
     repeat: Count = 1
-    trusted: Flag | None = None
-    trust: TrustLevel | None = None
+    trust: TrustLevel | None = Field(default=None, validation_alias=AliasChoices("trust", "trusted"))
     link: LinkSection | None = None
-
-    @model_validator(mode="after")
-    def _one_statement_of_trust(self) -> Self:
-        if self.trusted is not None and self.trust is not None:
-            raise ValueError("expected `trust:` or `trusted:`, found both")
-        return self
-
-    @property
-    def stated_trust(self) -> Trust | None:
-        """The trust that is stated; None where it is to be drawn."""
-        return self.trust if self.trusted is None else trust_of(self.trusted, self.name)
 
 
 class EdgeSection(_ServerSection):
@@ -256,9 +247,12 @@ class CloudSection(Section):
 
     Attributes:
         link: the default for every edge server of every tier.
+        trust: `secure-sum` where it learns the sum of what its children send, and nothing else; `untrusted` where it
+            sees what each of them sends.
     """
 
     link: LinkSection = LinkSection()
+    trust: CloudTrust = "untrusted"
 
 
 if TYPE_CHECKING:
@@ -282,6 +276,7 @@ class TopologyFile(Section):
     other_names: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("servers", "edge_servers", "clusters"), "edges"),
         **dict.fromkeys(("clients", "num_clients", "users"), "devices"),
+        "share": "exact",
     }
 
     name: Name = "topology"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +43,7 @@ def summarise(topology: Topology) -> dict[str, Any]:
         **deep,
         "trust_probability": topology.trust_probability,
         "secure_sum_probability": topology.secure_sum_probability,
+        "cloud_trust": topology.cloud_trust,
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
         **{name: _range(values) for name, values in topology.table.columns.items()},
     }
@@ -64,16 +64,11 @@ def headline(topology: Topology) -> str:
     >>> headline(Topology.regular(edges=4, devices=5, trust=1.0))
     '4 edge servers, 4 trusted; 20 devices'
     """
-    servers = counted(topology.edges + len(topology.aggregators), "edge server")
-    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
-    return f"{servers}{tiers}, {trust_counts(topology)}; {counted(topology.devices, 'device')}"
-
-
-def trust_counts(topology: Topology) -> str:
-    """How many edge servers of all tiers there are of each level above untrusted, as in "3 trusted"."""
     trusts = [server.trust for server in topology.servers()]
     secure = trusts.count("secure-sum")
-    return f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
+    known = f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
+    tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
+    return f"{counted(len(trusts), 'edge server')}{tiers}, {known}; {counted(topology.devices, 'device')}"
 
 
 def trust_words(topology: Topology) -> dict[Trust, str]:
@@ -96,8 +91,7 @@ ASCII = str.maketrans({"■": "#", "◆": "+", "○": "o", "•": "*", "◦": ".
 SYMBOLS: Mapping[Trust, str] = {"trusted": "■", "secure-sum": "◆", "untrusted": "○"}
 
 
-@dataclass(frozen=True)
-class TreeLine:
+class TreeLine(NamedTuple):
     """A line of the tree, and the trust of the edge server it is about."""
 
     text: str
@@ -125,7 +119,7 @@ def listing(topology: Topology) -> list[TreeLine]:
     width = min(max(map(len, names)), _WIDEST_TREE)
     words = max(len("untrusted"), *(len(server.trust) for server in shown))
     digits = len(str(max((server.size for server in shown if isinstance(server, Subnet)), default=0)))
-    lines = [TreeLine("cloud")]
+    lines = [TreeLine("cloud" if topology.cloud_trust == "untrusted" else f"cloud  {topology.cloud_trust}")]
     for name, server in zip(names, shown, strict=True):
         text = f"{name if len(name) <= width else f'{name[: width - 2]}…':<{width}}  {server.trust:<{words}}"
         if isinstance(server, Subnet):

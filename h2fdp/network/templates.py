@@ -9,27 +9,23 @@ server.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from h2fdp.config import Document
 from h2fdp.errors import Problem
-from h2fdp.network.devices import Compute, Floats, PerStep, Rule
-from h2fdp.network.hierarchy import MOST_TIERS, default_of
-from h2fdp.network.network import CLOUD, COLUMNS, Aggregator, Link, Subnet
-from h2fdp.network.radio import Radio
+from h2fdp.network.devices import Floats, Rule
+from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Link, Subnet, default_of
 from h2fdp.network.schema import (
     DeviceSection,
     DevicesSection,
     EdgeSection,
-    LinkSection,
     TopologyFile,
     Uniform,
     UpperEdgeSection,
 )
-from h2fdp.network.trust import TrustProbabilities, TrustSection, TrustShares
+from h2fdp.network.trust import Trust, TrustSection
 from h2fdp.streams import Streams
 
 COUNTER = "{i}"
@@ -155,38 +151,42 @@ class _Names:
 DRAWN_DECIMALS = 3  # drawn distances are whole millimetres: files as drawn stay legible
 
 
-@dataclass(frozen=True)
-class ExpandedNetwork:
-    """A network as drawn; see :class:`h2fdp.Topology`, whose attributes these are."""
+def expand(file: TopologyFile, seed: int) -> dict[str, Any]:
+    """The attributes of the `Topology` that a file describes under a seed."""
+    trust, streams = file.trust or TrustSection(), Streams(seed)
+    subnets: list[dict[str, Any]] = []
+    aggregators: list[dict[str, Any]] = []
 
-    name: str
-    subnets: tuple[Subnet, ...]
-    radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=PerStep)
-    trust_probability: float | None = None
-    aggregators: tuple[Aggregator, ...] = ()
-    secure_sum_probability: float = 0.0
+    def write_out(sections: Sections, parent: str | None) -> None:
+        for section in sections:
+            link = file.cloud.link if section.link is None else section.link
+            for number in range(1, section.repeat + 1):
+                name = instance(section.name, number, parent)
+                wire = Link(rate_bps=link.rate_mbps * 1e6, power_dbm=link.power_dbm)
+                node = {"name": name, "trust": section.trust, "link": wire, "parent": parent}
+                if isinstance(section, EdgeSection):
+                    subnets.append(node | _devices(name, section.devices, number, tuple(file.columns), streams))
+                else:
+                    aggregators.append(node)
+                    write_out(section.edges, name)
 
-
-def expand(file: TopologyFile, seed: int) -> ExpandedNetwork:
-    """The network that a file describes under a seed."""
-    section = file.trust or TrustSection()
-    probabilities, streams = section.drawn, Streams(seed)
-    expansion = _Expansion(file.cloud.link, probabilities, streams, tuple(file.columns))
-    expansion.write_out(file.edges, None)
-    if section.shares is not None:
-        expansion.share_out(section.shares)
-    stated = file.trust is None and all(edge.stated_trust is not None for edge in file.every_edge())
-    never_drawn = stated or section.shares is not None
-    return ExpandedNetwork(
-        name=file.name,
-        subnets=tuple(expansion.subnets),
-        aggregators=tuple(expansion.aggregators),
-        radio=file.radio.radio(),
-        compute=file.compute,
-        trust_probability=None if never_drawn else probabilities.trusted,
-        secure_sum_probability=0.0 if never_drawn else probabilities.secure_sum,
-    )
+    write_out(file.edges, None)
+    drawn: dict[str, Trust] = {}
+    for nodes in (subnets, aggregators):
+        drawn |= trust.draw([node["name"] for node in nodes if node["trust"] is None], streams)
+        for node in nodes:
+            node["trust"] = node["trust"] or drawn[node["name"]]
+    by_chance = not trust.exact and (file.trust is not None or bool(drawn))
+    return {
+        "name": file.name,
+        "subnets": tuple(Subnet(**node) for node in subnets),
+        "aggregators": tuple(Aggregator(**node) for node in aggregators),
+        "radio": file.radio.radio(),
+        "compute": file.compute,
+        "trust_probability": trust.bounds[0] if by_chance else None,
+        "secure_sum_probability": (trust.secure_sum or 0.0) if by_chance else 0.0,
+        "cloud_trust": file.cloud.trust,
+    }
 
 
 def draw(edge: str, name: str, rule: Uniform, size: int, streams: Streams) -> Floats:
@@ -197,98 +197,34 @@ def draw(edge: str, name: str, rule: Uniform, size: int, streams: Streams) -> Fl
     return np.clip(np.round(drawn, DRAWN_DECIMALS), lowest, highest)
 
 
-@dataclass
-class _Expansion:
-    """Sections written out to edge servers, in the order of the tree.
-
-    Attributes:
-        link: of an edge server that states none.
-        probabilities: of the trust in an edge server that states none.
-        streams: of every draw.
-        columns: of the devices, those that the models of the network read.
-        unstated: the names of edge servers that state no trust; those that have devices, and those above them.
-    """
-
-    link: LinkSection
-    probabilities: TrustProbabilities
-    streams: Streams
-    columns: tuple[str, ...]
-    subnets: list[Subnet] = field(default_factory=list)
-    aggregators: list[Aggregator] = field(default_factory=list)
-    unstated: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
-
-    def share_out(self, shares: TrustShares) -> None:
-        """Trust in just these shares of the edge servers that state none: of those with devices, and of the others."""
-        drawn = {name: trust for names in self.unstated for name, trust in shares.draw(names, self.streams).items()}
-        self.subnets = [replace(each, trust=drawn.get(each.name, each.trust)) for each in self.subnets]
-        self.aggregators = [replace(each, trust=drawn.get(each.name, each.trust)) for each in self.aggregators]
-
-    def write_out(self, sections: Sequence[EdgeSection | UpperEdgeSection], parent: str | None) -> None:
-        for section in sections:
-            for number in range(1, section.repeat + 1):
-                if isinstance(section, EdgeSection):
-                    self.subnets.append(self._subnet(section, number, parent))
-                else:
-                    aggregator = Aggregator(**self._node(section, number, parent))
-                    self.aggregators.append(aggregator)
-                    self.write_out(section.edges, aggregator.name)
-
-    def _node(self, section: EdgeSection | UpperEdgeSection, number: int, parent: str | None) -> dict[str, Any]:
-        """What every edge server has, at any height."""
-        name = instance(section.name, number, parent)
-        if section.stated_trust is None:
-            self.unstated[isinstance(section, UpperEdgeSection)].append(name)
-        return {
-            "name": name,
-            "trust": section.stated_trust or self.probabilities.draw(name, self.streams),
-            "link": _link(self.link if section.link is None else section.link),
-            "parent": parent,
-        }
-
-    def _subnet(self, edge: EdgeSection, number: int, parent: str | None) -> Subnet:
-        node = self._node(edge, number, parent)
-        if isinstance(edge.devices, DevicesSection):
-            return Subnet(**node, **_devices_alike(node["name"], edge.devices, self.columns, self.streams))
-        return Subnet(**node, **_listed_devices(node["name"], edge.devices, number, self.columns, self.streams))
-
-
-def _devices_alike(edge: str, devices: DevicesSection, read: Sequence[str], streams: Streams) -> dict[str, Any]:
-    size = devices.count if isinstance(devices.count, int) else _draw_count(edge, devices.count, streams)
-    columns, rules = {}, {}
-    for name in read:
-        stated = getattr(devices, name)
-        if isinstance(stated, Uniform):
-            columns[name] = draw(edge, name, stated, size, streams)
-            rules[name] = Rule(
-                stated.uniform[0], stated.uniform[1], streams.seed if stated.seed is None else stated.seed
-            )
-        else:
-            columns[name] = np.broadcast_to(np.asarray(stated, dtype=np.float64), size)
-    return {"columns": columns, "rules": rules}
-
-
-def _listed_devices(
-    edge: str, devices: Sequence[DeviceSection], number: int, read: Sequence[str], streams: Streams
+def _devices(
+    edge: str, devices: DevicesSection | Sequence[DeviceSection], number: int, read: Sequence[str], streams: Streams
 ) -> dict[str, Any]:
-    defaults = [f"{edge}/{position}" for position in range(1, len(devices) + 1)]
-    names = tuple(
-        default if device.name is None else instance(device.name, number, edge)
-        for device, default in zip(devices, defaults, strict=True)
-    )
-    columns = {
-        name: [
-            draw(edge, name, stated, position, streams)[-1] if isinstance(stated, Uniform) else stated
-            for position, stated in enumerate((getattr(device, name) for device in devices), start=1)
-        ]
-        for name in read
-    }
-    return {"columns": columns, "names": None if list(names) == defaults else names}
-
-
-def _draw_count(name: str, rule: Uniform, streams: Streams) -> int:
-    lowest, highest = map(int, rule.uniform)
-    return int(streams.open(name, "count").integers(lowest, highest, endpoint=True))
-
-
-def _link(section: LinkSection) -> Link:
-    return Link(rate_bps=section.rate_mbps * 1e6, power_dbm=section.power_dbm)
+    """The columns, rules and names of a subnet's devices."""
+    columns: dict[str, Any] = {}
+    if not isinstance(devices, DevicesSection):
+        for name in read:
+            stated = [getattr(device, name) for device in devices]
+            columns[name] = [
+                draw(edge, name, each, position, streams)[-1] if isinstance(each, Uniform) else each
+                for position, each in enumerate(stated, start=1)
+            ]
+        defaults = [f"{edge}/{position}" for position in range(1, len(devices) + 1)]
+        names = tuple(
+            default if device.name is None else instance(device.name, number, edge)
+            for device, default in zip(devices, defaults, strict=True)
+        )
+        return {"columns": columns, "names": None if list(names) == defaults else names}
+    size, rules = devices.count, {}
+    if isinstance(size, Uniform):
+        least, most = map(int, size.uniform)
+        size = int(streams.open(edge, "count").integers(least, most, endpoint=True))
+    for name in read:
+        rule = getattr(devices, name)
+        if isinstance(rule, Uniform):
+            columns[name] = draw(edge, name, rule, size, streams)
+            lowest, highest = rule.uniform
+            rules[name] = Rule(lowest, highest, streams.seed if rule.seed is None else rule.seed)
+        else:
+            columns[name] = np.broadcast_to(np.asarray(rule, dtype=np.float64), size)
+    return {"columns": columns, "rules": rules}

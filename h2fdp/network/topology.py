@@ -1,38 +1,122 @@
-"""A network as drawn: a tree of edge servers below the cloud, checked, with the ways to look it up and to make one."""
+"""A network as drawn: a tree of edge servers below the cloud, checked, with the ways to look it up and to make one.
+
+A name is given once in a network: names key the streams of noise, and two nodes of one name would share theirs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
-from typing import ParamSpec
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from h2fdp.errors import Problem, UserError
-from h2fdp.network import generators
-from h2fdp.network.devices import Compute, DeviceTable, Floats, Integers, PerStep
-from h2fdp.network.hierarchy import Hierarchy, hierarchy_of, repeated_names
-from h2fdp.network.network import CLOUD, Aggregator, Link, Relays, Subnet
+from h2fdp.network.devices import Compute, DeviceTable, Integers, PerStep
+from h2fdp.network.generators import Generated
+from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, Subnet, repeated_names, star_of
 from h2fdp.network.radio import Radio
-from h2fdp.network.templates import ExpandedNetwork
+from h2fdp.network.trust import CloudTrust
 from h2fdp.wording import counted, facts_html, table_html
-
-_Arguments = ParamSpec("_Arguments")
-
-
-def _made(generator: Callable[_Arguments, ExpandedNetwork]) -> Callable[_Arguments, Topology]:
-    """The generator, with what it makes as a `Topology`."""
-
-    @wraps(generator)
-    def made(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> Topology:
-        return Topology.drawn(generator(*arguments, **named))
-
-    return made
 
 
 @dataclass(frozen=True)
-class Topology:
+class Hierarchy:
+    """The tree of aggregators above the devices. The cloud's key is None.
+
+    Attributes:
+        parents: the node above each aggregator and edge server.
+        children: of the cloud and each aggregator, in the order of the tree; nothing for a lowest edge server.
+        heights: 1 for a lowest edge server, else one more than the highest child.
+        below: the numbers of the lowest edge servers below a node, which are adjacent; a lowest edge server's own.
+    """
+
+    parents: dict[str, str | None]
+    children: dict[str | None, tuple[str, ...]]
+    heights: dict[str | None, int]
+    below: dict[str | None, range]
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """The node of this name and all above it, from the lowest up; the cloud is left out."""
+        above = self.parents[name]
+        return (name,) if above is None else (name, *self.path(above))
+
+    def top_down(self) -> list[str]:
+        """Every aggregator and edge server, each before its children, in the order of the tree."""
+        listed: list[str] = []
+        waiting = list(reversed(self.children[None]))
+        while waiting:
+            listed.append(waiting.pop())
+            waiting += reversed(self.children[listed[-1]])
+        return listed
+
+
+def hierarchy_of(network: str, subnets: Sequence[Subnet], aggregators: Sequence[Aggregator]) -> Hierarchy:
+    """The tree of these nodes, whose names differ.
+
+    Args:
+        network: the network's name, for messages.
+        subnets: the lowest edge servers, in the order of the tree: all below one aggregator are adjacent.
+        aggregators: parents before children.
+
+    Raises:
+        UserError: a parent that is unknown or comes after its child, an aggregator without children, edge servers of
+            one aggregator that are not adjacent, more than MOST_TIERS tiers.
+    """
+    parents: dict[str, str | None] = {}
+    for aggregator in aggregators:
+        if aggregator.parent is not None and aggregator.parent not in parents:
+            known = any(other.name == aggregator.parent for other in aggregators)
+            words = "its parent comes after it; expected parents first" if known else _unknown(aggregator.parent)
+            raise UserError(words, network, aggregator.name)
+        parents[aggregator.name] = aggregator.parent
+    above = set(parents)
+    for subnet in subnets:
+        if subnet.parent is not None and subnet.parent not in above:
+            raise UserError(_unknown(subnet.parent), network, subnet.name)
+        parents[subnet.name] = subnet.parent
+    childless = above - set(parents.values())
+    if childless:
+        raise UserError(Problem("an aggregator without children", network, name) for name in sorted(childless))
+    hierarchy = _in_order(network, subnets, parents)
+    if hierarchy.heights[None] > MOST_TIERS + 1:
+        raise UserError(f"expected at most {MOST_TIERS} tiers of edge servers", network)
+    return hierarchy
+
+
+def _in_order(network: str, subnets: Sequence[Subnet], parents: dict[str, str | None]) -> Hierarchy:
+    """Children, heights and ranges, all from the order of the lowest edge servers."""
+    numbers: dict[str | None, list[int]] = {None: list(range(len(subnets)))}
+    heights: dict[str | None, int] = {None: 0}
+    children: dict[str | None, dict[str, None]] = {None: {}}
+    for number, subnet in enumerate(subnets):
+        node: str | None = subnet.name
+        height = 1
+        while node is not None:
+            numbers.setdefault(node, []).append(number)
+            heights[node] = max(heights.get(node, 0), height)
+            children.setdefault(node, {})
+            children.setdefault(parents[node], {}).setdefault(node)
+            node, height = parents[node], height + 1
+        heights[None] = max(heights[None], height)
+    for name, own in numbers.items():
+        if any(second != first + 1 for first, second in pairwise(own)):
+            raise UserError(f'expected the edge servers below "{name}" one after the other', network)
+    return Hierarchy(
+        parents=parents,
+        children={node: tuple(listed) for node, listed in children.items()},
+        heights=heights,
+        below={node: range(own[0], own[-1] + 1) for node, own in numbers.items()},
+    )
+
+
+def _unknown(parent: str) -> str:
+    return f'expected a parent among the aggregators, found "{parent}"'
+
+
+@dataclass(frozen=True)
+class Topology(Generated):
     """A network as drawn: the cloud, the edge servers below it in one or more tiers, and their devices.
 
     Attributes:
@@ -44,6 +128,7 @@ class Topology:
         aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
             of the tree; none in a network of two tiers.
         secure_sum_probability: that with which an edge server was drawn to hold secure sums; 0 if it never was.
+        cloud_trust: `secure-sum` where the cloud learns the sum of what its children send, and nothing else.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -57,6 +142,7 @@ class Topology:
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
+    cloud_trust: CloudTrust = "untrusted"
 
     def __post_init__(self) -> None:
         if not self.subnets:
@@ -180,7 +266,7 @@ class Topology:
         return tuple(subnet.name for subnet in self.subnets), self.sizes
 
     def as_star(self) -> Topology:
-        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.network.topology.star_of`.
+        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.network.network.star_of`.
 
         >>> star = Topology.regular(edges=3, devices=2).as_star()
         >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
@@ -190,65 +276,7 @@ class Topology:
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
         return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio, self.compute)
 
-    @classmethod
-    def drawn(cls, parts: ExpandedNetwork) -> Topology:
-        """The network of what was drawn from a file, or made to order."""
-        return cls(**vars(parts))
-
-    regular = staticmethod(_made(generators.regular))
-    deep = staticmethod(_made(generators.deep))
-    config1 = staticmethod(_made(generators.config1))
-    config2 = staticmethod(_made(generators.config2))
-    geometric = staticmethod(_made(generators.geometric))
-
 
 GENERATORS: dict[str, Callable[..., Topology]] = {
-    kind: _made(generator) for kind, generator in generators.GENERATORS.items()
+    kind: getattr(Topology, kind) for kind in ("regular", "config1", "config2", "star", "deep", "geometric")
 }
-
-
-def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats]) -> Subnet:
-    """The same devices under one untrusted edge server, the cloud's own, whose link costs nothing.
-
-    Every device keeps its name and its numbers; the edge servers stay as relays. The star of a star is
-    itself.
-
-    Args:
-        subnets: of the network.
-        wires: for each of them the links from its edge server up to the cloud.
-        columns: (I,) numbers of all their devices.
-    """
-    return Subnet(
-        name=CLOUD,
-        trust="untrusted",
-        columns=columns,
-        link=Link(rate_bps=float("inf"), power_dbm=0.0),
-        names=tuple(name for subnet in subnets for name in subnet.device_names()),
-        relays=subnets[0].relays or _relays(subnets, [_as_one(links) for links in wires]),
-    )
-
-
-def _relays(subnets: Sequence[Subnet], wires: Sequence[Link]) -> Relays:
-    """The lowest edge servers, each with the wires from there to the cloud as one.
-
-    Wires in a row take the sum of their times and of their energies for each message: as one they have
-    1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
-    """
-    return Relays(
-        names=tuple(subnet.name for subnet in subnets),
-        sizes=np.array([subnet.size for subnet in subnets]),
-        rate_bps=np.array([wire.rate_bps for wire in wires]),
-        power_dbm=np.array([wire.power_dbm for wire in wires]),
-    )
-
-
-def _as_one(links: Sequence[Link]) -> Link:
-    if len(links) == 1:
-        return links[0]
-    rates = np.array([link.rate_bps for link in links])
-    seconds_per_bit = float(np.sum(1 / rates))
-    if seconds_per_bit == 0:  # messages cost nothing on any of them
-        return links[0]
-    with np.errstate(all="ignore"):  # what is not finite, the relays refuse
-        joules_per_bit = np.sum(10 ** (np.array([link.power_dbm for link in links]) / 10) / rates)
-        return Link(1 / seconds_per_bit, float(10 * np.log10(joules_per_bit / seconds_per_bit)))

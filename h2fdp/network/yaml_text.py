@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from h2fdp.network.fading import FADINGS
 from h2fdp.network.network import COMPUTES, Aggregator, Link, Subnet
 from h2fdp.network.schema import UNLIMITED
 from h2fdp.network.topology import Topology
-from h2fdp.network.trust import DEFAULT_TRUST_PROBABILITY
+from h2fdp.network.trust import TrustSection
 
 MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
 _SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
@@ -30,46 +31,32 @@ def yaml_text(topology: Topology, state_trust: bool = True) -> str:
     >>> print(yaml_text(Topology.regular(edges=1, devices=2, trust=1.0, name="small")).splitlines()[-1])
       - {name: edge-1, trusted: true, devices: {count: 2, distance_m: [45.792, 29.859], power_dbm: 24}}
     """
-    default = common_link(topology)
+    default, explicit = common_link(topology), topology.devices <= MOST_EXPLICIT_DEVICES
+    nodes = {server.name: server for server in topology.servers()}
+
+    def written(name: str, indent: str) -> Iterator[str]:
+        """An edge server and all below it."""
+        node = nodes[name]
+        values = {"name": name, **(trust_values(node) if state_trust else {})}
+        values |= {} if node.link == default else {"link": link_values(node.link)}
+        if isinstance(node, Subnet) and node.names is None:
+            yield f"{indent}- {flow(values | {'devices': _devices(node, explicit)})}"
+            return
+        for key, value in values.items():
+            yield f"{indent}{'-' if key == 'name' else ' '} {key}: {flow(value)}"
+        if isinstance(node, Subnet):
+            yield f"{indent}  devices:"
+            yield from (f"{indent}    - {flow(device)}" for device in named_devices(node))
+            return
+        yield f"{indent}  edges:"
+        for child in topology.children(name):
+            yield from written(child, indent + "  ")
+
     lines = [f"{key}: {flow(value)}" for key, value in head(topology, state_trust).items()]
-    lines += [f"cloud: {flow({'link': link_values(default)})}", "edges:"]
-    writer = _Writer(topology, default, state_trust, explicit=topology.devices <= MOST_EXPLICIT_DEVICES)
+    lines += [f"cloud: {flow({'link': link_values(default), **cloud_trust(topology)})}", "edges:"]
     for name in topology.children(None):
-        lines += (f"  {line}" for line in writer.lines(name))
+        lines += written(name, "  ")
     return "\n".join(lines) + "\n"
-
-
-class _Writer:
-    """The lines of an edge server and of all below it."""
-
-    def __init__(self, topology: Topology, default: Link, state_trust: bool, explicit: bool) -> None:
-        self._topology = topology
-        self._aggregators = {aggregator.name: aggregator for aggregator in topology.aggregators}
-        self._default = default
-        self._state_trust = state_trust
-        self._explicit = explicit
-
-    def lines(self, name: str) -> list[str]:
-        if name in self._aggregators:
-            below = [f"  {line}" for child in self._topology.children(name) for line in self.lines(child)]
-            return [*self._block(self._aggregators[name]), "  edges:", *below]
-        subnet = self._topology.subnets[self._topology.below(name)[0]]
-        if subnet.names is None:
-            return [f"- {flow(self._values(subnet) | {'devices': _devices(subnet, self._explicit)})}"]
-        return [*self._block(subnet), "  devices:", *(f"    - {flow(device)}" for device in named_devices(subnet))]
-
-    def _block(self, node: Subnet | Aggregator) -> list[str]:
-        first, *others = [f"{key}: {flow(value)}" for key, value in self._values(node).items()]
-        return [f"- {first}", *(f"  {line}" for line in others)]
-
-    def _values(self, node: Subnet | Aggregator) -> dict[str, Any]:
-        """What every edge server has, at any height."""
-        values: dict[str, Any] = {"name": node.name}
-        if self._state_trust:
-            values |= trust_values(node)
-        if node.link != self._default:
-            values["link"] = link_values(node.link)
-        return values
 
 
 def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
@@ -90,7 +77,7 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     }
     probability = topology.trust_probability
     if probability is not None or not state_trust:
-        trusted = DEFAULT_TRUST_PROBABILITY if probability is None else probability
+        trusted = TrustSection().bounds[0] if probability is None else probability
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     return values
@@ -101,9 +88,14 @@ def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
     return {"trust": server.trust} if server.trust == "secure-sum" else {"trusted": server.trusted}
 
 
+def cloud_trust(topology: Topology) -> dict[str, Any]:
+    """The trust in the cloud, in the file's keys, where it is not the default."""
+    return {} if topology.cloud_trust == "untrusted" else {"trust": topology.cloud_trust}
+
+
 def common_link(topology: Topology) -> Link:
     """The link that most edge servers have; only others are written at their edge server."""
-    links = [subnet.link for subnet in topology.subnets] + [aggregator.link for aggregator in topology.aggregators]
+    links = [each.link for each in topology.subnets] + [each.link for each in topology.aggregators]
     return Counter(links).most_common(1)[0][0]
 
 

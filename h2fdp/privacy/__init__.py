@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING
 
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter
-from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.laplace import Laplace
-from h2fdp.privacy.mechanisms.central import CentralDp
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
+from h2fdp.privacy.mechanisms.dp_sgd import CentralDp, DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
 from h2fdp.privacy.mechanisms.mechanism import (
     AggregationCounts,
@@ -25,19 +23,13 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 )
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
-from h2fdp.privacy.mechanisms.quantise import Quantise
-from h2fdp.privacy.mechanisms.stages import UpdateNoise
-from h2fdp.privacy.mechanisms.top_k import TopK
-from h2fdp.privacy.modular_sums import ModularCode, padded
 from h2fdp.privacy.places import (
     ADDED_BY,
     OBSERVERS,
     AggregationKind,
     Holder,
-    NoiseSource,
     Observer,
     Place,
-    ReleaseKind,
     Tier,
     Tolerance,
     levels_of_observers,
@@ -46,7 +38,7 @@ from h2fdp.privacy.places import (
 )
 from h2fdp.privacy.releases import Release, releases
 from h2fdp.privacy.vectors import AdaptiveClipping, add_gaussian_noise
-from h2fdp.privacy.views import Merged, Reach, Sampling, Uploads, View, views
+from h2fdp.privacy.views import Merged, Sampling, Uploads
 
 for _placement in (
     NonPrivate,
@@ -66,15 +58,12 @@ else:
 
 __all__ = [
     "ADDED_BY",
-    "NOISE_PLACEMENTS",
     "OBSERVERS",
     "Accounts",
     "AdaptiveClipping",
     "AggregationCounts",
     "AggregationKind",
     "BudgetFilter",
-    "CentralDp",
-    "DpSgd",
     "GradientSumMechanism",
     "HierarchicalDp",
     "Holder",
@@ -83,39 +72,26 @@ __all__ = [
     "Mechanism",
     "MechanismContext",
     "Merged",
-    "ModularCode",
     "Moment",
     "NoisePlacement",
     "NoisePlacementSection",
-    "NoiseSource",
     "NonPrivate",
-    "ObjectivePerturbation",
     "Observer",
-    "OutputPerturbation",
-    "PaperCalibration",
     "Pipeline",
     "Place",
-    "Quantise",
-    "Reach",
     "Release",
-    "ReleaseKind",
     "RequestedExperiment",
     "Sampling",
     "Span",
     "Stage",
     "Tier",
     "Tolerance",
-    "TopK",
-    "UpdateNoise",
     "UploadClipping",
     "Uploads",
-    "View",
     "add_gaussian_noise",
     "levels_of_observers",
     "noise_placement_of",
     "observers",
     "observers_beside",
-    "padded",
     "releases",
-    "views",
 ]

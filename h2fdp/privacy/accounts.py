@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
@@ -22,13 +22,15 @@ from h2fdp.privacy.accounting import (
     ACCOUNTANTS,
     ORDERS,
     Accountant,
+    Bound,
     Composition,
     ReleaseType,
     epsilon_from_rdp,
     rdp_of,
 )
 from h2fdp.privacy.places import OBSERVERS, Observer, height_of, observers
-from h2fdp.privacy.releases import AlikeReleases, Release, rows_in
+from h2fdp.privacy.releases import Adjacency, AlikeReleases, Release, rows_in
+from h2fdp.privacy.views import Sampling
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _HALF_A_TURN = 0.5  # from nothing to a gradient of length G, in units of 2 G
@@ -41,7 +43,7 @@ _MOST_EXACT, COARSE = 64, 1.005
 
 _facts_of_type = attrgetter(
     "noise_std", "sensitivity", "steps", "sampling_rate", "sampling", "bound", "own_gradient", "adjacency", "law"
-)  # what `release_type` reads
+)
 
 
 def release_type(release: Release) -> ReleaseType:
@@ -52,12 +54,25 @@ def release_type(release: Release) -> ReleaseType:
     >>> release_type(row).noise_multiplier
     1.66666
     """
-    ratio, replaced = release.noise_std / release.sensitivity, release.adjacency == "replace"
-    public = release.steps, release.sampling_rate, release.sampling
-    own = _rounded_up(release.own_gradient)
-    if release.steps == 1 and own < 1:
+    return _type_of(*_facts_of_type(release))
+
+
+@lru_cache(maxsize=1 << 14)  # most releases are alike but for their slot, devices and observer
+def _type_of(
+    noise_std: float,
+    sensitivity: float,
+    steps: int,
+    sampling_rate: float,
+    sampling: Sampling,
+    bound: Bound,
+    own_gradient: float,
+    adjacency: Adjacency,
+    law: str,
+) -> ReleaseType:
+    own, ratio = _rounded_up(own_gradient), _rounded_down(noise_std / sensitivity)
+    if steps == 1 and own < 1:
         own = _HALF_A_TURN  # of a single step it is all there is: such releases are of one type
-    return ReleaseType(_rounded_down(ratio), *public, release.bound, own, replaced, release.law)
+    return ReleaseType(ratio, steps, sampling_rate, sampling, bound, own, adjacency == "replace", law)
 
 
 def _coarsened(kind: ReleaseType) -> ReleaseType:
@@ -84,19 +99,6 @@ def _rounded_up(share: float) -> float:
 
 
 _Held = frozenset[tuple[ReleaseType, int]]  # how often each type was received
-
-
-class _TypesOfReleases:
-    """`release_type` of an interval's releases, most of which are alike but for their slot and observer."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, ReleaseType] = {}
-
-    def __call__(self, release: Release) -> ReleaseType:
-        alike = _facts_of_type(release)
-        if alike not in self._known:
-            self._known[alike] = release_type(release)
-        return self._known[alike]
 
 
 @dataclass(frozen=True)
@@ -211,21 +213,19 @@ class Accounts:
             by_edge: dict[str, list[Release]] = defaultdict(list)
             for release in interval:
                 by_edge[release.edge].append(release)
-            type_of = _TypesOfReleases()
             alike: dict[Hashable, list[str]] = defaultdict(list)
             for edge, rows in by_edge.items():
-                received = tuple((row.observer, row.devices, id(type_of(row))) for row in rows)
+                received = tuple((row.observer, row.devices, release_type(row)) for row in rows)
                 alike[self.sizes[edge], received].append(edge)
             for edges in alike.values():
-                self._enter(AlikeReleases(edges, by_edge[edges[0]]), type_of, times)
+                self._enter(AlikeReleases(edges, by_edge[edges[0]]), times)
 
     def add_alike(self, alike: Iterable[AlikeReleases], times: int = 1) -> None:
         """The same of subnets that have the same releases, and as many devices."""
-        type_of = _TypesOfReleases()
         for each in alike:
-            self._enter(each, type_of, times)
+            self._enter(each, times)
 
-    def _enter(self, alike: AlikeReleases, type_of: _TypesOfReleases, times: int) -> None:
+    def _enter(self, alike: AlikeReleases, times: int) -> None:
         """Once for all of these subnets whose accounts were equal before."""
         received: dict[Observer, list[Release]] = defaultdict(list)
         for release in alike.releases:
@@ -237,7 +237,7 @@ class Accounts:
             for equal in holding.values():
                 book = self._book(observer, equal[0])
                 for release in rows:
-                    book.enter(release, type_of(release), times)
+                    book.enter(release, release_type(release), times)
                 book.shared = len(equal) > 1
                 books.update(dict.fromkeys(equal, book))
 
@@ -264,6 +264,10 @@ class Accounts:
                 found.setdefault(held, []).append(devices + self._first[edge])
         for held, parts in found.items():
             yield DeviceClass(np.sort(np.concatenate(parts)), dict(held))
+
+    def held(self) -> dict[Observer, list[DeviceClass]]:
+        """The `classes` of every observer."""
+        return {each: list(self.classes(each)) for each in self.observers}
 
     def rdp(self, observer: Observer) -> np.ndarray:
         """(classes, orders) Renyi divergence that this observer holds of each distinct device; classes may be 0."""

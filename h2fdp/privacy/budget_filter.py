@@ -16,14 +16,14 @@ releases). A release with more noise is dominated by one with less.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order
-from h2fdp.privacy.accounting.renyi import rdp_at
+from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order, rdp_of
 from h2fdp.privacy.accounts import COARSE, MARGIN, Accounts, release_type
 from h2fdp.privacy.places import Observer
 from h2fdp.privacy.releases import Release, rows_in
@@ -72,7 +72,7 @@ class NoiseAllowance:
                 for each, held in spent.items()
             )
 
-        return math.exp(_first_true(lasts, _LEAST, _MOST) * _GRID)
+        return math.exp((_LEAST + bisect_left(range(_LEAST, _MOST), True, key=lasts)) * _GRID)
 
     def _spent(self, releases: Sequence[Release], intervals: Mapping[str, float]) -> dict[_Held, float]:
         """What each group of devices is about to receive, and the most that any device of it has spent."""
@@ -99,28 +99,9 @@ class NoiseAllowance:
         """Of one such interval under noise `scale` times as large, at the observer's order."""
         order = self.watched.orders[held.observer]
         return sum(
-            count * rdp_at(replace(kind, noise_multiplier=kind.noise_multiplier * scale), order)
+            count * float(rdp_of(replace(kind, noise_multiplier=kind.noise_multiplier * scale), (order,))[0])
             for kind, count in held.received
         )
-
-
-def _first_true(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest whole number within low .. high from which on `holds` is true, or high; sought from 0 outwards."""
-    step, true, false = 1, high, low - 1
-    if holds(0):
-        true = 0
-        while true - step >= low and holds(true - step):
-            true, step = true - step, 2 * step
-        false = max(true - step, low - 1)
-    else:
-        false = 0
-        while false + step < high and not holds(false + step):
-            false, step = false + step, 2 * step
-        true = min(false + step, high)
-    while true - false > 1:
-        middle = (true + false) // 2
-        true, false = (middle, false) if holds(middle) else (true, middle)
-    return true
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
-"""From a target (epsilon, delta) to the deviation of each noise: the paper's formula (Prop. 3.1), or an account."""
+"""From a target (epsilon, delta) to the deviation of each noise, by the paper's formula (Prop. 3.1) or an account; and,
+under given noise, to how many releases it allows: R_c local iterations of DP-SGD (ALI-DPFL, Algorithm 3)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounting import ReleaseType
+from h2fdp.privacy.accounting import Accountant, ReleaseType, total_rdp
+from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.places import AggregationKind, Tier
 
 Composition = dict[ReleaseType, int]
@@ -168,3 +171,86 @@ class PaperCalibration:
 
 
 Calibration = EqualMultipliers | PaperCalibration  # how the noises of a run relate to the sensitivities of its releases
+
+
+MOST_RELEASES = 1 << 40
+_FASTEST = 64  # by which the search may grow at once
+
+
+def largest_count(release: ReleaseType, epsilon: float, delta: float, accountant: Accountant) -> int:
+    """The largest number of releases of one type that the accountant puts at `epsilon` or below; 0 if none.
+
+    By steps that grow with what is left of the budget, then by bisection.
+
+    >>> from h2fdp.privacy.accounting import ACCOUNTANTS
+    >>> largest_count(ReleaseType(1.1, steps=1, sampling_rate=0.015), 2.0, 1e-5, ACCOUNTANTS["classic-rdp"])
+    314
+    """
+
+    def spent(count: int) -> float:
+        return accountant.epsilon({release: count}, delta)
+
+    enough, too_many, spends = 0, 1, spent(1)
+    while spends <= epsilon:
+        # Epsilon grows like the root of the count at first, like the count in the end: this rarely overshoots.
+        growth = min(max(epsilon / spends, 2.0), _FASTEST) if spends > 1 else 2.0
+        enough, too_many = too_many, math.floor(too_many * growth)
+        assert too_many <= MOST_RELEASES, f"{release} costs nothing"
+        spends = spent(too_many)
+    while too_many - enough > 1:
+        middle = (enough + too_many) // 2
+        enough, too_many = (middle, too_many) if spent(middle) <= epsilon else (enough, middle)
+    return enough
+
+
+RcSearch = Literal["safe", "paper"]
+
+_TOLERANCE = 0.01  # how far above the target the authors' bisection may stop
+_CEILING = 1e5  # where it starts; its midpoints, and so what it finds, depend on that
+_NARROW = 1e-3  # steps, where a target is met too steeply to stop within the tolerance
+
+
+def iteration_budget(search: RcSearch, step: ReleaseType, epsilon: float, delta: float, accountant: Accountant) -> int:
+    """R_c for one device.
+
+    Args:
+        search: `safe` is the largest number whose epsilon is at most the target. `paper` is the bisection of the
+            authors' program, which bisects fractions of a step and stops as soon as it is within 0.01 *above* the
+            target: it overspends, and reproduces the papers' table.
+        step: one step of DP-SGD.
+
+    Raises:
+        UserError: `paper` with another accountant than the papers'.
+
+    >>> from h2fdp.privacy.accounting import ACCOUNTANTS
+    >>> step, classic = ReleaseType(1.1, steps=1, sampling_rate=0.015), ACCOUNTANTS["classic-rdp"]
+    >>> [iteration_budget(search, step, 2.0, 1e-5, classic) for search in ("safe", "paper")]
+    [314, 317]
+    """
+    if search == "safe":
+        return largest_count(step, epsilon, delta, accountant)
+    if accountant.name != "classic-rdp":
+        raise UserError(
+            f"rc_search paper needs classic-rdp, found {accountant.name}; choose that accountant, or `safe`",
+            key="method.privacy.rc_search",
+        )
+    return _as_published(step, epsilon, delta)
+
+
+def _as_published(step: ReleaseType, epsilon: float, delta: float) -> int:
+    of_one = total_rdp({step: 1})
+
+    def spent(steps: float) -> float:
+        return float(classic_epsilon_from_rdp(steps * of_one, delta))
+
+    enough, too_many = 0.0, _CEILING
+    while spent(too_many) <= epsilon:
+        too_many *= 2
+        assert too_many <= MOST_RELEASES, f"{step} costs nothing"
+    while too_many - enough > _NARROW:
+        middle = (enough + too_many) / 2
+        excess = spent(middle) - epsilon
+        if 0 <= excess < _TOLERANCE:
+            return int(middle)
+        enough, too_many = (enough, middle) if excess > 0 else (middle, too_many)
+    return int(enough)

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType
 from h2fdp.privacy.accounts import Accounts, DeviceClass
 from h2fdp.privacy.places import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 _QUICK = ("rdp", "classic-rdp")
-_PRICE_OF_OTHERS = 32  # of `prv` for a type of release, where it is 1 for `pld`
 
 
-class HeldAccounts(Protocol):
-    """What several observers hold about devices: `Accounts`, or several of them together."""
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """All that there are."""
-        ...
-
-    def classes(self, observer: Observer) -> Iterator[DeviceClass]:
-        """The devices that this observer has received anything of, equal accounts together."""
-        ...
-
-
-def statement(accounts: HeldAccounts, names: Sequence[str], delta: float, accountants: Sequence[str]) -> dict[str, Any]:
+def statement(
+    held: Mapping[Observer, Sequence[DeviceClass]], names: Sequence[str], delta: float, accountants: Sequence[str]
+) -> dict[str, Any]:
     """Accounted epsilon of every observer.
 
     Args:
+        held: see `Accounts.held`; of several runs, what they hold together.
         names: of all devices, in the order of the tree.
         accountants: names of `ACCOUNTANTS`; slow ones look at those accounts that may be the worst, see `epsilons`.
 
@@ -44,8 +33,7 @@ def statement(accounts: HeldAccounts, names: Sequence[str], delta: float, accoun
     """
     devices: dict[str, dict[str, Any]] = {name: {} for name in names} if len(names) <= MOST_LISTED else {}
     worst: dict[str, Any] = {}
-    for observer in accounts.observers:
-        classes = list(accounts.classes(observer))
+    for observer, classes in held.items():
         if not classes:
             continue
         by = {name: epsilons(name, [each.composition for each in classes], delta) for name in accountants}
@@ -96,12 +84,10 @@ def worst_epsilon(
         most: types of releases that may be composed, counted in each account that is looked at.
 
     Returns:
-        None where the observer received nothing private, where this takes more than `most`, and where the accountant
-        does not know such releases.
+        None where the observer received nothing private, and where this takes more than `most`.
     """
     if accountant == "rdp":
         return accounts.worst(observer, delta)
-    price = 1 if accountant in (*_QUICK, "pld") else _PRICE_OF_OTHERS
     found: float | None = None
     looked_at: list[Composition] = []
     for bound, held in accounts.by_rdp(observer, delta):
@@ -110,13 +96,9 @@ def worst_epsilon(
         if any(_dominates(each, held) for each in looked_at):
             continue
         looked_at.append(held)
-        if price * sum(map(len, looked_at)) > most:
+        if sum(map(len, looked_at)) > most:
             return None
-        try:
-            epsilon = ACCOUNTANTS[accountant].epsilon(held, delta)
-        except UnsupportedRelease:
-            return None
-        found = max(found or 0.0, epsilon)
+        found = max(found or 0.0, ACCOUNTANTS[accountant].epsilon(held, delta))
     return found
 
 

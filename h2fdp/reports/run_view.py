@@ -14,7 +14,8 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network import Topology
 from h2fdp.network import read as read_topology
 from h2fdp.network.trust import TRUSTS
-from h2fdp.privacy import ADDED_BY, OBSERVERS, Accounts, ReleaseKind, observers
+from h2fdp.privacy import Accounts
+from h2fdp.privacy.places import ADDED_BY, OBSERVERS, ReleaseKind, observers
 from h2fdp.privacy.releases import release_of, rows_in
 from h2fdp.records import RunDirectory, check_lines, read_json_lines, read_summary, state_of
 from h2fdp.records.tables import read_table

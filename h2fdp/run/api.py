@@ -34,7 +34,7 @@ from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
 from h2fdp.run.explain import explanation
-from h2fdp.run.loop import start_run
+from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.prepare import prepare
 from h2fdp.run.preview import FirstDecision, first_decision
 from h2fdp.run.recipe import intervals_of
@@ -305,6 +305,38 @@ def plan(
         raise UserError(text, str(path), "method.schedule")
     run = Experiment.from_file(path, [*settings, "control.enabled=true"]).prepare(data_root)
     return first_decision(run, stated=config.control.enabled or traits.controlled)
+
+
+def resume(
+    run: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    data: Any = None,
+    test_data: Any = None,
+    model: Callable[[], nn.Module] | None = None,
+    settings: Sequence[str] = (),
+    on_interval: OnInterval | None = None,
+    fresh_noise: bool = False,
+    progress: bool | None = None,
+) -> Run:
+    """Go on with a run that ended early, and return what was recorded; a run that is done is returned as it is.
+
+    Args:
+        run: its directory.
+        data, test_data, model: a user's own parts, if it had any.
+        progress: show how far it is; null: in notebooks and on terminals.
+        settings: of `runtime` and `tracking`, as `--set` takes them (`runtime.hosts=2`).
+        fresh_noise: where the intervals to be repeated would not come out the same, draw them afresh; what was released
+            before counts too. Also goes on where code of your own has changed.
+
+    Raises:
+        UserError: no run directory; another process is writing to it; a part is missing, or is not the one that the run
+            began with; a file of it, or code of your own, was changed; it would draw fresh noise, and was not
+            allowed to.
+    """
+    experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
+    with shown(experiment.config.training.intervals, progress, on_interval) as watcher:
+        return resume_run(lambda: experiment.prepare(data_root), Path(run), watcher, fresh_noise=fresh_noise)
 
 
 def default_directory(config: ExperimentFile) -> Path:

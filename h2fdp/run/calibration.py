@@ -17,8 +17,7 @@ from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import FARTHEST, LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.subnet_facts import most_of_tiers
 from h2fdp.run.forecast import first_interval, planned_accounts
-from h2fdp.run.inputs import Noise, RunInputs
-from h2fdp.run.setup import RunSetup
+from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.training.local_steps import gain, pull_of

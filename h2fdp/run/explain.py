@@ -17,14 +17,9 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.places import height_of
-from h2fdp.run.forecast import (
-    forecast,
-    nearness,
-    noise_on_model,
-    planned_work,
-)
+from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of
 from h2fdp.run.setup import RunSetup
 
@@ -79,9 +74,9 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     Returns:
         `lines`: at most 16, of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
         its accounted `epsilon`, the smaller of two upper bounds on the worst device, None without an account, `by`
-        which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises`,
-        `decides`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`,
-        `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`.
+        which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises`, see
+        `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`, `per_step`, see
+        `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`.
 
     Raises:
         UserError: the method adds no noise, or leaks.
@@ -101,7 +96,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     if (adaptive := run.blueprint.adaptive) is not None:
         way = f"clip norm: from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
         lines.append(f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2")
-    lines += [_of_noises(report["noises"]), _of_costs(network), report["decides"] or "", *run.chosen]
+    lines += [_of_noises(report["noises"]), _of_costs(network), *run.chosen]
     scores, pays = noise_in_scores(run), changes(run)
     lines.append(f"noise moves the last model's scores by {scores:.3g}; about 1 is best")
     if pays:
@@ -116,7 +111,6 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "observers": learned,
         **{key: costly and getattr(costly, key) for key in ("bound", "sensitivity", "steps")},
         "noises": report["noises"],
-        "decides": report["decides"],
         "network": network,
         "noise_on_model": {**vars(model), "per_step": model.per_step, "scores": scores},
         "pays": pays,
@@ -148,7 +142,7 @@ def _sees(run: RunSetup, observer: Observer) -> str:
     if height_of(observer) > 1:
         summed = sum(each.trust == "secure-sum" for each in run.topology.aggregators)
         return "averages of branches" + (f" ({summed} of these edge servers: their sum alone)" if summed else "")
-    if run.placement.cloud_sums:
+    if run.placement.sees(run.topology.cloud_trust) == "sum":
         return "the sum of what its children send, and global models"
     return "averages of subnets and global models"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.budget_filter import NoiseAllowance
@@ -18,9 +17,6 @@ from h2fdp.protocol.cloud import Cloud, NoiseChoice
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.fixed import FixedOptions
-
-# What intervals of a fixed schedule are like, which calibration and reports all ask: large networks take seconds.
-_PLANNED: WeakKeyDictionary[RunSetup, IntervalPlan] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -54,10 +50,12 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
     cloud = setup.cloud(InProcessNodes({}))
     intervals, watched, accounts = setup.config.training.intervals, setup.watched, setup.empty_accounts()
     chosen = noise_choice(setup, accounts)
+    fixed = isinstance(setup.config.method.schedule, FixedOptions) and watched is None
     for interval in range(intervals):
         if cloud.ended and interval > 0:
             return
-        plan = cloud.plan(interval, chosen) if interval or watched is not None else _first_plan(setup, cloud)
+        known = fixed and interval == 0
+        plan = setup.first_plan if known else cloud.plan(interval, chosen)
         if watched is not None:
             accounts.add_alike(cloud.alike_releases(plan))
             if watched.exceeded(accounts) is not None:
@@ -67,15 +65,6 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
             return
         yield EqualIntervals(plan, cloud)
         cloud.skip(plan)
-
-
-def _first_plan(setup: RunSetup, cloud: Cloud) -> IntervalPlan:
-    """The plan of the first interval, which a fixed schedule makes once for a setup."""
-    if not isinstance(setup.config.method.schedule, FixedOptions):
-        return cloud.plan(0)
-    if setup not in _PLANNED:
-        _PLANNED[setup] = cloud.plan(0)
-    return _PLANNED[setup]
 
 
 def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:

@@ -170,9 +170,7 @@ def _used_by(home: ModuleType) -> tuple[dict[str, bytes], list[str]]:
     return texts, sorted(names - {"h2fdp"})
 
 
-@cache  # half a second
-def _distributions() -> Mapping[str, list[str]]:
-    return packages_distributions()
+_distributions = cache(packages_distributions)  # half a second
 
 
 @lru_cache(maxsize=1024)

@@ -221,7 +221,7 @@ class LiveAccounts:
         names = [name for subnet in setup.topology.subnets for name in subnet.device_names()]
         claimed, target = self._claimed(setup.noise), setup.target
         by = None if target is None else setup.accountant
-        found = statement(accounts, names, self._delta, tuple(dict.fromkeys(("rdp", "pld", by or "rdp"))))
+        found = statement(accounts.held(), names, self._delta, tuple(dict.fromkeys(("rdp", "pld", by or "rdp"))))
         for observer, numbers in found["worst"].items():
             accounted = numbers["rdp"] if setup.adapts else min(numbers["rdp"], numbers["pld"])
             targeted = target is not None and observer in setup.target_observers

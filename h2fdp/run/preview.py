@@ -1,4 +1,7 @@
-"""What a run will do and cost, without running it, and the controller's first decision: `run --dry-run`, `plan`."""
+"""What is known of a run before it starts: its account, its costs, the controller's first decision.
+
+`run --dry-run`, `privacy calibrate` and `plan` show it; nothing is trained.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,129 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.errors import UserError
 from h2fdp.methods import name_of
-from h2fdp.run.forecast import first_interval, nearness, planned_work
-from h2fdp.run.privacy_report import noises, privacy_report
+from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
+from h2fdp.privacy.accounting import coarse
+from h2fdp.privacy.statement import epsilons, worst_epsilon
+from h2fdp.protocol.subnet_facts import tier_aggregations
+from h2fdp.run.forecast import first_interval, nearness, planned_accounts, planned_work, rough_accounts
 from h2fdp.run.setup import RunSetup, range_of
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
-from h2fdp.schedules.problem import ControlProblem, ObjectiveTerms
+from h2fdp.schedules.problem import ObjectiveTerms
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.training.local_steps import StepTerms
 from h2fdp.wording import facts_html, table_html, word
 
+LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
+
+
+def privacy_report(run: RunSetup) -> dict[str, Any]:
+    """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
+
+    `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
+    subsampled Gaussian of the whole upload. The verdict is about the claim, or about the `target` where noise was
+    calibrated to an account: *met* when the smaller upper bound is at most that, *open* otherwise; *trusted*, *nothing
+    released* and *not targeted* say themselves why there is none.
+
+    Raises:
+        UserError: the method adds no noise.
+    """
+    if run.noise is None:
+        raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
+    if run.leaks:
+        raise UserError(LEAKS, key="control.estimates")
+    accounts = planned_accounts(run)
+    claimed = planned_claim(run, accounts)
+    return {
+        "delta": run.config.privacy.delta,
+        "adjacency": run.config.privacy.adjacency,
+        "factor": run.factor,
+        "target": run.target,
+        "observers": {each: {"claimed": claimed, **_numbers(run, accounts, each, claimed)} for each in run.observers},
+        "noises": noises(run),
+        "iterations": run.iterations,
+        "notes": list(run.notes),
+    }
+
+
+def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: float | None) -> dict[str, Any]:
+    delta = run.config.privacy.delta
+    classes = list(accounts.classes(observer))
+    if not classes:
+        empty = dict.fromkeys(("rdp", "pld", "coarse"))
+        return {**empty, "verdict": run.placement.silence(observer), "device": None}
+    compositions = [each.composition for each in classes]
+    (by_rdp, rdp), (by_pld, pld) = (epsilons(name, compositions, delta) for name in ("rdp", "pld"))
+    closely = [each for each, found in zip(classes, by_pld, strict=True) if found is not None]
+    numbers = {"rdp": rdp, "pld": pld, "coarse": max(coarse(each.composition, delta) for each in closely)}
+    edge, row = accounts.place_of(int(classes[by_rdp.index(rdp)].devices[0]))
+    subnet = next(each for each in run.topology.subnets if each.name == edge)
+    verdict = run.verdict(observer, claimed, min(rdp, pld))
+    return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
+
+
+def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
+    """What is claimed of the planned run, which will hold these accounts."""
+    assert run.noise is not None, "nothing is claimed where nothing is promised"
+    intervals = run.config.training.intervals
+    local = len(run.aggregation_times.offsets(run.local_steps)) * intervals
+    counts = tier_aggregations(run.aggregation_times, run.topology, run.local_steps)
+    tiers = {tier: count * intervals for tier, count in counts.items()}
+    return run.noise.claimed(accounts, AggregationCounts(local, intervals, run.traits.buffers, tiers))
+
+
+def noises(run: RunSetup) -> list[dict[str, Any]]:
+    """A row for each edge server and kind of release: who adds noise, and the first interval's standard deviations.
+
+    They are those of an interval in which nothing fails; who averages fewer devices adds more.
+    """
+    # By what the ledger calls them: where local and global releases are alike, one row says it.
+    levels = {(edge, kind): (source, of) for edge, source, kind, of in run.noises_of(first_interval(run)) if of.size}
+    shared = {facts.name for facts in run.blueprint.facts if facts.shares_noise}
+    return [
+        {
+            "edge": edge,
+            "added_by": "the devices, each a share" if edge in shared else ADDED_BY[source],
+            "kind": kind,
+            "noise_std": float(of.max()),
+            "smallest": float(of.min()),
+        }
+        for (edge, kind), (source, of) in levels.items()
+    ]
+
+
+def claim_warning(setup: RunSetup) -> str | None:
+    """A sentence about the observers whose accounts will exceed the claim; None where none will, or nothing is claimed.
+
+    It is a quick estimate, which takes all intervals to be like the first.
+    """
+    if setup.noise is None or setup.leaks or setup.target is not None:
+        return None
+    if setup.traits.counts_iterations:
+        setup = setup.exhausted()
+    accounts = rough_accounts(setup)
+    claimed = planned_claim(setup, accounts)
+    if claimed is None:
+        return None
+    delta, unmet = setup.config.privacy.delta, []
+    for observer in setup.observers:
+        rdp = accounts.worst(observer, delta)
+        if rdp is not None and rdp > claimed:  # only then `pld`, which takes longer
+            pld = worst_epsilon(accounts, observer, delta, "pld")
+            epsilon = rdp if pld is None else min(rdp, pld)
+            unmet += [f"{observer} {epsilon:.3g}"] if epsilon > claimed else []
+    if not unmet:
+        return None
+    hint = "see h2fdp privacy calibrate; privacy.calibration: accounted adds the noise that it takes"
+    about = f"the account of the planned run is about: {', '.join(unmet)} (pld)"
+    return f"epsilon {claimed:.4g} is claimed, but {about}; {hint}"
+
+
 _PROCESS_BYTES = 350_000_000  # a process that has imported torch and has Ray's or our own parts, too
-_MOST_LEVELS = 20  # rows of the map
 
 
 def estimate(run: RunSetup) -> dict[str, Any]:
@@ -110,8 +221,6 @@ class FirstDecision:
         constants: by their letters in the paper.
         edges: edge server -> trust, whether one noise covers its sum, devices, mean cost of a device's message, cost of
             its own message.
-        map: `tau` (T,), `level` (L,) devices of each subnet (each at most all its devices) and problem P's `objective`
-            (L, T) at these; of a run that is planned as a whole, its best plans by tau.
         weighed: joules and seconds of the interval, and noise as a share of the way; None under Algorithm 1.
         multipliers: what a joule and a second weigh; None under Algorithm 1.
         power_dbm: the least, mean and most dBm of all devices under the channels of the first interval; None where
@@ -127,7 +236,6 @@ class FirstDecision:
     runner_up: dict[str, float] | None
     constants: dict[str, float | None]
     edges: dict[str, dict[str, Any]]
-    map: dict[str, list[Any]]
     weighed: dict[str, float] | None
     multipliers: dict[str, float] | None
     power_dbm: dict[str, float] | None
@@ -154,12 +262,11 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
         section = run.config.control.model_copy(update={"channel": "expected"})
         schedule = H2fdpController.of(replace(run.context, control=section))
         costs = run.costs.expected()
-        edges, objectives, decision = schedule.edges(costs), _map(schedule.problem(0, costs)), schedule.decide(0, 0)
+        edges, decision = schedule.edges(costs), schedule.decide(0, 0)
     else:
         planned = run.schedule()
         assert isinstance(planned, TurnsController), "budgets and targets have a controller of their own"
-        edges, objectives = _edges(run), _map_of_plans(planned, int(run.context.sizes.max()))
-        decision = planned.decide(0, 0)
+        edges, decision = _edges(run), planned.decide(0, 0)
     subnets, why = run.topology.subnets, decision.reasons
     assert why is not None, "a controller says why"
     return FirstDecision(
@@ -170,7 +277,6 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
         runner_up=why["runner_up"],
         constants=why["constants"],
         edges={each.name: {"trust": each.trust, **edges[each.name]} for each in subnets},
-        map=objectives,
         weighed=why.get("weighed"),
         multipliers=why.get("multipliers"),
         power_dbm=range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None,
@@ -193,17 +299,3 @@ def _edges(run: RunSetup) -> dict[str, dict[str, float | bool]]:
         }
         for row, subnet in enumerate(run.topology.subnets)
     }
-
-
-def _map(problem: ControlProblem) -> dict[str, list[Any]]:
-    lengths, most = list(range(1, problem.tau_max + 1)), int(problem.limits.max())
-    levels = sorted({int(level) for level in np.linspace(1, most, min(most, _MOST_LEVELS)).round()})
-    rows = [[problem.terms(tau, np.minimum(level, problem.limits)).total for tau in lengths] for level in levels]
-    return {"tau": lengths, "level": levels, "objective": rows}
-
-
-def _map_of_plans(schedule: TurnsController, level: int) -> dict[str, list[Any]]:
-    """The plans that were weighed, by their interval length."""
-    weighed = {each.tau: schedule.told(each)["objective"] for each in sorted(schedule.weighed, key=lambda of: -of.tau)}
-    lengths = sorted(weighed)
-    return {"tau": lengths, "level": [level], "objective": [[weighed[tau] for tau in lengths]]}

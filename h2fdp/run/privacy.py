@@ -11,7 +11,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -169,7 +168,7 @@ class RunPrivacy:
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """All observers and devices; see `privacy.statement`; and `notes` that belong to every number."""
-        return {"notes": list(self.notes), **statement(self.accounts, self.names, self.delta, accountants)}
+        return {"notes": list(self.notes), **statement(self.accounts.held(), self.names, self.delta, accountants)}
 
 
 def releases_of_ledger(
@@ -243,10 +242,15 @@ class SeveralRuns:
             found.append(f"the noise keys of {', '.join(unknown)} are not known; the accounts assume that they differ")
         return found
 
+    def _held(self) -> dict[Observer, list[DeviceClass]]:
+        """What each observer of any of the runs holds of all of them together."""
+        known = dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers)
+        return {each: list(_together([_of_each(run, each) for run in self.runs], self.by_device)) for each in known}
+
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """See `RunPrivacy.statement`; with the `runs` and the `warnings`, and infinite where keys are equal."""
         names = self.runs[0].names if self.by_device else [ANY]
-        found = statement(_Together(self.runs, self.by_device), names, self.delta, accountants)
+        found = statement(self._held(), names, self.delta, accountants)
         if self.equal_keys:
             rows = [*found["worst"].values(), *(of for each in found["devices"].values() for of in each.values())]
             for numbers in rows:
@@ -278,41 +282,30 @@ def _check_alike(paths: Sequence[Path], runs: Sequence[RunPrivacy]) -> None:
         raise UserError(f"the runs are on different data, so no record is in all of them ({found})", where)
 
 
-@dataclass(frozen=True)
-class _Together:
-    """The accounts of several runs as one.
+def _together(found: Sequence[tuple[list[Composition], np.ndarray]], by_device: bool) -> Iterator[DeviceClass]:
+    """One observer's accounts of several runs as one, of what `_of_each` says of each run.
 
-    Attributes:
+    Args:
         by_device: of each device by its name: an observer to which a run showed a device's raw updates holds no account
             about it, whatever the others hid. Else of a record that may be with any device of each run, of those of
             which the observer has any.
     """
-
-    runs: Sequence[RunPrivacy]
-    by_device: bool
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        return tuple(dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers))
-
-    def classes(self, observer: Observer) -> Iterator[DeviceClass]:
-        found = [_of_each(run, observer) for run in self.runs]
-        if self.by_device:
-            numbers, device = np.unique([number for _, number in found], axis=1, return_inverse=True)
-            for at, chosen in enumerate(numbers.T):
-                known = [parts[number] for (parts, _), number in zip(found, chosen, strict=True) if number >= 0]
-                if known and _RAW not in chosen:
-                    yield DeviceClass(np.flatnonzero(device.ravel() == at), _composed(known))
-            return
-        if any(not parts and (number == _RAW).any() for parts, number in found):
-            return
-        choices = [parts or [{}] for parts, _ in found]
-        while math.prod(map(len, choices)) > _MOST_COMBINED:
-            most = max(range(len(choices)), key=lambda at: len(choices[at]))
-            choices[most] = [_covering(choices[most])]
-        for combined in product(*choices):
-            if composition := _composed(combined):
-                yield DeviceClass(np.array([0]), composition)
+    if by_device:
+        numbers, device = np.unique([number for _, number in found], axis=1, return_inverse=True)
+        for at, chosen in enumerate(numbers.T):
+            known = [parts[number] for (parts, _), number in zip(found, chosen, strict=True) if number >= 0]
+            if known and _RAW not in chosen:
+                yield DeviceClass(np.flatnonzero(device.ravel() == at), _composed(known))
+        return
+    if any(not parts and (number == _RAW).any() for parts, number in found):
+        return
+    choices = [parts or [{}] for parts, _ in found]
+    while math.prod(map(len, choices)) > _MOST_COMBINED:
+        most = max(range(len(choices)), key=lambda at: len(choices[at]))
+        choices[most] = [_covering(choices[most])]
+    for combined in product(*choices):
+        if composition := _composed(combined):
+            yield DeviceClass(np.array([0]), composition)
 
 
 _NOTHING, _RAW = -1, -2

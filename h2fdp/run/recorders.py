@@ -20,7 +20,7 @@ from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, met
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run.live_accounts import LiveAccounts, Row
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.setup import IntervalMeter, RunSetup
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection
 
 Step = Literal[
@@ -32,11 +32,7 @@ Step = Literal[
 ]
 
 
-def _ignored(step: Step, interval: int) -> None:
-    return
-
-
-listener: Callable[[Step, int], None] = _ignored
+listener: Callable[[Step, int], None] = lambda step, interval: None  # noqa: E731
 
 
 def reached(step: Step, interval: int) -> None:
@@ -74,12 +70,12 @@ class Journal(Recorder):
 
     ledger: JsonLines
     decisions: JsonLines
-    meter: IntervalMeter
+    powers: Callable[[IntervalPlan], Any]
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         self.ledger.append(release.as_row() for release in releases)
         if plan.decision.reasons is not None:
-            powers = self.meter.powers(plan)
+            powers = self.powers(plan)
             chosen = {} if powers is None else {"power_dbm": powers}
             self.decisions.append([dict(plan.decision.reasons) | chosen])
 

@@ -1,4 +1,4 @@
-"""A run that is ready to start: its cloud, planner and schedule, built from what determines it."""
+"""What determines a run, its noise, and the run that is ready to start: its cloud, planner and schedule."""
 
 from __future__ import annotations
 
@@ -8,114 +8,194 @@ from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
+from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
-from h2fdp.algorithms.upcycled import upcycled
+from h2fdp.algorithms.server_update import upcycled
 from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
 from h2fdp.data import public_features
-from h2fdp.data.federated import STANDARDIZED
+from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UNTIL
-from h2fdp.models.registry import WARM_STARTED
+from h2fdp.models.registry import WARM_STARTED, PublicFeatures
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
-from h2fdp.privacy import NoiseSource, ReleaseKind, padded
-from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
+from h2fdp.privacy.modular_sums import padded
+from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind
 from h2fdp.privacy.releases import ADJACENCY_NOTES
+from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.vectors import MOVES
-from h2fdp.protocol import Averaging, Cloud, IntervalPlan, NodeGroup, Plan, Planner
+from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Planner
+from h2fdp.protocol.arrivals import Faults
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.records import noise_key
-from h2fdp.run.inputs import FILTERED, Noise, RunInputs
-from h2fdp.schedules import Decision, Schedule, ScheduleContext
+from h2fdp.runtime import Blueprint
+from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.schedules.own import CheckedSchedule
+from h2fdp.schedules.registry import chosen
+from h2fdp.streams import Streams
 from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
+FILTERED = (
+    "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
+    "rdp, and other accountants are indicative. An own schedule that does not depend on them needs less noise: set "
+    "reads_releases = False in its class"
+)
 
 
-@dataclass(frozen=True)
-class IntervalMeter:
-    """Costs of intervals in a network (H2FDP, Sec. 11).
+def adapts(config: ExperimentFile) -> bool:
+    """Whether decisions depend on what a run releases.
+
+    An own schedule may read releases that it is not handed. With `calibration: accounted` its run is held to its
+    forecast (`Reserve`), which is sound whatever it reads; without, nothing would hold it, so it has to say.
+    """
+    traits = chosen(config.method.schedule)
+    reads = traits.reads_releases
+    if isinstance(traits, CheckedSchedule) and config.privacy.calibration != "accounted":
+        reads = traits.states_reading is not False
+    return reads and not traits.foreseen
+
+
+def accountant_of(config: ExperimentFile) -> str:
+    """Of the account that a run is held to: `privacy.accountant`, or `rdp` where a privacy filter keeps it to its
+    target, or to budgets in place of one."""
+    filtered = adapts(config) or (config.privacy.calibration == "paper" and config.privacy.budget)
+    return "rdp" if filtered else config.privacy.accountant
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunInputs:
+    """Everything that determines a run but its noise, which `calibrate` works out.
 
     Attributes:
-        costs: of messages on its links.
-        exchanges: what devices exchange under secure-sum edge servers; None where the method has no secure sums.
-        cloud_sums: whether the cloud holds a secure sum.
+        drawn: the topology as it was drawn for the seed.
+        topology: the network that is simulated: a star of all devices where the method asks for one.
+        initial: (M,) w(0).
+        local_steps: tau_0; where devices train in epochs, the steps of the one that takes most.
+        costs: of messages on the network's links.
+        faults: how often devices and edge servers fail.
+        world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
+            when a resumed run draws its own noise, batches and participants afresh.
+        warm_start: SHA-256 of the file that w(0) is from; None where it is random.
+        given: the data before they became features or were standardised; `data` itself where they are as they were.
+        standardizing: how inputs were standardised; None where they are as they were given.
+        chosen: what was chosen for keys that the file leaves open, in words (`run.recipe`).
     """
 
+    config: ExperimentFile
+    drawn: Topology
     topology: Topology
+    data: DeviceData
+    blueprint: Blueprint
+    initial: Tensor
+    aggregation_times: AggregationTimes
+    local_steps: int
     costs: NetworkCosts
-    exchanges: ExchangeSizes | None
-    cloud_sums: bool
+    faults: Faults
+    world: Streams
+    given: DeviceData
+    warm_start: str | None = None
+    standardizing: Standardizing | None = None
+    chosen: tuple[str, ...] = ()
 
-    def __call__(self, plan: IntervalPlan) -> dict[str, float]:
-        """What an interval costs under the fading that it draws, by columns of the metrics.
+    @property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """Of the images whose public features the data are; None where they are no features."""
+        return self.given.shape if isinstance(self.config.model, PublicFeatures) else None
 
-        The clock (seconds) also advances by the interval's slots when no device takes part.
-        """
-        parts = plan.subnets | plan.lost
-        cost = interval_cost(
-            self.costs.drawn(plan.interval),
-            self.topology,
-            [self._numbers[name] for name in parts],
-            [subnet.rows for subnet in parts.values()],
-            [subnet.segments for subnet in parts.values()],
-            [_failing(subnet) for subnet in parts.values()],
-            plan.heights or None,
-            [self._sum_messages(subnet) for subnet in parts.values()],
-            self._upper_sums,
-        )
-        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
+    @property
+    def placement(self) -> NoisePlacement:
+        """Where noise is added."""
+        return self.blueprint.noise_placement
 
-    def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
-        """With how many dBm the devices of an interval send, at least, in the mean and at most.
+    @property
+    def adapts(self) -> bool:
+        """Whether decisions depend on what the run releases, so that its forecast bounds nothing."""
+        return adapts(self.config)
 
-        None where no device chooses, or none takes part.
-        """
-        parts = plan.subnets | plan.lost
-        if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
-            return None
-        sizes = self.topology.sizes
-        firsts = np.cumsum(sizes) - sizes
-        rows = [firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
-        return range_of(self.costs.drawn(plan.interval).power_dbm[np.concatenate(rows)])
+    @property
+    def accountant(self) -> str:
+        """By which a target is met, see `accountant_of`."""
+        return accountant_of(self.config)
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Edge server -> number of its devices."""
+        return {subnet.name: subnet.size for subnet in self.topology.subnets}
 
-    @cached_property
-    def _upper_sums(self) -> dict[str | None, ExchangeSizes]:
-        """What the children of those above edge servers exchange that hold secure sums."""
-        if self.exchanges is None:
-            return {}
-        holders = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
-        return dict.fromkeys([*holders, None] if self.cloud_sums else holders, self.exchanges)
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """All observers in the network, from the edge servers up."""
+        return observers(self.topology.depth)
 
-    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
-        sizes = self.exchanges
-        if not subnet.masked or sizes is None:
-            return None
-        segments, devices = len(subnet.segments), len(subnet.rows)
-        if subnet.completed is None:
-            return SumMessages.planned(sizes, segments, devices)
-        work, none = subnet.completed, np.zeros((segments, devices), dtype=bool)
-        begun = ~none if work.begun is None else work.begun
-        unopened = none if work.unopened is None else work.unopened
-        opened = np.asarray(~unopened.any(axis=1))
-        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
+    @property
+    def target_observers(self) -> tuple[Observer, ...]:
+        """Those whose accounts have to meet a calibration's target; by default all observers of the network."""
+        stated = tuple(self.config.privacy.target_observers)
+        return self.observers if stated == observers() else stated
+
+    @property
+    def target(self) -> float | None:
+        """The accounted epsilon that the noise was calibrated to; None where a formula was."""
+        return self.config.privacy.epsilon if self.config.privacy.calibration == "accounted" else None
+
+    def verdict(self, observer: Observer, claimed: float | None, accounted: float) -> str:
+        """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
+        if self.target is None:
+            return verdict_of(claimed, accounted)
+        if observer not in self.target_observers:
+            return UNTARGETED
+        return verdict_of(self.target, accounted)
+
+    def empty_accounts(self) -> Accounts:
+        """Accounts of the run's network with nothing released."""
+        return Accounts(self.sizes, self.observers)
+
+    def without_faults(self) -> Self:
+        """The same run in a world where nothing fails: what was planned."""
+        return replace(self, faults=Faults()) if self.faults.possible else self
+
+    def drawing(self, attempt: str) -> Self:
+        """The same run with noise, batches and participants drawn under another name; see `Streams.attempt`."""
+        streams = replace(self.blueprint.streams, attempt=attempt)
+        return replace(self, blueprint=replace(self.blueprint, streams=streams))
+
+    @property
+    def traits(self) -> ScheduleTraits:
+        """What is known of the schedule before the run."""
+        return chosen(self.config.method.schedule)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Noise:
+    """The noise of a run, calibrated.
+
+    Attributes:
+        noise: None where the method adds none.
+        iterations: R_c, the local iterations that the target allows each device; None where it sets no limit.
+        factor: by which `calibration: accounted` multiplied the noises.
+        uncalibrated: the noise before it was calibrated to an account. What a controller weighs: its decisions are then
+            the same, to the bit, in the forecast that the noise is calibrated to and in the run.
+        reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
+            like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
+        watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
+    """
+
+    noise: Mechanism | None = None
+    iterations: int | None = None
+    factor: float = 1.0
+    uncalibrated: Mechanism | None = None
+    watched: BudgetFilter | None = None
+    reserve: Accounts | None = None
 
 
 def range_of(power_dbm: Floats) -> dict[str, float]:
     """Of (n,) powers the least, their mean (of decibels) and the most."""
     return {"least": float(power_dbm.min()), "mean": float(power_dbm.mean()), "most": float(power_dbm.max())}
-
-
-def _failing(subnet: Plan) -> Failing | None:
-    return None if subnet.completed is None else Failing(subnet.completed.steps > 0, subnet.steps_computed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -186,9 +266,71 @@ class RunSetup(RunInputs, Noise):
         )
 
     @cached_property
-    def interval_costs(self) -> IntervalMeter:
-        """What planned intervals cost."""
-        return IntervalMeter(self.topology, self.costs, self.exchange_sizes, self.placement.cloud_sums)
+    def first_plan(self) -> IntervalPlan:
+        """The plan of the first interval, which calibration and reports all ask for: large networks take seconds."""
+        return self.cloud(InProcessNodes({})).plan(0)
+
+    def interval_costs(self, plan: IntervalPlan) -> dict[str, float]:
+        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11).
+
+        The clock (seconds) also advances by the interval's slots when no device takes part.
+        """
+        parts = plan.subnets | plan.lost
+        cost = interval_cost(
+            self.costs.drawn(plan.interval),
+            self.topology,
+            [self._numbers[name] for name in parts],
+            [subnet.rows for subnet in parts.values()],
+            [subnet.segments for subnet in parts.values()],
+            [
+                None if (work := subnet.completed) is None else Failing(work.steps > 0, subnet.steps_computed)
+                for subnet in parts.values()
+            ],
+            plan.heights or None,
+            [self._sum_messages(subnet) for subnet in parts.values()],
+            self._upper_sums,
+        )
+        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
+        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
+
+    def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
+        """With how many dBm the devices of an interval send, at least, in the mean and at most.
+
+        None where no device chooses, or none takes part.
+        """
+        parts = plan.subnets | plan.lost
+        if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
+            return None
+        firsts = self.blueprint.first_devices
+        rows = [firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
+        return range_of(self.costs.drawn(plan.interval).power_dbm[np.concatenate(rows)])
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
+
+    @cached_property
+    def _upper_sums(self) -> dict[str | None, ExchangeSizes]:
+        """What the children of those above edge servers exchange that hold secure sums."""
+        if self.exchange_sizes is None:
+            return {}
+        holders = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
+        summing = self.placement.sees(self.topology.cloud_trust) == "sum"
+        return dict.fromkeys([*holders, None] if summing else holders, self.exchange_sizes)
+
+    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
+        sizes = self.exchange_sizes
+        if not subnet.masked or sizes is None:
+            return None
+        segments, devices = len(subnet.segments), len(subnet.rows)
+        if subnet.completed is None:
+            return SumMessages.planned(sizes, segments, devices)
+        work, none = subnet.completed, np.zeros((segments, devices), dtype=bool)
+        begun = ~none if work.begun is None else work.begun
+        unopened = none if work.unopened is None else work.unopened
+        opened = np.asarray(~unopened.any(axis=1))
+        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
 
     @cached_property
     def exchange_sizes(self) -> ExchangeSizes | None:

@@ -141,7 +141,7 @@ class Blueprint:
                 self.topology.depth,
                 self._company(subnet.name),
                 self._sums(subnet.name),
-                self.noise_placement.cloud_sums,
+                self.noise_placement.sees(self.topology.cloud_trust) == "sum",
                 self.topology.devices,
                 self._pipelines[subnet.trust],
                 self.aggregation.visible if self._pipelines[subnet.trust].keeps_sums else "each",

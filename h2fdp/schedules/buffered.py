@@ -13,6 +13,7 @@ from h2fdp.errors import UserError
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
+from h2fdp.schedules.fixed import FixedSchedule
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.stretches import Arrivals, Stretch
 from h2fdp.schedules.traits import ScheduleOptions
@@ -28,7 +29,6 @@ class BufferedSchedule(Schedule):
 
     def __init__(self, context: ScheduleContext, options: BufferedOptions) -> None:
         self._context, self._options = context, options
-        self._waits = options.deadline_s is None and options.buffer == Buffers()
         self._begin()
 
     def _begin(self) -> None:
@@ -55,7 +55,7 @@ class BufferedSchedule(Schedule):
             decayed(context.step_size, context.step_decay, interval, context.intervals),
             counts,
             arrivals=replace(found, stretches=stretches),
-            clock_s=None if self._waits else found.at_s - self._began_s,
+            clock_s=found.at_s - self._began_s,
         )
 
     def _weighed(self, stretch: Stretch, interval: int) -> Stretch:
@@ -152,7 +152,12 @@ class BufferedOptions(ScheduleOptions):
     staleness_power: Power = 0.5
     foreseen: ClassVar[bool] = True
     reads_releases: ClassVar[bool] = False
-    buffers: ClassVar[bool] = True
 
-    def build(self, context: ScheduleContext) -> BufferedSchedule:
-        return BufferedSchedule(context, self)
+    @property
+    def buffers(self) -> bool:
+        """Whether any aggregator goes on without some of its children."""
+        return self.deadline_s is not None or self.buffer != Buffers()
+
+    def build(self, context: ScheduleContext) -> Schedule:
+        """The events of the run; rounds of all where each aggregator waits for all."""
+        return BufferedSchedule(context, self) if self.buffers else FixedSchedule.of(context)

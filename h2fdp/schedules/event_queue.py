@@ -12,6 +12,7 @@ Times follow from channels, processors and bits alone, which are public: so does
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -53,7 +54,8 @@ class Buffer:
 
 @dataclass
 class _Server:
-    """An edge server's state; `began` and `tasks` are (s,) of its devices, `arrived` waits for the next average.
+    """An edge server's state; `began` and `tasks` are (s,) of its devices, `arrived` waits for the next average;
+    `in_use` has how many devices train from, or uploaded from, each of its models and are in no average yet.
 
     Lists, since arrays that travel between hosts cannot be written.
     """
@@ -70,6 +72,7 @@ class _Server:
     arrived: list[int] = field(default_factory=list)
     resting: list[int] = field(default_factory=list)
     kept: tuple[int, ...] = ()
+    in_use: Counter[int] = field(default_factory=Counter)
 
     @property
     def due(self) -> bool:
@@ -78,10 +81,7 @@ class _Server:
 
     def finished(self) -> Stretch:
         """What its devices uploaded since the model came down, once the cloud averages it."""
-        busy = dict(enumerate(self.began))
-        for row in self.resting:
-            del busy[row]
-        carried, self.kept = self.kept, tuple(sorted(set(busy.values())))
+        carried, self.kept = self.kept, tuple(sorted(self.in_use))
         return Stretch.of(self.version, self.made - len(self.uploads), self.uploads, carried, self.kept)
 
 
@@ -173,6 +173,8 @@ class EventQueue(Iterator[Arrivals]):
         server.made += 1
         for row in taken:
             server.tasks[row] += 1
+            server.in_use[server.began[row]] -= 1
+        server.in_use = +server.in_use
         if len(server.uploads) < server.averages:
             self._begin(number, taken, at_s)
             return
@@ -183,6 +185,7 @@ class EventQueue(Iterator[Arrivals]):
     def _begin(self, number: int, rows: list[int], at_s: float) -> None:
         """These devices get the edge server's model."""
         server = self._servers[number]
+        server.in_use[server.made] += len(rows)
         for row in rows:
             server.began[row] = server.made
         devices = self._firsts[number] + np.array(rows, dtype=np.int64)

@@ -49,7 +49,10 @@ class ScheduleTraits(ABC):
     counts_iterations: ClassVar[bool] = False
     keeps_to_iterations: ClassVar[bool] = False
     controlled: ClassVar[bool] = False
-    buffers: ClassVar[bool] = False
+
+    @property
+    def buffers(self) -> bool:
+        return False
 
     @property
     def measures(self) -> Measured:

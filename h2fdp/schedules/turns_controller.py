@@ -120,7 +120,7 @@ class TurnsController(Schedule):
         )
         self._spent = {"energy_j": 0.0, "delay_s": 0.0}
         self._done = 0
-        self.plan, self.runner_up, self.weighed = self._planned()
+        self.plan, self.runner_up = self._planned()
         self._taken = np.zeros(len(context.sizes), dtype=np.int64)
 
     @property
@@ -159,8 +159,8 @@ class TurnsController(Schedule):
         self._spent, self._done = dict(state["spent"]), state["done"]
         self._taken = np.array(state["taken"], dtype=np.int64)
 
-    def _planned(self) -> tuple[TurnsPlan, TurnsPlan | None, list[TurnsPlan]]:
-        """The best plan, the best of those with another number of intervals, and all that were weighed."""
+    def _planned(self) -> tuple[TurnsPlan, TurnsPlan | None]:
+        """The best plan, and the best of those with another number of intervals."""
         context, section = self._context, self._section
         setting = TurnsSetting(
             context.intervals,
@@ -197,7 +197,7 @@ class TurnsController(Schedule):
                 f"{text}; expected a larger budget",
                 key="control.seconds" if section.joules is None else "control.joules",
             )
-        return found, best([each for each in plans if each.intervals != found.intervals]), plans
+        return found, best([each for each in plans if each.intervals != found.intervals])
 
     @property
     def _weights(self) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,9 @@ from h2fdp.records import in_use, read_summary
 from h2fdp.records.atomic import read_checked_json, write_checked_json
 from h2fdp.records.directory import Inside
 from h2fdp.run.api import Experiment
-from h2fdp.run.loop import start_run
+from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
 from h2fdp.run.result import FINISHED, Run
-from h2fdp.run.resume import resume_run
 from h2fdp.run.setup import RunSetup
 from h2fdp.sweeps.study import SharedInputs, digest_of
 
@@ -244,7 +244,7 @@ def _resumed(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
     settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={context.threads}"]
     experiment = Experiment.of_run(task.path, settings)
     tried = task.adjustment is not None  # the price of a search is of what its trials planned, not of their epsilon
-    return resume_run(experiment, task.path, watcher, data_root=context.data_root, keeps_to_plan=tried)
+    return resume_run(partial(experiment.prepare, context.data_root), task.path, watcher, keeps_to_plan=tried)
 
 
 def _placed(config: ExperimentFile, task: Task, context: TaskContext) -> ExperimentFile:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from h2fdp.audit.instrumented_run import IntervalTranscript, SubnetTranscript, observations
-from h2fdp.privacy import Reach, levels_of_observers, releases
+from h2fdp.privacy import levels_of_observers, releases
+from h2fdp.privacy.views import Reach
 from tests.privacy.uploads import PLACES, uploads_of
 
 RNG = np.random.default_rng(0)

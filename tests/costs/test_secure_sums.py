@@ -68,7 +68,7 @@ def test_a_device_exchanges_what_the_paper_counts(devices, key, share, vector):
     """2 n a_K + (5 n - 4) a_S + m log2 R bits (Bonawitz et al. 2017, Sec. 7.1)."""
     sizes = ExchangeSizes.of_bits(key=key, share=share, vector=vector, message=1)
     sums = SumMessages.planned(sizes, 1, devices)
-    exchanged = 1 + sums.sent_more + sums.received_more
+    exchanged = 1 + sums.of("sent_more") + sums.of("received_more")
     assert exchanged == pytest.approx(2 * devices * key + (5 * devices - 4) * share + vector, rel=1e-9)
     assert sizes.keys_and_shares(devices) == 2 * devices * key + (5 * devices - 4) * share
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from experiments.keys_page import PAGE, page
-from h2fdp.config.check import json_schema
 from h2fdp.experiment.sections import (
     ExperimentFile,
     FaultsSection,
@@ -37,7 +36,7 @@ def described(schema: Any, where: str = "") -> dict[str, str]:
 
 @pytest.mark.parametrize(("file", "least"), [(ExperimentFile, 230), (TopologyFile, 50)])
 def test_every_property_of_the_schema_has_a_description(file, least):
-    found = described(json_schema(file))
+    found = described(file.model_json_schema())
     assert len(found) > least
     assert [where for where, text in found.items() if len(text) < 8] == []
     assert [text for text in found.values() if "Attributes:" in text or ">>>" in text] == []

@@ -4,7 +4,7 @@ import pytest
 
 from h2fdp import Experiment, Topology
 from h2fdp.experiment import rules
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 DEFAULT = rules.default_calibration  # what tests replace, see tests/conftest.py

@@ -7,7 +7,8 @@ from h2fdp import UserError
 from h2fdp.config.check import follow
 from h2fdp.experiment.sections import OTHER_NAMES, ExperimentFile
 
-IN_CHOICES = {  # keys of a choice among several, which no path of the schema leads to
+IN_CHOICES = {  # keys of a choice among several, or of a topology file, which no path of the schema leads to
+    "topology.cloud.trust",
     "method.privacy.noise_multiplier",
     "method.server.server_step",
     "method.objective.mu",

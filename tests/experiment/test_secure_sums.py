@@ -68,6 +68,25 @@ def test_other_aggregations_private_estimates_and_tolerances_under_control_are_r
     assert line.startswith("e.yaml:11: control.estimates: a secure-sum edge server sees no estimates")
 
 
+def test_what_a_sum_at_the_cloud_cannot_do_is_refused_with_its_line(told):
+    cloud, plain = (
+        ("topology:\n", "topology:\n  cloud: {trust: secure-sum}\n"),
+        ("colluding: 1, dropouts: 1", "colluding: 0"),
+    )
+    (line,) = told(cloud, plain, ("method:\n", "method:\n  topology: star\n"))
+    assert line.startswith(
+        "e.yaml:3: topology.cloud.trust: in a star the devices are below the cloud's own edge server"
+    )
+    (line,) = told(cloud, plain, ("control: {}", "control: {enabled: true}"))
+    assert line.startswith("e.yaml:3: topology.cloud.trust: a sum hides what each child of the cloud uploads")
+    (line,) = told(
+        cloud, plain, ("control: {}", "compression: {device: {top_k: 0.1}}"), ("trust: secure-sum, dev", "dev")
+    )
+    assert line.startswith("e.yaml:12: compression.device: cloud holds secure sums, which hide no device")
+    (line,) = told(("colluding: 1, ", "cloud: true, "))
+    assert line == "e.yaml:9: method.privacy.secure_sum.cloud: unknown key; did you mean `topology.cloud.trust`?"
+
+
 def test_integers_want_clipped_gradients(told):
     """With an input bound there is no clip norm, by which the range of the integers is chosen."""
     bounded = ("secure_sum: {", "input_bound: 1.0, secure_sum: {rounding: 16, ")

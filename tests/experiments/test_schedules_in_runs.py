@@ -10,7 +10,7 @@ from h2fdp import Experiment, Topology
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.protocol import Cloud
 from h2fdp.run.model_scores import ModelScores
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 
 CONSTANTS = {"lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
 BUDGET = "experiments.resource_budget:ResourceBudgetSchedule"

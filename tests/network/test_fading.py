@@ -8,9 +8,14 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import exp1
 
-from h2fdp.network.fading import mean_inverse_log
+from h2fdp.network.fading import Rayleigh
 
 RATIOS = np.logspace(-6, 12, 19)
+
+
+def mean_inverse_log(snr, floor):
+    """E[1 / ln(1 + SNR max(X, floor))]: one bit over a bandwidth of ln 2."""
+    return Rayleigh().mean_seconds(1, np.log(2.0), snr, floor)
 
 
 def by_adaptive_quadrature(snr, floor):

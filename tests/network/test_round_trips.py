@@ -40,7 +40,8 @@ def topologies(draw):
     compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
     odds = draw(st.just((None, 0.0)) | st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))
     given = (draw(names), tuple(subnets), draw(radios), compute)
-    return Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1])
+    cloud = draw(st.sampled_from(["untrusted", "secure-sum"]))
+    return Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1], cloud_trust=cloud)
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])

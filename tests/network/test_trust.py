@@ -7,30 +7,32 @@ from hypothesis import strategies as st
 from h2fdp.network import Topology
 from h2fdp.network.schema import TopologyFile
 from h2fdp.network.templates import expand
-from h2fdp.network.trust import TRUSTS, TrustProbabilities, TrustShares
+from h2fdp.network.trust import TRUSTS, TrustSection
 from h2fdp.streams import Streams
 
-probabilities = st.floats(0, 1)
+probabilities, halves = st.floats(0, 1), st.floats(0, 0.5)
 names = st.text(min_size=1, max_size=20)
 seeds = st.integers(0, 2**31 - 1)
 
 
-def draw(name, seed, trusted, secure_sum=0.0):
-    return TrustProbabilities(trusted, secure_sum).draw(name, Streams(seed))
+def draw(names, seed, trusted, secure_sum=0.0, exact=False):
+    section = TrustSection.model_validate({"trusted": trusted, "secure-sum": secure_sum, "exact": exact})
+    return section.draw(names, Streams(seed))
 
 
 @given(names, seeds, probabilities, probabilities)
 def test_raising_the_probability_never_untrusts(name, seed, one, other):
     low, high = sorted((one, other))
-    assert TRUSTS.index(draw(name, seed, low)) <= TRUSTS.index(draw(name, seed, high))
+    before, after = (draw([name], seed, each)[name] for each in (low, high))
+    assert TRUSTS.index(before) <= TRUSTS.index(after)
 
 
-@given(names, seeds, probabilities, probabilities, probabilities)
+@given(names, seeds, halves, halves, halves)
 def test_secure_sums_are_taken_from_the_untrusted_alone(name, seed, trusted, one, other):
     low, high = sorted((one, other))
-    before, after = draw(name, seed, trusted, low), draw(name, seed, trusted, high)
+    before, after = (draw([name], seed, trusted, each)[name] for each in (low, high))
     assert after == before or (before, after) == ("untrusted", "secure-sum")
-    assert (draw(name, seed, trusted) == "trusted") == (after == "trusted")
+    assert (draw([name], seed, trusted)[name] == "trusted") == (after == "trusted")
 
 
 @pytest.mark.slow
@@ -53,7 +55,7 @@ def test_seeds_draw_trust_independently():
 @given(st.sets(names, min_size=1, max_size=12), seeds, st.lists(st.floats(0, 0.5), min_size=3, max_size=3))
 def test_shares_are_exact_and_raising_one_takes_no_trust_away(servers, seed, three):
     low, high, secure = *sorted(three[:2]), three[2]
-    before, after = (TrustShares(each, secure).draw(servers, Streams(seed)) for each in (low, high))
+    before, after = (draw(servers, seed, each, secure, exact=True) for each in (low, high))
     for share, drawn in ((low, before), (high, after)):
         levels, total = list(drawn.values()), len(servers)
         assert abs(levels.count("trusted") - share * total) <= 0.5 + 1e-9
@@ -65,7 +67,8 @@ def test_shares_of_a_file_leave_stated_trust_alone_and_count_each_kind_of_edge_s
     lower = [{"name": "{parent}-{i}", "repeat": 3}, {"name": "{parent}-known", "trusted": True}]
     lower = [{**each, "devices": {"count": 1}} for each in lower]
     upper = [{"name": "region-{i}", "repeat": 4, "edges": lower}]
-    network = expand(TopologyFile.model_validate({"trust": {"share": 0.5}, "edges": upper}), 3)
+    trust = {"trusted": 0.5, "exact": True}
+    network = Topology(**expand(TopologyFile.model_validate({"trust": trust, "edges": upper}), 3))
     assert sum(subnet.trust == "trusted" for subnet in network.subnets) == 4 + 6
     assert sum(each.trust == "trusted" for each in network.aggregators) == 2
     assert network.trust_probability is None

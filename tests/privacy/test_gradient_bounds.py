@@ -106,7 +106,7 @@ def test_where_steps_do_not_expand_each_draw_moves_by_one_gradient(seed, steps, 
     random, records, start = situation(seed, module)
     expected, draws = rate * RECORDS, drawn(random, steps, random.uniform(0.1, 1.0))
     step_size = scores.largest_step(np.array([1 / rate]), mu)
-    engine = LoopEngine(module, None, Proximal(mu) if mu else Plain())
+    engine = LoopEngine(module, None, Proximal(mu=mu) if mu else Plain())
     _, number = first_and_number(draws)
     allowed = (
         number / steps * float(StepsDoNotExpand(scores.gradient).sensitivity(step_size, steps, np.array([expected]))[0])

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import GradientSumMechanism, PaperCalibration
+from h2fdp.privacy import GradientSumMechanism
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from tests.privacy.uploads import levels_of
 

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from h2fdp.privacy import ModularCode
-from h2fdp.privacy.modular_sums import LEAST_STD, SMOOTHING, code_for
+from h2fdp.privacy.modular_sums import LEAST_STD, SMOOTHING, ModularCode, code_for
 from h2fdp.streams import Streams
 
 STREAMS = Streams(seed=3)

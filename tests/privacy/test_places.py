@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import (
-    CentralDp,
-    GradientSumMechanism,
-    HierarchicalDp,
-    Holder,
-    LocalDp,
-    PaperCalibration,
-    Place,
-    levels_of_observers,
-)
+from h2fdp.privacy import GradientSumMechanism, HierarchicalDp, Holder, LocalDp, Place, levels_of_observers
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
+from h2fdp.privacy.mechanisms.dp_sgd import CentralDp
 from h2fdp.privacy.releases import rows_in
 from tests.privacy.uploads import levels_of, rows_of, uploads_of
 

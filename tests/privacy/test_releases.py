@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.privacy import Merged, Reach, levels_of_observers, releases
+from h2fdp.privacy import Merged, levels_of_observers, releases
+from h2fdp.privacy.views import Reach
 from tests.privacy.uploads import uploads_of
 
 

@@ -60,7 +60,7 @@ def test_of_many_distinct_accounts_the_worst_by_pld_is_above_a_target_just_where
     for row in range(70):  # nearly equal: `rdp` says of all of them more than `pld` says of any
         release = Release(1, 5, "local", "a", str(row + 1), "cloud", 1.0, 12 + row / 500, 1, 1.0, "fixed")
         accounts.add([release], times=40)
-    pld, found = ACCOUNTANTS["pld"], statement(accounts, names, DELTA, ("rdp", "pld"))
+    pld, found = ACCOUNTANTS["pld"], statement(accounts.held(), names, DELTA, ("rdp", "pld"))
     worst = found["worst"]["cloud"]["pld"]
     assert worst == max(pld.epsilon(each.composition, DELTA) for each in accounts.classes("cloud"))
     assert min(each["cloud"]["rdp"] for each in found["devices"].values()) > worst
@@ -75,13 +75,13 @@ def test_the_statement_says_no_less_than_any_device_has():
         noise, rate, steps = float(rng.uniform(0.6, 6)), float(rng.uniform(0.001, 0.3)), int(rng.integers(1, 8))
         releases = Release(1, 5, "local", "a", str(row + 1), "cloud", 1.0, noise, steps, rate, "poisson")
         accounts.add([releases], times=int(rng.integers(1, 40)))
-    found = statement(accounts, names, DELTA, ("rdp", "pld"))
+    found = statement(accounts.held(), names, DELTA, ("rdp", "pld"))
     exact = [ACCOUNTANTS["pld"].epsilon(each.composition, DELTA) for each in accounts.classes("cloud")]
     assert found["worst"]["cloud"]["pld"] == max(exact)
     assert found["worst"]["cloud"]["rdp"] == max(each["cloud"]["rdp"] for each in found["devices"].values())
     listed = [each["cloud"] for each in found["devices"].values()]
     assert all(each["pld"] is not None or each["rdp"] <= max(exact) for each in listed)
-    by_pld = statement(accounts, names, DELTA, ("pld",))["worst"]["cloud"]
+    by_pld = statement(accounts.held(), names, DELTA, ("pld",))["worst"]["cloud"]
     assert found["devices"][by_pld["device"]]["cloud"]["pld"] == by_pld["pld"] == max(exact)
 
 

@@ -138,9 +138,8 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
 
     levels = {facts.name: int(facts.shares_noise) for facts in setup.blueprint.facts}
     held = {each.name for each in setup.topology.aggregators if each.trust == "secure-sum"}
-    sums = (held if setup.placement.sees("secure-sum") == "sum" else set()) | (
-        {"cloud"} if setup.placement.cloud_sums else set()
-    )
+    held |= {"cloud"} if setup.topology.cloud_trust == "secure-sum" else set()
+    sums = held if setup.placement.sees("secure-sum") == "sum" else set()
     see_devices, see_nodes = h2fdp.protocol.edge_server._Subnet.arrived, h2fdp.protocol.tiers._Subtrees.arrived
     begin = h2fdp.protocol.tiers.UpperAggregator.begin
 

@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from h2fdp.privacy import Pipeline, UpdateNoise
+from h2fdp.privacy import Pipeline
+from h2fdp.privacy.mechanisms.stages import UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler

@@ -4,6 +4,7 @@ Trees have mixed trust and uneven heights; edge servers with devices may hold se
 prepared as any run is; see `tests.protocol.overhearing`.
 """
 
+from dataclasses import replace
 from itertools import takewhile
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy import optimize, stats
 from h2fdp import Experiment, Topology
 from h2fdp.network import Aggregator
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, first_with, overheard, squared_distance
 from tests.protocol.test_noise_boundaries import carries
@@ -71,6 +72,7 @@ def records(device):
 def prepared(tree, rng=None, **settings):
     """A run on this network, with settings that are drawn where a generator is given."""
     drawn = {} if rng is None else drawn_settings(tree, rng)
+    tree = replace(tree, cloud_trust=drawn.pop("cloud_trust", "untrusted"))
     fixed = {"intervals": 2, "local_steps": 5, "batch_size": None, "sampling_rate": 1.0, "clip_norm": 1.0}
     return Experiment(tree, records, test_data=records("test"), **{**fixed, **drawn, **settings}).prepare()
 
@@ -88,7 +90,8 @@ def drawn_settings(tree, rng):
     if drawn["aggregate_every"] is None:
         drawn["aggregations_per_interval"] = 0
     if drawn["method"] == "h2fdp":
-        sums = _tolerance(tree, rng) | {"cloud": bool(rng.random() < 0.5)}
+        sums = _tolerance(tree, rng)
+        drawn["cloud_trust"] = "secure-sum" if rng.random() < 0.5 else "untrusted"
         drawn["method"] = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": sums}}
     return drawn
 
@@ -134,7 +137,7 @@ class Views:
         sums = {each.name for each in self.tree.subnets if each.trust == "secure-sum" and guarded}
         tolerance = setup.config.method.privacy.secure_sum if guarded else None
         self.colluding = dict.fromkeys(sums, 0 if tolerance is None else tolerance.colluding)
-        self.cloud_sums = tolerance is not None and tolerance.cloud
+        self.cloud_sums = guarded and self.tree.cloud_trust == "secure-sum"
 
     def path(self, device):
         return self.tree.path(device[0])

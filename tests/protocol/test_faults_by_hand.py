@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import GradientSumMechanism, PaperCalibration
+from h2fdp.privacy import GradientSumMechanism
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
 from h2fdp.protocol.arrivals import CompletedWork, Faults

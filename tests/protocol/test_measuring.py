@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.privacy import GradientSumMechanism, PaperCalibration, Pipeline, UpdateNoise
+from h2fdp.privacy import GradientSumMechanism, Pipeline
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
+from h2fdp.privacy.mechanisms.stages import UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, IntervalPlan, SubnetFacts
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_releases import observation

@@ -80,7 +80,7 @@ def test_devices_send_residues_and_nothing_else(monkeypatch):
 
     def watched(subnet, stage, model, uploads):
         if subnet._server.name == "a":
-            sent.extend((stage.facts.code.code, each.updates) for each in uploads.values())
+            sent.extend((stage.facts.code.code, each.updates) for group in uploads for each in group.values())
         return arrived(subnet, stage, model, uploads)
 
     monkeypatch.setattr(_Subnet, "arrived", watched)

@@ -6,7 +6,7 @@ import torch
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import WeightedAverage
-from h2fdp.algorithms.robust import Krum, TrimmedMean
+from h2fdp.algorithms.robust import Krum, Median, MultiKrum, TrimmedMean
 from h2fdp.network import Aggregator
 from h2fdp.protocol import InProcessNodes
 from tests.networks import placed
@@ -14,7 +14,7 @@ from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
 from tests.protocol.test_noise_boundaries import carries
 
-RULES = {"median": TrimmedMean(0.5), "trimmed-mean": TrimmedMean(0.2)}
+RULES = {"median": Median(), "trimmed-mean": TrimmedMean(trim=0.2)}
 
 
 def subnet(name, trust, size, parent=None):
@@ -62,7 +62,9 @@ def test_one_upload_moves_the_result_by_its_reach_and_no_more(rule, count):
     assert float(moved[0]) == pytest.approx(0.5 * reach[0])
 
 
-@pytest.mark.parametrize(("rule", "stands"), [("median", True), (TrimmedMean(0.3), True), (WeightedAverage(), False)])
+@pytest.mark.parametrize(
+    ("rule", "stands"), [("median", True), (TrimmedMean(trim=0.3), True), (WeightedAverage(), False)]
+)
 def test_three_liars_of_ten_cannot_lead_it_away_from_the_others(rule, stands):
     rule, random = RULES.get(rule, rule) if isinstance(rule, str) else rule, np.random.default_rng(1)
     updates = torch.from_numpy(random.standard_normal((10, 50)))
@@ -161,7 +163,9 @@ def test_krum_is_its_definition_also_of_many_models_at_once(count, liars, many):
     random = np.random.default_rng(count)
     updates = random.standard_normal((count, 3, 5)) * random.choice([0.1, 10.0], (count, 1, 1))
     updates[0] = updates[-1]  # a tie, which the first one wins
-    found = Krum(liars, many).combine(list(torch.from_numpy(updates)), np.full(count, 1 / count))
+    found = (MultiKrum if many else Krum)(liars=liars).combine(
+        list(torch.from_numpy(updates)), np.full(count, 1 / count)
+    )
     for model in range(3):
         expected = by_hand(updates[:, model].tolist(), liars, many)
         np.testing.assert_allclose(found[model], expected, rtol=1e-12)
@@ -172,7 +176,7 @@ def test_krum_is_its_definition_also_of_many_models_at_once(count, liars, many):
 def test_three_liars_of_ten_are_never_chosen(lie, many):
     updates = torch.from_numpy(np.random.default_rng(3).standard_normal((10, 20)))
     updates[[1, 4, 9]] = lie
-    found = Krum(0.3, many).combine(list(updates), np.full(10, 0.1))
+    found = (MultiKrum if many else Krum)(liars=0.3).combine(list(updates), np.full(10, 0.1))
     assert float(found.abs().max()) < 5
     assert (updates == found).all(dim=1).any() or many
 

@@ -7,7 +7,7 @@ import pytest
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.network import Aggregator
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 from tests.networks import placed
 from tests.protocol.test_any_tree import prepared
 from tests.protocol.test_secure_sums import method, multipliers

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp.privacy import GradientSumMechanism, HierarchicalDp, PaperCalibration
+from h2fdp.privacy import GradientSumMechanism, HierarchicalDp
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, Planner, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.schedules import AggregationTimes, FixedSchedule

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
-from h2fdp.algorithms.fednova import NormalisedAverage
+from h2fdp.algorithms.fedavg import NormalisedAverage
 from h2fdp.errors import UserError
-from h2fdp.privacy import CentralDp, GradientSumMechanism, HierarchicalDp, PaperCalibration
+from h2fdp.privacy import GradientSumMechanism, HierarchicalDp
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords
-from h2fdp.privacy.mechanisms.central import CentralMechanism
+from h2fdp.privacy.mechanisms.dp_sgd import CentralDp, CentralMechanism
 from h2fdp.privacy.releases import rows_in
 from h2fdp.protocol import Averaging, Planner, SubnetFacts, TierFacts
 from h2fdp.protocol.arrivals import Faults

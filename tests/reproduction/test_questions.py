@@ -30,7 +30,7 @@ def cloud_noise(trust):
     """Noise over sensitivity of a subnet's average at the cloud, of a planned run that meets one epsilon."""
     edges = [{"name": "edge-{i}", "repeat": 2, "devices": {"count": 4}}]
     run = h2fdp.Experiment(
-        topology={"trust": {"share": trust}, "edges": edges},
+        topology={"trust": trust | {"exact": True}, "edges": edges},
         data="digits", partition="iid", method="h2fdp", epsilon=0.5, intervals=4, local_steps=1, aggregate_every=1,
         sampling_rate=0.5, clip_scope="record", sensitivity="tight", calibration="accounted",
     ).prepare()  # fmt: skip
@@ -40,8 +40,8 @@ def cloud_noise(trust):
 
 
 def test_noise_of_untrusted_servers_and_secure_sums_is_that_of_the_formula():
-    trusted = cloud_noise(1)
-    assert cloud_noise(0) / trusted == pytest.approx(noise("none", 4), rel=0.02)
+    trusted = cloud_noise({"trusted": 1})
+    assert cloud_noise({"trusted": 0}) / trusted == pytest.approx(noise("none", 4), rel=0.02)
     assert cloud_noise({"secure-sum": 1}) / trusted == pytest.approx(noise(SECURE, 4), rel=0.02)
 
 

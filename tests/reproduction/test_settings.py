@@ -20,8 +20,8 @@ def run(values, accuracies, recipe="a", **kept):
 
 def test_stored_runs_come_back_and_a_later_file_prevails(tmp_path):
     first, second = (RunStore({}, []) for _ in range(2))
-    first.add([run({"seed": 1, "topology.trust.share": 1}, [0.1, 0.2]), run({"seed": 2}, [0.3, 0.4], "b")], "one")
-    second.add([run({"seed": 1, "topology.trust.share": 1}, [0.5, 0.6])], "two")
+    first.add([run({"seed": 1, "topology.trust.trusted": 1}, [0.1, 0.2]), run({"seed": 2}, [0.3, 0.4], "b")], "one")
+    second.add([run({"seed": 1, "topology.trust.trusted": 1}, [0.5, 0.6])], "two")
     first.write(tmp_path / "first.csv")
     second.write(tmp_path / "second.csv")
     both = read_runs(tmp_path / "first.csv", tmp_path / "second.csv", tmp_path / "none.csv")

@@ -14,8 +14,7 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator, Radio
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
-from h2fdp.run.loop import start_run
-from h2fdp.run.resume import resume_run
+from h2fdp.run.loop import resume_run, start_run
 from tests.networks import placed
 
 BUFFERS = {"name": "buffered", "buffer": {"edge": 2, "cloud": 1}}
@@ -75,7 +74,7 @@ def test_a_run_that_was_stopped_goes_on_with_older_models(tmp_path, whole):
         patch.setattr(recorders, "listener", stop)
         with contextlib.suppress(KeyboardInterrupt):
             start_run(experiment(runtime={"checkpoint_every": 2}).prepare(), tmp_path / "run")
-    resume_run(Experiment.of_run(tmp_path / "run"), tmp_path / "run")
+    resume_run(Experiment.of_run(tmp_path / "run").prepare, tmp_path / "run")
     same(tmp_path / "run", whole.directory)
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from h2fdp import Experiment, Topology
 from h2fdp.run.loop import notices
-from h2fdp.run.preview import estimate
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import estimate, privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
 BROKEN = {"sensitivity": "tight", "epsilon": 8.0}  # on so few records

@@ -9,7 +9,7 @@ import pytest
 from h2fdp import Experiment, Topology
 from h2fdp.network import Aggregator
 from h2fdp.run.forecast import planned_accounts
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 from tests.networks import placed
 from tests.run.test_noise_as_wired import numbers
 

@@ -163,7 +163,7 @@ def test_a_star_and_its_tree_meet_the_same_faults():
     ("faults", "words"),
     [
         ({"device_dropout": 1.5}, r"faults\.device_dropout: expected a number from 0 to 1, found 1\.5"),
-        ({"straggler": {"fraction": [0.9, 0.1]}}, r"faults\.straggler\.fraction: expected the smaller fraction first"),
+        ({"straggler": {"fraction": [0.9, 0.1]}}, r"faults\.straggler\.fraction: expected the lowest value first"),
         ({"dropout": 0.1}, r"faults\.dropout.*device_dropout"),
     ],
 )

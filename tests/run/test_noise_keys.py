@@ -86,7 +86,7 @@ def test_two_runs_of_one_file_share_what_is_public_and_no_noise(tmp_path):
         (
             {
                 "extends": "fedavg",
-                "privacy": {"name": "objective", "input_bound": 100, "rate": 100},
+                "privacy": {"name": "objective", "input_bound": 100, "noise_multiplier": 0.01},
                 "objective": "proximal",
             },
             STAR,

@@ -21,11 +21,11 @@ from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.releases import Release, rows_in
 from h2fdp.protocol import InProcessNodes
 from h2fdp.records.directory import _version
-from h2fdp.run import recorders, resume
+from h2fdp.run import loop, recorders
 from h2fdp.run.forecast import noise_choice, planned_accounts
 from h2fdp.run.live_accounts import LiveAccounts
+from h2fdp.run.loop import resume_run
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.resume import resume_run
 from h2fdp.schedules import Decision, OwnSchedule
 from tests.noise_keys import keys_are, known
 
@@ -174,7 +174,7 @@ def test_under_fresh_draws_a_run_goes_on_until_its_epsilon_is_spent(tmp_path, mo
     crash(monkeypatch, tmp_path / "run", experiment, 20)
     monkeypatch.setattr("h2fdp.records.directory._version", lambda library: "another")
     # The name depends on the code. Under a fourth of all names nobody takes part more often than was planned.
-    monkeypatch.setattr(resume, "name_of_attempt", lambda *found: "afresh")
+    monkeypatch.setattr(loop, "name_of_attempt", lambda *found: "afresh")
     run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert run.summary["fresh_from"] == [17]
     assert run.summary["state"] == "budget spent"
@@ -198,7 +198,7 @@ def test_a_trial_of_a_search_releases_no_more_than_was_planned(tmp_path, monkeyp
     """What the search pays is a bound on what its trials planned, not on their epsilon."""
     setup = interrupted(tmp_path, monkeypatch).prepare()
     path = tmp_path / "run"
-    done = resume_run(Experiment.of_run(path), path, None, fresh_noise=True, keeps_to_plan=True)
+    done = resume_run(Experiment.of_run(path).prepare, path, None, fresh_noise=True, keeps_to_plan=True)
     assert done.summary["state"] == "budget spent"
     reserve, rows = (
         Reserve(planned_accounts(setup), setup.observers),
@@ -224,7 +224,7 @@ def spent_by(schedule, setup, runs, name="rdp"):
     return np.array(found)
 
 
-@pytest.mark.parametrize(("scales_noise", "runs"), [(False, 40), (True, 30)])
+@pytest.mark.parametrize(("scales_noise", "runs"), [(False, 40), (True, 60)])
 def test_no_schedule_ends_above_epsilon_by_the_account_of_its_ledger_alone(scales_noise, runs):
     """Under the filter, with noise chosen for what is left, or with noise that the schedule scales as it likes."""
     schedule = Adversary(scales_noise)

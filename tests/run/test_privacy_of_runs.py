@@ -15,8 +15,8 @@ from h2fdp.privacy import OBSERVERS, Accounts
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run.forecast import planned_accounts
+from h2fdp.run.preview import privacy_report
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
-from h2fdp.run.privacy_report import privacy_report
 from h2fdp.runtime.lockstep import Lockstep
 from tests.forks import in_a_child
 

@@ -21,9 +21,8 @@ from h2fdp.records import RunDirectory
 from h2fdp.records.directory import _version
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import identity, recorders
-from h2fdp.run.loop import start_run
+from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.recorders import RunCallbacks
-from h2fdp.run.resume import resume_run
 from h2fdp.streams import Streams
 from tests.noise_keys import keys_are, known
 from tests.run.killed import POINTS, experiment, killed_runs
@@ -79,7 +78,7 @@ PLACEMENTS = [
     {"name": "dp-sgd", "noise_multiplier": 1.5},
     {"name": "central", "noise_multiplier": 2.0},
     "output",
-    {"name": "objective", "rate": 100.0, "input_bound": 60.0},
+    {"name": "objective", "noise_multiplier": 0.01, "input_bound": 60.0},
 ]
 
 
@@ -322,7 +321,7 @@ def stopped_after(path, intervals):
     """Resume a run, and stop it after so many intervals."""
     rows = []
     watcher = RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == intervals)
-    return resume_run(Experiment.of_run(path), path, watcher, fresh_noise=True)
+    return resume_run(Experiment.of_run(path).prepare, path, watcher, fresh_noise=True)
 
 
 def states_its_ledger(run):

@@ -10,7 +10,7 @@ from scipy import stats
 from h2fdp import Experiment, Topology
 from h2fdp.audit.run_audit import audit
 from h2fdp.privacy import Release
-from h2fdp.run.privacy_report import privacy_report
+from h2fdp.run.preview import privacy_report
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard
 

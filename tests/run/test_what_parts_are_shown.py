@@ -27,14 +27,13 @@ from tests.protocol.test_noise_boundaries import accepts
 
 FEATURES, CLASSES, RECORDS, STEP = 250, 4, 4, 0.1
 NEVER_REACHED = 50.0  # a clip norm above every norm here: cells with noise move as the one without
-CLOUD_SUM = {"name": "hierarchical", "secure_sum": {"cloud": True}}
 CELLS = {
     "untrusted": ("hierarchical", "untrusted"),
     "trusted": ("hierarchical", "trusted"),
     "secure sum": ("hierarchical", "secure-sum"),
-    "sum at the cloud over trusted": (CLOUD_SUM, "trusted"),
-    "sum at the cloud over untrusted": (CLOUD_SUM, "untrusted"),
-    "sum at the cloud over secure sums": (CLOUD_SUM, "secure-sum"),
+    "sum at the cloud over trusted": ("hierarchical", "trusted"),
+    "sum at the cloud over untrusted": ("hierarchical", "untrusted"),
+    "sum at the cloud over secure sums": ("hierarchical", "secure-sum"),
     "noisy steps, untrusted": ({"name": "hierarchical", "noise": "steps"}, "untrusted"),
     "noisy steps, trusted": ({"name": "hierarchical", "noise": "steps"}, "trusted"),
     "local": ("local", "trusted"),
@@ -43,6 +42,12 @@ CELLS = {
     "central": ("central", "trusted"),
 }
 AVERAGE_ALONE = {"central", *(name for name in CELLS if name.startswith("sum at the cloud"))}
+
+
+def cloud_of(cell):
+    """Trust in the cloud."""
+    return {"cloud": "secure-sum" if cell.startswith("sum at the cloud") else "untrusted"}
+
 
 STEPS = {"dp-sgd", "noisy steps, untrusted"}
 
@@ -131,9 +136,12 @@ def records(device, seed=0, without=None, factor=1.0):
     return factor * x, np.arange(RECORDS) % CLASSES
 
 
-def carried_out(placement, trust, data, edges=2, model=Linear, clip_norm=NEVER_REACHED, **parts):
+def carried_out(placement, trust, data, edges=2, model=Linear, clip_norm=NEVER_REACHED, cloud="untrusted", **parts):
     """(published model (M,), rows of the ledger for `public`, loss on the test data)."""
-    tree = {"edges": [{"name": f"e{at}", "trust": trust, "devices": {"count": 2}} for at in range(edges)]}
+    tree = {
+        "cloud": {"trust": cloud},
+        "edges": [{"name": f"e{at}", "trust": trust, "devices": {"count": 2}} for at in range(edges)],
+    }
     schedule = parts.pop("schedule", "fixed")
     axes = {axis: parts.pop(axis) for axis in ("server", "aggregation", "objective") if axis in parts}
     settings = {} if placement == "none" else {"clip_scope": None if placement in ("central", "output") else "record"}
@@ -170,7 +178,9 @@ def watched(cell):
     """What the parts at the cloud were shown, the published model, its loss, and the rows for `public`."""
     placement, trust = ("none", "trusted") if cell == "without noise" else CELLS[cell]
     shown = Shown()
-    return shown, *carried_out(placement, trust, records, schedule=Watching(shown), server=WatchingServer(shown))
+    return shown, *carried_out(
+        placement, trust, records, schedule=Watching(shown), server=WatchingServer(shown), **cloud_of(cell)
+    )
 
 
 def moved_by(cell, devices):
@@ -232,13 +242,13 @@ def test_an_aggregation_is_shown_nothing_of_what_records_contain(cell):
     placement, trust = CELLS[cell]
     if "sum" in cell:
         with pytest.raises(UserError, match=r"under secure sums devices weigh .* expected average"):
-            carried_out(placement, trust, records, aggregation=WatchingAggregation(Shown()))
+            carried_out(placement, trust, records, aggregation=WatchingAggregation(Shown()), **cloud_of(cell))
         return
     seen = []
     for seed in (0, 1):
         shown = Shown()
         data = functools.partial(records, seed=seed)
-        carried_out(placement, trust, data, aggregation=WatchingAggregation(shown))
+        carried_out(placement, trust, data, aggregation=WatchingAggregation(shown), **cloud_of(cell))
         seen.append(shown.facts)
     assert seen[0] == seen[1] != []
     assert all(facts["planned_steps"] == 1 for facts in seen[0])
@@ -263,7 +273,7 @@ def test_what_a_part_sees_at_a_device_moves_the_public_model_no_further_than_the
         def data(device):
             return records(device, without=missing, factor=factor)
 
-        return carried_out(placement, trust, data, edges=1, clip_norm=1.0, **DEVICE_PARTS[part])
+        return carried_out(placement, trust, data, edges=1, clip_norm=1.0, **DEVICE_PARTS[part], **cloud_of(cell))
 
     (model, rows, _), (other, _, _) = run(None), run(without)
     distance, said = float((model - other).double().norm()), max(row["sensitivity"] for row in rows)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.algorithms.feddyn import FedDyn
-from h2fdp.algorithms.fedprox import Proximal
+from h2fdp.algorithms.fedprox import FedDyn, Proximal
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
@@ -29,9 +28,9 @@ CLIPPINGS = {
 }
 OBJECTIVES = {
     "plain": Plain(),
-    "proximal": Proximal(0.3),
+    "proximal": Proximal(mu=0.3),
     "scaffold": Scaffold(),
-    "feddyn": FedDyn(0.2),
+    "feddyn": FedDyn(alpha=0.2),
 }
 LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(smoothing=0.2)}
 SHAPE, CLASSES = (3, 5), 7  # of 15 features, which fill no register of any processor

@@ -84,7 +84,7 @@ def test_every_model_and_clipping_is_the_loops(name, clipping):
 
 
 @pytest.mark.parametrize(
-    "objective", [Proximal(0.3), Scaffold(), PFedMe(penalty=2.0, inner_steps=2, inner_step_size=0.05)], ids=str
+    "objective", [Proximal(mu=0.3), Scaffold(), PFedMe(penalty=2.0, inner_step_size=0.05)], ids=str
 )
 def test_objectives_momentum_noise_stragglers_and_divisors_are_the_loops(objective):
     drawn = draw("poisson", SIZES, RATES, 3)

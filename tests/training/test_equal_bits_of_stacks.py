@@ -67,7 +67,7 @@ def test_any_split_of_any_devices_gives_the_same_bits(sizes, width, rate, clippi
     batches = Batches(drawn.indices, drawn.counts, random.integers(0, 4, len(sizes)))
     cuts = np.flatnonzero(random.random(len(sizes) - 1) < 0.4) + 1
     parts = np.split(random.permutation(len(sizes)), cuts)
-    objective = Proximal(0.3)
+    objective = Proximal(mu=0.3)
     whole = updates("logistic", clipping, sizes, batches, [range(len(sizes))], width, objective)
     assert updates("logistic", clipping, sizes, batches, parts, width, objective).equal(whole)
 

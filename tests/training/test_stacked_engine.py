@@ -49,7 +49,7 @@ def assert_close(found, expected, pooled=False):
     assert errors[: len(errors) - pooled].max() < 1e-5
 
 
-@pytest.mark.parametrize(("sampling", "objective"), [("fixed", Plain()), ("poisson", Proximal(0.3))], ids=str)
+@pytest.mark.parametrize(("sampling", "objective"), [("fixed", Plain()), ("poisson", Proximal(mu=0.3))], ids=str)
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_combination_is_the_loops_within_rounding(name, clipping, sampling, objective):
@@ -75,7 +75,7 @@ def test_any_sizes_rates_widths_and_stragglers(sizes, rate, width, steps, clippi
     drawn = draw("poisson", sizes, np.full(len(sizes), rate), steps, seed)
     done = data.draw(st.lists(st.integers(0, steps), min_size=len(sizes), max_size=len(sizes)))
     batches = Batches(drawn.indices, drawn.counts, np.array(done))
-    expected, found = both("logistic", CLIPPINGS[clipping], Proximal(0.2), batches, np.array(sizes), width)
+    expected, found = both("logistic", CLIPPINGS[clipping], Proximal(mu=0.2), batches, np.array(sizes), width)
     assert_close(found, expected)
 
 
@@ -84,7 +84,7 @@ def test_a_straggler_stops_after_its_steps_and_so_does_the_pull(engine):
     module, start = model_and_start("softmax")
     held, rows = records(SHAPES["softmax"], SIZES), np.arange(5)
     whole = draw("poisson", SIZES, RATES, 4)
-    made = build_engine(engine, module, None, Proximal(0.5), WIDTH)
+    made = build_engine(engine, module, None, Proximal(mu=0.5), WIDTH)
     steps = np.array([4, 0, 2, 1, 3])
     found = made.train(start.expand(5, -1), held, rows, Batches(whole.indices, whole.counts, steps), 0.1).updates
     for device, count in enumerate(steps):
@@ -101,7 +101,7 @@ def test_an_empty_batch_has_no_gradient_but_the_objectives_step_happens(name, cl
     module, start = model_and_start(name)
     indices = np.zeros((2, 2, 3), dtype=np.int64)
     batches = Batches(indices, np.array([[2, 0], [0, 0]]))
-    made = StackedEngine(module, CLIPPINGS[clipping], Proximal(0.5), WIDTH)
+    made = StackedEngine(module, CLIPPINGS[clipping], Proximal(mu=0.5), WIDTH)
     held = records(SHAPES[name], SIZES)
     first = made.train(start.expand(2, -1), held, np.arange(2), Batches(indices[:1], batches.counts[:1]), 0.1).updates
     found = made.train(start.expand(2, -1), held, np.arange(2), batches, 0.1).updates

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PER_UNIT = 1_000_000
 _STAGES = ("trial", "screen", "confirm", "decisions")
 _SERIES = ("accuracy", "energy_j", "delay_s")
-_SHARE, _PROBABILITY = "topology.trust.share", "topology.trust.probability"
+_SHARE, _PROBABILITY = "topology.trust.trusted", "topology.trust.probability"
 
 
 class RunHead(NamedTuple):
@@ -80,8 +80,8 @@ _COLUMNS = tuple(field.name for field in fields(StoredRun))
 def in_words_of_claims(point: Mapping[str, Any]) -> dict[str, Any]:
     """An exact share of trusted edge servers stands for their probability; under hfl-dp no server is trusted.
 
-    >>> in_words_of_claims({"method": "h2fdp", "topology.trust.share": 0.5})
-    {'method': 'h2fdp', 'topology.trust.share': 0.5, 'topology.trust.probability': 0.5}
+    >>> in_words_of_claims({"method": "h2fdp", "topology.trust.trusted": 0.5})
+    {'method': 'h2fdp', 'topology.trust.trusted': 0.5, 'topology.trust.probability': 0.5}
     """
     words = dict(point)
     if _SHARE in words:

@@ -1,11 +1,10 @@
 """Accountants: what a composition of noisy releases reveals to its observer about one record of one device.
 
-Everything is in units of a release's sensitivity. opacus and scipy are imported when first needed.
+Everything is in units of a release's sensitivity. scipy is imported when first needed.
 """
 
 from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, coarse, total_rdp
-from h2fdp.privacy.accounting.iteration_budget import RcSearch, iteration_budget, largest_count
-from h2fdp.privacy.accounting.mixtures import Bound, Composition, Mixture, ReleaseType, UnsupportedRelease, mixture_of
+from h2fdp.privacy.accounting.mixtures import Bound, Composition, Mixture, ReleaseType, mixture_of
 from h2fdp.privacy.accounting.renyi import ORDERS, epsilon_at_order, epsilon_from_rdp, rdp_of
 
 __all__ = [
@@ -16,14 +15,10 @@ __all__ = [
     "Bound",
     "Composition",
     "Mixture",
-    "RcSearch",
     "ReleaseType",
-    "UnsupportedRelease",
     "coarse",
     "epsilon_at_order",
     "epsilon_from_rdp",
-    "iteration_budget",
-    "largest_count",
     "mixture_of",
     "rdp_of",
     "total_rdp",

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
-from h2fdp.errors import UserError
-from h2fdp.privacy.accounting.loss_composition import LARGEST_TILT, Parts, best_tilt, epsilon_of
-from h2fdp.privacy.accounting.loss_distribution import loss_distributions, loss_shape, reach_of
+from h2fdp.privacy.accounting.loss_composition import RELATIVE_TOLERANCE, NoisyMixture, converged_epsilon
 from h2fdp.privacy.accounting.mixtures import (
     PLAIN_GAUSSIAN,
     AnyMixture,
     Composition,
     LawPair,
     ReleaseType,
-    UnsupportedRelease,
     pair_of,
     revealing,
 )
-from h2fdp.privacy.accounting.renyi import (
-    ORDERS,
-    classic_epsilon_from_rdp,
-    epsilon_from_rdp,
-    rdp_of,
-    renyi_divergence,
-)
+from h2fdp.privacy.accounting.renyi import ORDERS, classic_epsilon_from_rdp, epsilon_from_rdp, rdp_of, renyi_divergence
 
-NoisyMixture: TypeAlias = tuple[AnyMixture | LawPair, float]
-"""A mixture, or the pair of another law, and its noise multiplier."""
-_Parts: TypeAlias = tuple[tuple[NoisyMixture, int], ...]
-
-RELATIVE_TOLERANCE = 5e-4
-ABSOLUTE_TOLERANCE = 1e-5
-HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
-MOST_POINTS = 1 << 18  # of the grid of one release with up to 16 components; fewer for more
-MOST_COMPOSED = 1 << 23
 LEAST_DELTA = 1e-200  # doubles end at 1e-308
-_TILTS = 8  # that are tried for losses which have a largest one
 BOUNDLESS = 1e4  # an epsilon of one release beyond which nothing is protected, and grids are too coarse for doubles
 
 
@@ -83,7 +63,7 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> floa
         if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):
             return bound
     merged = _gaussians_merged(mixtures)
-    return min(bound, _converged(tuple(sorted(merged.items(), key=_by_law)), delta))
+    return min(bound, converged_epsilon(tuple(sorted(merged.items(), key=_by_law)), delta))
 
 
 def _of_largest_losses(mixtures: Mapping[NoisyMixture, int]) -> float:
@@ -123,260 +103,62 @@ def _gaussians_merged(mixtures: Mapping[NoisyMixture, int]) -> dict[NoisyMixture
     return rest | ({(PLAIN_GAUSSIAN, 1 / math.sqrt(precision)): 1} if precision else {})
 
 
-@lru_cache(maxsize=1024)
-def _converged(parts: _Parts, delta: float) -> float:
-    """The larger direction, which nearly always is that of a record removed."""
-    if not parts:
-        return 0.0
-    removed = _of_direction(parts, delta, 0, 0.0)
-    return max(removed, _of_direction(parts, delta, 1, removed))
+AccountantName = Literal["rdp", "pld", "classic-rdp"]
 
 
-def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) -> float:
-    """By a rough grid, one that should do, and finer ones until what a grid took away says that little is left.
-
-    A grid adds v to the variance of the loss, and an error that falls with v to epsilon: of two grids the finer one has
-    at most 1 / (v_rough / v_fine - 1) of what it took away.
-
-    Args:
-        direction: 0 for a record removed, 1 for one added.
-        enough: an epsilon below which nobody asks for more precision.
-    """
-
-    def on_grid(interval: float) -> Parts:
-        return [(loss_distributions(*mixture, interval, reach)[direction], count) for mixture, count in parts]
-
-    def tilt_on(interval: float) -> float:
-        losses = on_grid(interval)
-        best = best_tilt(losses, interval, delta)
-        if not any(isinstance(mixture, LawPair) for (mixture, _), _ in parts):
-            return best
-        # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds,
-        # and hide the losses below it. Each tilt gives a bound: the least steep one serves that is as good as any.
-        tilts = [best / 8.0**place for place in range(_TILTS)]
-        found = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
-        least = min(found) + _tolerance(min(found)) / 4
-        return next(tilts[place] for place in range(_TILTS - 1, -1, -1) if found[place] <= least)
-
-    reach = reach_of(delta, sum(count for _, count in parts))
-    finest = _finest_interval(parts)
-    rough = _power_of_two(max(_deviation(parts) / math.sqrt(sum(count for _, count in parts)), 2 * finest))
-    tilt = tilt_on(rough)
-    epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
-    while epsilon > enough and tilt * rough > LARGEST_TILT / 2 and rough > finest:  # the grid hides a better tilt
-        rough /= 2
-        tilt = tilt_on(rough)
-        epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
-    if epsilon <= enough:
-        return epsilon
-    interval = _promising_interval(parts, rough, tilt, epsilon)
-    while epsilon > enough and rough > finest:
-        interval = max(min(interval, rough / 2), finest)
-        found = epsilon_of(on_grid(interval), interval, delta, tilt=tilt)
-        gain, epsilon = max(0.0, epsilon - found), min(epsilon, found)
-        left = gain / (_added_variance(parts, rough) / _added_variance(parts, interval) - 1)
-        if left <= _tolerance(epsilon):
-            break
-        rough, interval = interval, interval / 2
-    return epsilon
-
-
-def _tolerance(epsilon: float) -> float:
-    return max((RELATIVE_TOLERANCE if epsilon <= HOPELESS else 0.01) * epsilon, ABSOLUTE_TOLERANCE)
-
-
-def _promising_interval(parts: _Parts, interval: float, tilt: float, epsilon: float) -> float:
-    """One that should come within the tolerance: adding v to the variance of the loss adds some tilt v / 2 to epsilon.
-
-    A power of two, so that accounts of the same releases share what is kept.
-
-    Args:
-        interval, epsilon: of a grid that may be too coarse, and what it gave.
-    """
-    interval = min(interval, _power_of_two(max(epsilon, 0.01) / 16))
-    while tilt / 2 * _added_variance(parts, interval) > _tolerance(epsilon):
-        interval /= 2
-    return interval
-
-
-def _added_variance(parts: _Parts, interval: float) -> float:
-    """By the grid, to the sum of all losses."""
-    return math.fsum(count * loss_shape(*mixture).added_variance(interval) for mixture, count in parts)
-
-
-def _deviation(parts: _Parts) -> float:
-    """Of the sum of all losses."""
-    return math.sqrt(math.fsum(count * loss_shape(*mixture).deviation ** 2 for mixture, count in parts))
-
-
-def _power_of_two(most: float) -> float:
-    """The largest one that is not above."""
-    return 2.0 ** math.floor(math.log2(most))
-
-
-def _finest_interval(parts: _Parts) -> float:
-    """Bounds memory and time: the grid of each release, and (at 20 standard deviations) that of all together."""
-    single = max(
-        loss_shape(*mixture).range / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts))) for mixture, _ in parts
-    )
-    return max(single, 20 * _deviation(parts) / MOST_COMPOSED)
-
-
-ERROR_SHARE = 0.01
-MOST_MESH_POINTS = 1 << 23
-PRV_LEAST_DELTA = 1e-12, 1e-15  # and for each release: below them rounding in opacus makes its epsilons too small
-
-
-def opacus_prv_epsilon(releases: Mapping[ReleaseType, int], delta: float) -> float:
-    """Upper bound of opacus for these releases; its error term is 1 % of the epsilon by `rdp`, at least 0.001.
-
-    Args:
-        releases: those that reveal anything (`revealing`).
-
-    Raises:
-        UnsupportedRelease: for accumulated Poisson steps (a mixture that opacus does not know), for accounts that
-            would take more memory than 2^23 points, where delta is too small for its transforms, and where opacus finds
-            its own approximation unsound.
-        UserError: opacus is not installed.
-    """
-    if any(release.noise_multiplier == 0 for release in releases):
-        return math.inf
-    if not releases:
-        return 0.0
-    if delta < (least := max(PRV_LEAST_DELTA[0], PRV_LEAST_DELTA[1] * sum(releases.values()))):
-        text = f"prv is not reliable below a delta of {least:.2g} for so many releases: choose rdp or pld"
-        raise UnsupportedRelease(text)
-    for release in releases:
-        if release.law != "gaussian":
-            raise UnsupportedRelease(f"prv knows Gaussian noise, found {release.law}: choose rdp or pld")
-        if release.sampling == "poisson" and release.steps > 1 and release.sampling_rate < 1:
-            raise UnsupportedRelease(
-                f"prv accounts for one Poisson-sampled step a release, found {release.steps}: choose rdp or pld"
-            )
-        if release.replaced and release.sampling == "poisson" and release.sampling_rate < 1:
-            raise UnsupportedRelease("prv knows no record that is replaced by another one: choose rdp or pld")
-    bound = float(epsilon_from_rdp(np.sum([n * rdp_of(r) for r, n in releases.items()], axis=0), delta))
-    error = max(ERROR_SHARE * bound, 1e-3)
-    # opacus takes a mesh of error / sqrt(n log(12 000 / delta) / 2) over a range of at least epsilon to both sides
-    mesh = error / math.sqrt(sum(releases.values()) * math.log(12_000 / delta) / 2)
-    if (bound + 10) / mesh > MOST_MESH_POINTS:
-        raise UnsupportedRelease(f"prv needs too fine a mesh for epsilon near {bound:.3g}: choose rdp or pld")
-    return _ask_opacus(releases, delta, error)
-
-
-def _ask_opacus(releases: Mapping[ReleaseType, int], delta: float, error: float) -> float:
-    try:
-        from opacus.accountants import PRVAccountant
-    except ImportError:
-        text = "the accountant prv needs Opacus; run pip install opacus, or choose rdp or pld"
-        raise UserError(text, key="accountant") from None
-
-    accountant = PRVAccountant()
-    accountant.history = [
-        (release.noise_multiplier, release.sampling_rate if release.sampling == "poisson" else 1.0, count)
-        for release, count in releases.items()
-    ]
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of quadrature and logarithms of 0 at its edges
-            epsilon = float(accountant.get_epsilon(delta, eps_error=error))
-    except (RuntimeError, ValueError) as refusal:
-        raise UnsupportedRelease(f"prv has no sound answer here (opacus: {refusal}): choose rdp or pld") from refusal
-    if not math.isfinite(epsilon):
-        raise UnsupportedRelease("prv has no finite answer here: choose rdp or pld")
-    return max(0.0, epsilon)
-
-
-AccountantName = Literal["rdp", "pld", "prv", "classic-rdp"]
-
-
-class Accountant(Protocol):
+@dataclass(frozen=True)
+class Accountant:
     """From a composition to an upper bound on epsilon.
 
     Neighbours: one record of the device becomes a null record. The composition is fixed without looking at the data.
 
     Attributes:
+        bound: of releases that reveal anything, at a delta.
         libraries: that compute its epsilon, beside NumPy.
         spread: by which part its epsilon may be above its exact bound, and so differ between nearly equal accounts.
     """
 
-    name: ClassVar[AccountantName]
-    libraries: ClassVar[tuple[str, ...]]
-    spread: ClassVar[float]
+    name: AccountantName
+    bound: Callable[[Composition, float], float]
+    libraries: tuple[str, ...] = ()
+    spread: float = 0.0
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """Epsilon at `delta`, in nats: 0 for nothing released, inf where a release carries no noise.
 
-        Raises:
-            UnsupportedRelease: where the accountant has no sound bound.
+        >>> from h2fdp.privacy.accounting import ReleaseType
+        >>> round(ACCOUNTANTS["rdp"].epsilon({ReleaseType(1.1, steps=1, sampling_rate=0.015): 900}, delta=1e-5), 3)
+        2.505
         """
-        ...
-
-
-@dataclass(frozen=True)
-class RdpAccountant:
-    """Renyi divergences of the accounted mixtures added up, and the tight conversion; the live account.
-
-    >>> from h2fdp.privacy.accounting import ReleaseType
-    >>> round(RdpAccountant().epsilon({ReleaseType(1.1, steps=1, sampling_rate=0.015): 900}, delta=1e-5), 3)
-    2.505
-    """
-
-    name: ClassVar[AccountantName] = "rdp"
-    libraries: ClassVar[tuple[str, ...]] = ()
-    spread: ClassVar[float] = 0.0
-
-    def epsilon(self, composition: Composition, delta: float) -> float:
-        return float(epsilon_from_rdp(total_rdp(composition), delta)) if revealing(composition) else 0.0
-
-
-@dataclass(frozen=True)
-class ClassicRdpAccountant:
-    """The same divergences with the conversion of Mironov 2017 and orders 2..64, as ALI-DPFL counts."""
-
-    name: ClassVar[AccountantName] = "classic-rdp"
-    libraries: ClassVar[tuple[str, ...]] = ()
-    spread: ClassVar[float] = 0.0
-
-    def epsilon(self, composition: Composition, delta: float) -> float:
-        return float(classic_epsilon_from_rdp(total_rdp(composition), delta)) if revealing(composition) else 0.0
-
-
-@dataclass(frozen=True)
-class PldAccountant:
-    """Privacy loss distributions of the accounted mixtures; at most 0.05 % above their true
-    epsilon (`mixtures_epsilon`)."""
-
-    name: ClassVar[AccountantName] = "pld"
-    libraries: ClassVar[tuple[str, ...]] = ("scipy",)
-    spread: ClassVar[float] = RELATIVE_TOLERANCE
-
-    def epsilon(self, composition: Composition, delta: float) -> float:
-        return epsilon_of_mixtures(composition, pair_of, delta)
-
-
-@dataclass(frozen=True)
-class PrvAccountant:
-    """Opacus's accountant (Gopi, Lee and Wutschitz 2021), a cross-check from another code base.
-
-    It knows the Poisson-subsampled Gaussian only, so m = 1 or no amplification. Its bound includes its own error term.
-    """
-
-    name: ClassVar[AccountantName] = "prv"
-    libraries: ClassVar[tuple[str, ...]] = ("opacus", "scipy")
-    spread: ClassVar[float] = 0.0
-
-    def epsilon(self, composition: Composition, delta: float) -> float:
-        return opacus_prv_epsilon(revealing(composition), delta)
-
-
-ACCOUNTANTS: dict[str, Accountant] = {
-    accountant.name: accountant
-    for accountant in (RdpAccountant(), PldAccountant(), PrvAccountant(), ClassicRdpAccountant())
-}
+        return self.bound(composition, delta) if revealing(composition) else 0.0
 
 
 def total_rdp(composition: Composition) -> np.ndarray:
     """(len(ORDERS),) Renyi divergence of all releases together; to the bit the same in whatever order."""
     parts = [count * rdp_of(release) for release, count in sorted(revealing(composition).items())]
     return np.sum(parts, axis=0) if parts else np.zeros(ORDERS.size)
+
+
+def _by_rdp(composition: Composition, delta: float) -> float:
+    """Renyi divergences of the accounted mixtures added up, and the tight conversion; the live account."""
+    return float(epsilon_from_rdp(total_rdp(composition), delta))
+
+
+def _by_classic_rdp(composition: Composition, delta: float) -> float:
+    """The same divergences with the conversion of Mironov 2017 and orders 2..64, as ALI-DPFL counts."""
+    return float(classic_epsilon_from_rdp(total_rdp(composition), delta))
+
+
+def _by_losses(composition: Composition, delta: float) -> float:
+    """Privacy loss distributions of the accounted mixtures; at most 0.05 % above their true epsilon."""
+    return epsilon_of_mixtures(composition, pair_of, delta)
+
+
+ACCOUNTANTS: dict[str, Accountant] = {
+    each.name: each
+    for each in (
+        Accountant("rdp", _by_rdp),
+        Accountant("pld", _by_losses, ("scipy",), RELATIVE_TOLERANCE),
+        Accountant("classic-rdp", _by_classic_rdp),
+    )
+}

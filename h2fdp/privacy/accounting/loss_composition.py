@@ -1,16 +1,23 @@
-"""Privacy losses of many releases added up, and what they say about epsilon; one direction, one grid."""
+"""Privacy losses of many releases added up, and what they say about epsilon: on one grid, refined until it is exact."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeAlias
 
 import numpy as np
 
-from h2fdp.privacy.accounting.loss_distribution import LossDistribution, spectrum
+from h2fdp.privacy.accounting.loss_distribution import (
+    LossDistribution,
+    loss_distributions,
+    loss_shape,
+    reach_of,
+    spectrum,
+)
+from h2fdp.privacy.accounting.mixtures import AnyMixture, LawPair
 
 Parts: TypeAlias = Sequence[tuple[LossDistribution, int]]
 """Distributions on one grid, and how often each is drawn."""
@@ -203,3 +210,114 @@ def _discounted(values: np.ndarray, interval: float) -> np.ndarray:
         found[first : first + block] = (np.cumsum(part * grown) + math.exp(-interval) * before) / grown
         before = float(found[first + part.size - 1])
     return found
+
+
+NoisyMixture: TypeAlias = tuple[AnyMixture | LawPair, float]
+"""A mixture, or the pair of another law, and its noise multiplier."""
+_Parts: TypeAlias = tuple[tuple[NoisyMixture, int], ...]
+
+RELATIVE_TOLERANCE = 5e-4
+ABSOLUTE_TOLERANCE = 1e-5
+HOPELESS = 100.0  # an epsilon beyond which 1 % is precise enough
+MOST_POINTS = 1 << 18  # of the grid of one release with up to 16 components; fewer for more
+MOST_COMPOSED = 1 << 23
+_LESS_STEEP = 8  # that are tried for losses which have a largest one
+
+
+@lru_cache(maxsize=1024)
+def converged_epsilon(parts: _Parts, delta: float) -> float:
+    """The larger direction, which nearly always is that of a record removed."""
+    if not parts:
+        return 0.0
+    removed = _of_direction(parts, delta, 0, 0.0)
+    return max(removed, _of_direction(parts, delta, 1, removed))
+
+
+def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) -> float:
+    """By a rough grid, one that should do, and finer ones until what a grid took away says that little is left.
+
+    A grid adds v to the variance of the loss, and an error that falls with v to epsilon: of two grids the finer one has
+    at most 1 / (v_rough / v_fine - 1) of what it took away.
+
+    Args:
+        direction: 0 for a record removed, 1 for one added.
+        enough: an epsilon below which nobody asks for more precision.
+    """
+
+    def on_grid(interval: float) -> Parts:
+        return [(loss_distributions(*mixture, interval, reach)[direction], count) for mixture, count in parts]
+
+    def tilt_on(interval: float) -> float:
+        losses = on_grid(interval)
+        best = best_tilt(losses, interval, delta)
+        if not any(isinstance(mixture, LawPair) for (mixture, _), _ in parts):
+            return best
+        # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds,
+        # and hide the losses below it. Each tilt gives a bound: the least steep one serves that is as good as any.
+        tilts = [best / 8.0**place for place in range(_LESS_STEEP)]
+        found = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
+        least = min(found) + _tolerance(min(found)) / 4
+        return next(tilts[place] for place in range(_LESS_STEEP - 1, -1, -1) if found[place] <= least)
+
+    reach = reach_of(delta, sum(count for _, count in parts))
+    finest = _finest_interval(parts)
+    rough = _power_of_two(max(_deviation(parts) / math.sqrt(sum(count for _, count in parts)), 2 * finest))
+    tilt = tilt_on(rough)
+    epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
+    while epsilon > enough and tilt * rough > LARGEST_TILT / 2 and rough > finest:  # the grid hides a better tilt
+        rough /= 2
+        tilt = tilt_on(rough)
+        epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
+    if epsilon <= enough:
+        return epsilon
+    interval = _promising_interval(parts, rough, tilt, epsilon)
+    while epsilon > enough and rough > finest:
+        interval = max(min(interval, rough / 2), finest)
+        found = epsilon_of(on_grid(interval), interval, delta, tilt=tilt)
+        gain, epsilon = max(0.0, epsilon - found), min(epsilon, found)
+        left = gain / (_added_variance(parts, rough) / _added_variance(parts, interval) - 1)
+        if left <= _tolerance(epsilon):
+            break
+        rough, interval = interval, interval / 2
+    return epsilon
+
+
+def _tolerance(epsilon: float) -> float:
+    return max((RELATIVE_TOLERANCE if epsilon <= HOPELESS else 0.01) * epsilon, ABSOLUTE_TOLERANCE)
+
+
+def _promising_interval(parts: _Parts, interval: float, tilt: float, epsilon: float) -> float:
+    """One that should come within the tolerance: adding v to the variance of the loss adds some tilt v / 2 to epsilon.
+
+    A power of two, so that accounts of the same releases share what is kept.
+
+    Args:
+        interval, epsilon: of a grid that may be too coarse, and what it gave.
+    """
+    interval = min(interval, _power_of_two(max(epsilon, 0.01) / 16))
+    while tilt / 2 * _added_variance(parts, interval) > _tolerance(epsilon):
+        interval /= 2
+    return interval
+
+
+def _added_variance(parts: _Parts, interval: float) -> float:
+    """By the grid, to the sum of all losses."""
+    return math.fsum(count * loss_shape(*mixture).added_variance(interval) for mixture, count in parts)
+
+
+def _deviation(parts: _Parts) -> float:
+    """Of the sum of all losses."""
+    return math.sqrt(math.fsum(count * loss_shape(*mixture).deviation ** 2 for mixture, count in parts))
+
+
+def _power_of_two(most: float) -> float:
+    """The largest one that is not above."""
+    return 2.0 ** math.floor(math.log2(most))
+
+
+def _finest_interval(parts: _Parts) -> float:
+    """Bounds memory and time: the grid of each release, and (at 20 standard deviations) that of all together."""
+    single = max(
+        loss_shape(*mixture).range / (MOST_POINTS * min(1.0, 16 / len(mixture[0].shifts))) for mixture, _ in parts
+    )
+    return max(single, 20 * _deviation(parts) / MOST_COMPOSED)

@@ -22,8 +22,6 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from h2fdp.errors import UserError
-
 Bound: TypeAlias = Literal["batch", "record", "draws", "update", "range", "none"]
 """How the sensitivity of a release is known.
 
@@ -91,10 +89,6 @@ def revealing(composition: Composition) -> dict[ReleaseType, int]:
         for release, count in composition.items()
         if count and not math.isinf(release.noise_multiplier) and release.sampling_rate > 0
     }
-
-
-class UnsupportedRelease(UserError):
-    """An accountant was asked about a release that it has no sound account for: it refuses, with the reason."""
 
 
 CHUNK = 1 << 20  # entries of a (points, components) table held at once

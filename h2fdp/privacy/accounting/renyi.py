@@ -68,7 +68,7 @@ SAFETY = 1e-9  # relative, added to cover rounding: what is reported is never to
 SERIES_TERMS = 9
 
 
-def rdp_of(release: ReleaseType) -> np.ndarray:
+def rdp_of(release: ReleaseType, places: tuple[int, ...] | None = None) -> np.ndarray:
     """(len(ORDERS),) Renyi divergence of one release at `ORDERS`: the larger of both directions.
 
     Guarantee: an upper bound, exact to a relative 1e-9 (or the plain Gaussian's order/(2 z^2) where that exceeds
@@ -76,24 +76,15 @@ def rdp_of(release: ReleaseType) -> np.ndarray:
     sampling, of the plain Gaussian; of another law, what its pair states. Cached; the array is read-only.
     Source: Mironov 2017; the mixture, h2fdp's privacy specification.
 
+    Args:
+        places: of the orders that are asked for, which takes a fraction of the time; None for all.
+
     >>> bool(np.allclose(rdp_of(ReleaseType(2.0, steps=5, sampling_rate=0.01, sampling="fixed")), ORDERS / 8))
     True
     """
     if math.isinf(release.noise_multiplier) or (release.sampling_rate == 0 and release.noise_multiplier > 0):
-        return _silence()
-    return renyi_divergence(pair_of(release), release.noise_multiplier)
-
-
-def rdp_at(release: ReleaseType, order_index: int) -> float:
-    """`rdp_of` at one of `ORDERS`, by itself: in a fraction of the time."""
-    if math.isinf(release.noise_multiplier) or (release.sampling_rate == 0 and release.noise_multiplier > 0):
-        return 0.0
-    return float(renyi_divergence(pair_of(release), release.noise_multiplier, (order_index,))[0])
-
-
-@lru_cache(maxsize=1)
-def _silence() -> np.ndarray:
-    return _frozen(np.zeros(ORDERS.size))
+        return _frozen(np.zeros(ORDERS.size if places is None else len(places)))
+    return renyi_divergence(pair_of(release), release.noise_multiplier, places)
 
 
 @lru_cache(maxsize=8192)
@@ -116,14 +107,10 @@ def renyi_divergence(
     hopeful = plain <= HOPELESS
     divergence = plain.copy()
     if hopeful.any():
-        directed = _mirrored_divergence if mixture.mirrored else _larger_divergence
-        exact = directed(mixture, noise_multiplier, orders[hopeful]) * (1 + SAFETY)
-        divergence[hopeful] = np.minimum(exact, plain[hopeful])
+        asked = mixture, noise_multiplier, orders[hopeful]
+        exact = _mirrored_divergence(*asked) if mixture.mirrored else np.maximum(*directed_divergences(*asked))
+        divergence[hopeful] = np.minimum(exact * (1 + SAFETY), plain[hopeful])
     return _frozen(divergence)
-
-
-def _larger_divergence(mixture: AnyMixture, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
-    return np.asarray(np.maximum(*directed_divergences(mixture, noise_multiplier, orders)))
 
 
 def _mirrored_divergence(mixture: AnyMixture, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -147,7 +134,8 @@ def directed_divergences(
     """
     powers = orders.astype(float)
     highest = max(mixture.shifts) / noise_multiplier
-    removed = _log_moment(mixture, noise_multiplier, powers, *_range_removed(powers, highest))
+    # r^a Q has its bumps in [0, a highest].
+    removed = _log_moment(mixture, noise_multiplier, powers, -MARGIN, float(orders[-1]) * highest + MARGIN, 0.5)
     added = _log_moment(mixture, noise_multiplier, 1 - powers, *_range_added(powers, highest, mixture))
     return removed / (powers - 1), added / (powers - 1)
 
@@ -157,13 +145,9 @@ def _frozen(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _range_removed(orders: np.ndarray, highest: float) -> tuple[float, float, float]:
-    """First point, last point and step: r^a Q has its bumps in [0, a highest]."""
-    return -MARGIN, float(orders[-1]) * highest + MARGIN, 0.5
-
-
 def _range_added(orders: np.ndarray, highest: float, mixture: AnyMixture) -> tuple[float, float, float]:
-    """r^(1-a) Q has its mass above -(a-1) highest; a chance p_0 of no shift bounds it by p_0^(1-a) Q as well.
+    """First point, last point and step: r^(1-a) Q has its mass above -(a-1) highest; a chance p_0 of no shift bounds it
+    by p_0^(1-a) Q as well.
 
     The tangent subtracted from it has the mass of P, up to `highest`. The nearest singularity is pi / highest off.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from h2fdp.config.fields import LARGEST_INTEGER, Expect, Flag, Section, Whole
+from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section, Whole
 from h2fdp.errors import UserError
 from h2fdp.network import Trust
 from h2fdp.privacy.accounting import Accountant, ReleaseType
@@ -260,13 +260,11 @@ class SecureSumSection(Section):
         colluding: devices that tell their shares of the noise.
         dropouts: devices that may be lost while a sum is made: a number, or a share below 1 of those that begin.
         rounding: b: what is added up are integers modulo 2^b under discrete noise; null adds up numbers.
-        cloud: whether the cloud holds a secure sum too, of what its children send.
     """
 
     colluding: Whole = 0
     dropouts: Dropouts = 0
     rounding: Bits | None = None
-    cloud: Flag = False
 
 
 class HierarchicalDp(GradientNoise):
@@ -292,10 +290,6 @@ class HierarchicalDp(GradientNoise):
     @property
     def rounding(self) -> int | None:
         return self._sums.rounding
-
-    @property
-    def cloud_sums(self) -> bool:
-        return self._sums.cloud
 
     def place(self, chain: Sequence[Trust], passed: int) -> Place:
         """The highest trusted node that the vector passes on its unbroken chain adds the noise (R9)."""

@@ -14,13 +14,7 @@ import numpy as np
 from h2fdp.privacy.accounting import Accountant
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
-from h2fdp.privacy.gradient_bounds import (
-    ClippedRecords,
-    GradientBound,
-    estimate_sensitivity,
-    expected_batches,
-    moved,
-)
+from h2fdp.privacy.gradient_bounds import ClippedRecords, GradientBound, estimate_sensitivity, expected_batches, moved
 from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Tier
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.privacy.views import Reach, Sampling, Uploads, variance_of

@@ -139,11 +139,6 @@ class NoisePlacement(Options, ABC):
         return None
 
     @property
-    def cloud_sums(self) -> bool:
-        """Whether the cloud holds a secure sum: it sees the sum of what its children send, and nothing else."""
-        return False
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What must be said with every number about it."""
         return ()
@@ -163,7 +158,7 @@ class NoisePlacement(Options, ABC):
         """
 
     def sees(self, trust: Trust) -> Seen:
-        """What an aggregator of this trust sees of what its children send."""
+        """What an aggregator of this trust, or the cloud, sees of what its children send."""
         return "each"
 
     @abstractmethod

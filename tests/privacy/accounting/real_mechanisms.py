@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from h2fdp.privacy import GradientSumMechanism, Holder, PaperCalibration, Place, Release, Tolerance
+from h2fdp.privacy import GradientSumMechanism, Holder, Place, Release, Tolerance
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounts import release_type
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, LinearScores, StepsDoNotExpand
-from h2fdp.privacy.mechanisms.central import CentralMechanism
-from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism
+from h2fdp.privacy.mechanisms.dp_sgd import CentralMechanism, DpSgdMechanism
 from h2fdp.privacy.mechanisms.perturbations import OutputPerturbationMechanism
 from h2fdp.privacy.releases import under
 from tests.privacy.accounting.hockey_stick import line_density

@@ -1,6 +1,7 @@
 """One suite that every accountant passes; how near each has to come is stated here and nowhere else."""
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, UnsupportedRelease, total_rdp
+from h2fdp.privacy.accounting import ACCOUNTANTS, AccountantName, ReleaseType, total_rdp
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 
 DELTA = 1e-5
@@ -20,23 +21,20 @@ class Expected:
     """What is asked of one accountant.
 
     Attributes:
-        most_steps: the largest m that it accounts for under Poisson sampling.
         jitter: relative; how far its numerics may break monotonicity.
         above: largest ratio of its epsilon to the exact one of a pure Gaussian, for epsilons of 0.1 to 20.
-        examples: how many each property is tried on; opacus takes 20 ms an account.
+        examples: how many each property is tried on.
     """
 
-    most_steps: int
     jitter: float
     above: float
     examples: int = 10
 
 
 EXPECTED = {
-    "rdp": Expected(most_steps=50, jitter=1e-12, above=1.20),
-    "classic-rdp": Expected(most_steps=50, jitter=1e-12, above=2.1),
-    "pld": Expected(most_steps=50, jitter=1e-3, above=1.0005),
-    "prv": Expected(most_steps=1, jitter=2.1e-2, above=1.03, examples=3),
+    "rdp": Expected(jitter=1e-12, above=1.20),
+    "classic-rdp": Expected(jitter=1e-12, above=2.1),
+    "pld": Expected(jitter=1e-3, above=1.0005),
 }
 
 
@@ -44,19 +42,16 @@ def test_every_accountant_is_under_test():
     assert set(EXPECTED) == set(ACCOUNTANTS) == set(get_args(AccountantName))
 
 
-SLOW = {"prv": pytest.mark.slow}
-
-
-@pytest.fixture(scope="module", params=[pytest.param(each, marks=SLOW.get(each, ())) for each in sorted(EXPECTED)])
+@pytest.fixture(scope="module", params=sorted(EXPECTED))
 def name(request):
     return request.param
 
 
-def releases(name):
+def releases():
     return st.builds(
         ReleaseType,
         noise_multiplier=st.floats(0.8, 30),
-        steps=st.integers(1, EXPECTED[name].most_steps),
+        steps=st.integers(1, 50),
         sampling_rate=st.floats(0.001, 0.5),
     ) | st.builds(
         ReleaseType,
@@ -67,8 +62,19 @@ def releases(name):
     )
 
 
-def compositions(name):
-    return st.dictionaries(releases(name), st.integers(1, 50), min_size=1, max_size=2)
+def compositions():
+    return st.dictionaries(releases(), st.integers(1, 50), min_size=1, max_size=2)
+
+
+def opacus_epsilon(noise_multiplier, sampling_rate, count, error):
+    """By the accountant of Gopi, Lee and Wutschitz 2021, from another code base; its bound includes the error."""
+    from opacus.accountants import PRVAccountant
+
+    accountant = PRVAccountant()
+    accountant.history = [(noise_multiplier, sampling_rate, count)]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of quadrature and logarithms of 0 at its edges
+        return max(0.0, accountant.get_epsilon(DELTA, eps_error=error))
 
 
 def epsilon(name, composition, delta=DELTA):
@@ -76,7 +82,7 @@ def epsilon(name, composition, delta=DELTA):
 
 
 def no_less(name, one, other):
-    return one >= other * (1 - EXPECTED[name].jitter) - 3e-3 * (name == "prv") - 2e-5
+    return one >= other * (1 - EXPECTED[name].jitter) - 2e-5
 
 
 def test_nothing_released_costs_nothing(name):
@@ -97,7 +103,7 @@ def test_no_noise_is_infinite(name, sampling):
 
 def test_more_releases_never_cost_less(name):
     @settings(max_examples=EXPECTED[name].examples)
-    @given(compositions(name), st.data())
+    @given(compositions(), st.data())
     def check(composition, data):
         release = data.draw(st.sampled_from(sorted(composition)))
         more = {**composition, release: composition[release] + data.draw(st.integers(1, 50))}
@@ -108,7 +114,7 @@ def test_more_releases_never_cost_less(name):
 
 def test_more_noise_never_costs_more(name):
     @settings(max_examples=EXPECTED[name].examples)
-    @given(compositions(name), st.floats(1.01, 3))
+    @given(compositions(), st.floats(1.01, 3))
     def check(composition, factor):
         quieter = {
             replace(release, noise_multiplier=release.noise_multiplier * factor): count
@@ -121,7 +127,7 @@ def test_more_noise_never_costs_more(name):
 
 def test_a_smaller_delta_never_costs_less(name):
     @settings(max_examples=EXPECTED[name].examples)
-    @given(compositions(name))
+    @given(compositions())
     def check(composition):
         assert no_less(name, epsilon(name, composition, 1e-7), epsilon(name, composition, 1e-5))
 
@@ -145,15 +151,6 @@ def test_types_that_reveal_the_same_compose_alike_in_any_order(name):
     assert epsilon(name, {large: 60, small: 40}) == pytest.approx(once, rel=1e-6)
 
 
-def test_what_it_cannot_account_for_is_refused_with_the_reason(name):
-    accumulated = {ReleaseType(3.0, 5, 0.02): 10}
-    if EXPECTED[name].most_steps >= 5:
-        assert 0 < epsilon(name, accumulated) < math.inf
-        return
-    with pytest.raises(UnsupportedRelease, match="one Poisson-sampled step a release, found 5: choose rdp or pld"):
-        epsilon(name, accumulated)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise_multiplier", "sampling_rate", "count"),
@@ -167,7 +164,8 @@ def test_accountants_agree_on_the_subsampled_gaussian(noise_multiplier, sampling
     """Opacus within 1 % of rdp's epsilon above pld; pld <= rdp <= classic-rdp; rdp near pld where losses are bells."""
     composition = {ReleaseType(noise_multiplier, 1, sampling_rate): count}
     by = {name: epsilon(name, composition) for name in EXPECTED}
-    assert by["pld"] * 0.999 <= by["prv"] <= by["pld"] * 1.005 + 0.011 * by["rdp"] + 0.003
+    theirs = opacus_epsilon(noise_multiplier, sampling_rate, count, max(0.01 * by["rdp"], 1e-3))
+    assert by["pld"] * 0.999 <= theirs <= by["pld"] * 1.005 + 0.011 * by["rdp"] + 0.003
     assert by["pld"] <= by["rdp"] * (1 + 5e-4) <= by["classic-rdp"] * (1 + 1e-3)
     if 0.2 < by["pld"] < 3 and count > 1 and noise_multiplier > 1:
         assert by["rdp"] <= by["pld"] * 4 / 3

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, iteration_budget
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.calibration import iteration_budget
 
 DELTA, CLASSIC = 1e-5, ACCOUNTANTS["classic-rdp"]
 STEP = ReleaseType(1.1, steps=1, sampling_rate=0.015)  # noise multiplier 1.1, q = 0.015

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from h2fdp.privacy.accounting import ReleaseType, accountants, mixture_of
+from h2fdp.privacy.accounting import ReleaseType, loss_composition, mixture_of
 from h2fdp.privacy.accounting.accountants import mixtures_epsilon
 from h2fdp.privacy.accounting.loss_distribution import loss_distributions, reach_of
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
@@ -73,11 +73,11 @@ def test_it_is_not_below_the_exact_gaussian_epsilon_and_near_it(noise_multiplier
 def test_a_far_finer_grid_says_no_more_and_hardly_less(release, delta, monkeypatch):
     mixtures = {(mixture_of(release), release.noise_multiplier): 300}
     found = mixtures_epsilon(mixtures, delta)
-    accountants._converged.cache_clear()
-    monkeypatch.setattr(accountants, "RELATIVE_TOLERANCE", 1e-6)
-    monkeypatch.setattr(accountants, "ABSOLUTE_TOLERANCE", 1e-7)
+    loss_composition.converged_epsilon.cache_clear()
+    monkeypatch.setattr(loss_composition, "RELATIVE_TOLERANCE", 1e-6)
+    monkeypatch.setattr(loss_composition, "ABSOLUTE_TOLERANCE", 1e-7)
     finer = mixtures_epsilon(mixtures, delta)
-    accountants._converged.cache_clear()
+    loss_composition.converged_epsilon.cache_clear()
     assert finer <= found <= finer * (1 + 5e-4)
 
 
@@ -94,8 +94,8 @@ def test_many_types_cost_no_more_than_one_per_cent_and_never_too_little(monkeypa
     releases = [ReleaseType(float(z), int(m), 0.0267) for z, m in zip(noises, rng.integers(1, 9, 60), strict=True)]
     mixtures = {(mixture_of(each), each.noise_multiplier): count for each, count in zip(releases, counts, strict=True)}
     found = mixtures_epsilon(mixtures, 1e-5)
-    accountants._converged.cache_clear()
-    monkeypatch.setattr(accountants, "RELATIVE_TOLERANCE", 5e-6)
+    loss_composition.converged_epsilon.cache_clear()
+    monkeypatch.setattr(loss_composition, "RELATIVE_TOLERANCE", 5e-6)
     finer = mixtures_epsilon(mixtures, 1e-5)
-    accountants._converged.cache_clear()
+    loss_composition.converged_epsilon.cache_clear()
     assert finer <= found <= finer * 1.001

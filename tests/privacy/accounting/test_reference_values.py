@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, coarse, largest_count
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, coarse
+from h2fdp.privacy.calibration import largest_count
 
 DELTA = 1e-5
 BUDGETS = [1.75, 2.0, 2.5, 3.25]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType, UnsupportedRelease
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 
 WEAK = ReleaseType(30.0, 1, 0.05)
@@ -81,11 +81,3 @@ def test_gaussians_at_tiny_deltas(delta):
     exact = exact_gaussian_epsilon(4.0, delta)
     release = ReleaseType(40.0, 3, 0.2, "fixed")
     assert exact <= PLD.epsilon({release: 100}, delta) <= exact * 1.0006
-
-
-@pytest.mark.parametrize(
-    ("release", "count", "delta"), [(WEAK, 100_000, 1e-11), (ReleaseType(1.1, 1, 0.015), 700, 1e-13)]
-)
-def test_prv_is_refused_where_its_transforms_round_delta_away(release, count, delta):
-    with pytest.raises(UnsupportedRelease, match="not reliable below a delta of"):
-        ACCOUNTANTS["prv"].epsilon({release: count}, delta)

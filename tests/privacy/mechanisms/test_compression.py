@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from h2fdp import Topology, UserError
-from h2fdp.privacy import Moment, Pipeline, Quantise, TopK, UpdateNoise
+from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.pipeline import COMPRESSORS
+from h2fdp.privacy.mechanisms.stages import Quantise, TopK, UpdateNoise
 from h2fdp.streams import Streams
 from tests.networks import placed
 from tests.protocol.test_any_tree import prepared
