@@ -118,8 +118,7 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     local = "{extends: h2fdp, privacy: local}"
     for key, value in (("quantise", "8"), ("top_k", "0.1")):
         yield key, {"method": local, "compression": f"{{device: {{{key}: {value}}}}}"}
-    processor = "{compute: {name: processor, cycles_per_record: 2.4e6}, "
-    yield "processor", {"topology": processor + NETWORK.removeprefix("{")}
+    yield "processor", {"topology": "{devices: {cycles_per_record: 2.4e6}, " + NETWORK.removeprefix("{")}
     yield "sums", sums
     yield "sums-colluding", {**sums, "method": colluding, "faults": "{device_dropout: 0.1}"}
     yield "sums-integers", {**sums, "method": integers}

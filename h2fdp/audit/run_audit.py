@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import beta, binom
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.audit.canaries import CanaryDesign, CanaryEffect, CanaryKind, TurningEffect
 from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient, observations
 from h2fdp.errors import UserError
@@ -22,7 +23,6 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.local_hosts import run_arithmetic
 
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 # Why an observer may have nothing to be asked about.

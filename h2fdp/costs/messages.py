@@ -22,7 +22,8 @@ import numpy as np
 from h2fdp.costs.power import PowerRule
 from h2fdp.errors import UserError
 from h2fdp.network import Link, Topology
-from h2fdp.network.devices import Floats, Integers, StepCosts
+from h2fdp.network.devices import Floats, Integers
+from h2fdp.network.processor import FrequencyRule, StepCosts, step_costs
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams
 
@@ -114,7 +115,7 @@ class MessageCosts:
         path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
-        step: of local steps.
+        step: of local steps, at the devices' own frequencies.
     """
 
     seconds: Floats
@@ -174,6 +175,7 @@ class NetworkCosts:
         power: PowerRule | None = None,
         records: Floats | None = None,
         compressed: Callable[[float, int], float] | None = None,
+        frequency: FrequencyRule | None = None,
     ) -> None:
         """Work out what does not change from interval to interval.
 
@@ -185,6 +187,7 @@ class NetworkCosts:
             records: (I,) the mean number of records in a local step of each device; None for one record.
             compressed: from the bits of a message and the numbers in it to the bits of a device's upload; None: the
                 same.
+            frequency: how devices choose how fast they compute; None where each does it as fast as it can.
 
         Raises:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
@@ -193,8 +196,8 @@ class NetworkCosts:
         self._own_dbm = topology.table.columns["power_dbm"]
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
-        self.step = topology.compute.step(
-            topology.table.columns, np.ones(topology.devices) if records is None else records
+        self.step = step_costs(
+            topology.table.columns, np.ones(topology.devices) if records is None else records, frequency
         )
         message = self.message_bits
         self.upload_bits = message if compressed is None else math.ceil(compressed(message, parameters))

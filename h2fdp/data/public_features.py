@@ -33,7 +33,7 @@ from h2fdp.data.scattering import AVERAGES, SMALLEST_SIDE, Whitening, cells_of, 
 from h2fdp.errors import UserError
 
 BIAS = 0.1  # a feature that is the same for all records; the others have length 1 together
-_RECIPE = 3  # raised by whatever changes the features, so that those kept before are not taken
+_RECIPE = 4  # raised by whatever changes the features, so that those kept before are not taken
 _CROPS = 6_000
 _AT_ONCE = 1_000
 _LARGEST_SIDE = 64
@@ -101,12 +101,18 @@ class PublicFeatures:
         key.update(np.ascontiguousarray(images).view(np.uint8).data)
 
         def computed() -> NDArray[np.float16]:
+            from h2fdp.arithmetic import on_threads
+
             if len(images) > _TOLD:
                 print(f"note: computing public features of {len(images):,} images, once", file=sys.stderr)
-            parts = (images[first : first + _AT_ONCE] for first in range(0, len(images), _AT_ONCE))
-            pixels = ((part.astype(np.float32) - lowest) / (highest - lowest) for part in parts)
+            _whitening(self.channels, self.side, self.size)  # fitted once, before the threads ask for it
+
+            def of(first: int) -> NDArray[np.float16]:
+                pixels = images[first : first + _AT_ONCE].astype(np.float32)
+                return self((pixels - lowest) / (highest - lowest)).astype(np.float16)
+
             none = np.empty((0, self.size + 1), np.float16)  # of no images there are no parts
-            return np.concatenate([none, *(self(part).astype(np.float16) for part in pixels)])
+            return np.concatenate([none, *on_threads(of, range(0, len(images), _AT_ONCE))])
 
         return _kept(key.hexdigest(), (len(images), self.size + 1), np.float16, computed)
 
@@ -167,7 +173,11 @@ def _whitening(channels: int, side: int, size: int) -> Whitening:
     values = channels * AVERAGES * cells_of(channels, side) ** 2
 
     def fitted() -> NDArray[np.float32]:
-        found = Whitening.of(scattering(_public_images(channels, side)), size)
+        from h2fdp.arithmetic import run_arithmetic
+
+        public = scattering(_public_images(channels, side))
+        with run_arithmetic():
+            found = Whitening.of(public, size)
         return np.concatenate([found.mean[:, None], found.axes], axis=1)
 
     key = blake2b(f"{_RECIPE}|{_CROPS}|{_LEAVES}|{channels}|{side}|{size}".encode(), digest_size=16).hexdigest()

@@ -14,7 +14,6 @@ reflected, so values are near those of libraries that work in the Fourier domain
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +84,8 @@ def scattering(images: NDArray[Any]) -> NDArray[np.float32]:
     """
     import torch
 
+    from h2fdp.arithmetic import on_threads
+
     side = images.shape[2]
     assert images.shape[3] == side >= SMALLEST_SIDE, "square images, no smaller than the wavelets"
     assert side % 2 == 0, "the second scale takes every other pixel"
@@ -98,13 +99,7 @@ def scattering(images: NDArray[Any]) -> NDArray[np.float32]:
             part = torch.from_numpy(images[first : first + at_once]).float() / divisor
             found[first : first + at_once] = _averages(part, banks).numpy()
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a part for each thread: threads that share a part wait for each other
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(scatter, range(0, len(images), at_once)))
-    finally:
-        torch.set_num_threads(threads)
+    on_threads(scatter, range(0, len(images), at_once))
     return found
 
 

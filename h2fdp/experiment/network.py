@@ -31,7 +31,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
     found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology)]
     if not found:
         times = _aggregation_times(experiment, topology)
-        found += _of_power(experiment, topology)
+        found += _of_choices(experiment, topology)
         found += _of_secure_sums(experiment, topology)
         found += _of_moving_norm(experiment, topology, times)
         found += _of_compression(experiment, topology)
@@ -96,18 +96,25 @@ def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> Aggreg
     return AggregationTimes(every, experiment.training.aggregations_per_interval)
 
 
-def _of_power(experiment: ExperimentFile, topology: Topology) -> Found:
-    """A least power that leaves a device no choice."""
-    least = experiment.control.least_dbm
-    if least is None:
-        return
-    for subnet in topology.subnets:
-        power_dbm = subnet.column("power_dbm")
-        row = int(np.argmin(power_dbm))
-        if power_dbm[row] <= least:
-            text = f"expected a number below {power_dbm[row]:g}, the power_dbm of {subnet.device_name(row)}"
-            yield "control.least_dbm", f"{text}; found {least:g}"
-            return
+def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
+    """A least power or frequency that leaves a device no choice."""
+    control = experiment.control
+    for key, least, column in (
+        ("least_dbm", control.least_dbm, "power_dbm"),
+        ("least_ghz", control.least_ghz, "cpu_ghz"),
+    ):
+        if least is None:
+            continue
+        if key == "least_ghz" and "cycles_per_record" not in topology.table.columns:
+            yield f"control.{key}", "the devices of this network state no cycles_per_record; expected null"
+            continue
+        own, name = min(
+            (float(own.min()), subnet.device_name(int(np.argmin(own))))
+            for subnet in topology.subnets
+            for own in [subnet.column(column)]
+        )
+        if own <= least:
+            yield f"control.{key}", f"expected a number below {own:g}, the {column} of {name}; found {least:g}"
 
 
 _SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"

@@ -160,6 +160,8 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if axes.aggregation.visible == "each":
         text = "the rule orders uploads by their values and has no weights, which age reduces"
         yield "method.aggregation", f"{text}; expected average, or schedule fixed"
+    if experiment.control.least_ghz is not None:
+        yield "control.least_ghz", f"under {name} no device waits for the slowest; expected null, or schedule fixed"
     if not placement.private:
         return
     if (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:

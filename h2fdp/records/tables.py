@@ -133,6 +133,7 @@ DEVICE_SCHEMA = pa.schema(
         ("edge", pa.string()),
         ("trust", pa.string()),
         ("records", pa.int64()),
+        ("energy_j", pa.float64()),
         ("accuracy", pa.float64()),
         ("loss", pa.float64()),
         ("subnet_accuracy", pa.float64()),

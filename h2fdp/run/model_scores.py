@@ -12,10 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.arithmetic import worker_threads
+from h2fdp.network import Topology
+from h2fdp.network.processor import OF_STEPS
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.local_hosts import blocks, worker_threads
+from h2fdp.runtime.local_hosts import blocks
 from h2fdp.runtime.section import chosen_backend, inline_workers, usable_cpus
 from h2fdp.training.device_records import Evaluator, device_records
 
@@ -66,12 +69,13 @@ def model_scores(run: RunSetup) -> Iterator[ModelScores]:
         yield ModelScores(run, threads, at_once)
 
 
-def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
-    """Columns of a row for each device: accuracy and loss of the global model on its own records, its subnet's means.
+def device_scores(run: RunSetup, model: Tensor, energy_j: np.ndarray) -> dict[str, list[Any]]:
+    """Columns of a row for each device: accuracy and loss of the global model on its own records, its subnet's means,
+    what it spent in the run (I,), and the numbers of its processor.
 
     Empty in networks of more than `MOST_DEVICES_SCORED`: to evaluate all their records takes longer than to train.
     """
-    read = run.topology.compute.columns
+    read = computing(run.topology)
     columns: dict[str, list[Any]] = {name: [] for name in (*DEVICE_SCHEMA.names, *read)}
     if run.topology.devices > MOST_DEVICES_SCORED:
         return columns
@@ -82,6 +86,7 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
         records = device_records(run.data, *run.data.subnet(first, last - first)).to(run.blueprint.device)
         result = evaluator.evaluate(model.to(run.blueprint.device), records)
         columns["records"] += run.data.sizes[first:last].tolist()
+        columns["energy_j"] += energy_j[first:last].tolist()
         columns["accuracy"] += result.accuracy.tolist()
         columns["loss"] += result.loss.tolist()
         for number in numbers:
@@ -95,6 +100,11 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
             columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * subnet.size
             columns["subnet_loss"] += [float(np.mean(result.loss[own]))] * subnet.size
     return columns
+
+
+def computing(topology: Topology) -> list[str]:
+    """The columns of the processors that a network states."""
+    return [name for name in topology.table.columns if name in OF_STEPS]
 
 
 class PersonalScores:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from h2fdp.algorithms import ServerContext, aggregation_of, objective_of, server_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.own import OwnObjective, OwnServer
+from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.costs import NetworkCosts
@@ -42,7 +43,7 @@ from h2fdp.run.identity import own_parts_of
 from h2fdp.run.setup import RunInputs, RunSetup
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
-from h2fdp.runtime.local_hosts import run_arithmetic, training_device
+from h2fdp.runtime.local_hosts import training_device
 from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
@@ -75,9 +76,9 @@ def prepare(
             does not fit them, or the privacy; no noise that meets the target; a user's own part that fails, or gives
             what it may not.
     """
-    data = (data_source or configured_data(config.data))(
-        topology, Streams(config.seed), None if data_root is None else Path(data_root)
-    )
+    source = data_source or configured_data(config.data)
+    with one_thread():  # features use more, for images side by side
+        data = source(topology, Streams(config.seed), None if data_root is None else Path(data_root))
     if (relying_on_nobody := without_trust(config)) is not None:
         relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
         loaded = partial(_same_data, data)
@@ -86,28 +87,30 @@ def prepare(
     config, given = recipe.with_model(config, data), data
     if isinstance(config.model, PublicFeatures):
         data = with_features(data, config.model.size)
-    standardizing = None
-    if isinstance(config.model, Logistic) and config.model.standardize:
-        standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
-        data = data if standardizing is None else standardizing.applied(data)
-    placement = noise_placement_of(config.method.privacy)
-    if placement.input_norm is not None:
-        data = within_unit_ball(data, placement.input_norm)
+    with one_thread():
+        standardizing = None
+        if isinstance(config.model, Logistic) and config.model.standardize:
+            standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
+            data = data if standardizing is None else standardizing.applied(data)
+        placement = noise_placement_of(config.method.privacy)
+        if placement.input_norm is not None:
+            data = within_unit_ball(data, placement.input_norm)
 
-    def noisy(complete: ExperimentFile) -> RunSetup:
-        runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
-        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
-        return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
+        def noisy(complete: ExperimentFile) -> RunSetup:
+            runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
+            inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
+            return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
 
-    module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
-    complete, lines = recipe.completed(config, data, module, noisy, len(topology.subnets))
-    inputs = _inputs(complete, topology, data)
-    inputs = replace(inputs, given=given, standardizing=standardizing, chosen=lines)
-    setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
-    try_own_parts(setup)
-    return setup
+        module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
+        complete, lines = recipe.completed(config, data, module, noisy, len(topology.subnets))
+        inputs = _inputs(complete, topology, data)
+        inputs = replace(inputs, given=given, standardizing=standardizing, chosen=lines)
+        setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
+        try_own_parts(setup)
+        return setup
 
 
+@one_thread()
 def with_settings(
     setup: RunSetup, config: ExperimentFile, foreseen: Callable[[RunSetup], Accounts] = planned_accounts
 ) -> RunSetup:
@@ -201,6 +204,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             config.control.power_rule,
             rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
+            config.control.frequency_rule,
         ),
         faults=faults,
         world=streams,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
@@ -22,7 +23,6 @@ from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import first_interval, nearness, planned_accounts, planned_work, rough_accounts
 from h2fdp.run.setup import RunSetup, range_of
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ObjectiveTerms

@@ -16,6 +16,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
 from h2fdp.data.federated import Standardizing
@@ -42,12 +43,11 @@ from h2fdp.records import (
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.directory import LAST
 from h2fdp.records.json_lines import write_sums
-from h2fdp.run.model_scores import ModelScores, device_scores
+from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.local_hosts import run_arithmetic
 from h2fdp.wording import curve_svg, facts_html, word
 
 if TYPE_CHECKING:
@@ -238,7 +238,8 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     found: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
     reached("results", len(state.rows))
     with run_arithmetic():
-        write_columns(directory.devices, device_scores(setup, returned), device_schema(setup.topology.compute.columns))
+        devices = device_scores(setup, returned, state.metrics.device_energy_j)
+        write_columns(directory.devices, devices, device_schema(computing(setup.topology)))
         if torch.equal(returned, state.cloud.model):
             return found
         scores = ModelScores(setup).scores_of(returned)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
-from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -271,12 +271,19 @@ class RunSetup(RunInputs, Noise):
         return self.cloud(InProcessNodes({})).plan(0)
 
     def interval_costs(self, plan: IntervalPlan) -> dict[str, float]:
-        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11).
+        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11)."""
+        return self.cost_columns(self.interval_cost(plan), plan)
 
-        The clock (seconds) also advances by the interval's slots when no device takes part.
-        """
+    def cost_columns(self, cost: IntervalCost, plan: IntervalPlan) -> dict[str, float]:
+        """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
+        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
+        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
+
+    def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
+        """All of it, by device and subnet."""
         parts = plan.subnets | plan.lost
-        cost = interval_cost(
+        return interval_cost(
             self.costs.drawn(plan.interval),
             self.topology,
             [self._numbers[name] for name in parts],
@@ -290,9 +297,6 @@ class RunSetup(RunInputs, Noise):
             [self._sum_messages(subnet) for subnet in parts.values()],
             self._upper_sums,
         )
-        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.

@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.network import CLOUD
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup
 from h2fdp.records import PACKAGE, versions
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.local_hosts import inline_nodes, set_arithmetic
+from h2fdp.runtime.local_hosts import inline_nodes
 from h2fdp.runtime.placement import HostSpec
 
 ARITHMETIC = ("numpy", "torch")  # libraries that compute every run
@@ -116,8 +117,8 @@ class Host:
     """
 
     def __init__(self) -> None:
-        set_arithmetic()
         self._stack = ExitStack()
+        self._stack.enter_context(run_arithmetic())
         self._nodes: NodeGroup = InProcessNodes({})
 
     def build(self, blueprint: Blueprint, place: HostSpec, below: Below) -> HostLocation:

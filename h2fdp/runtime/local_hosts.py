@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
+from h2fdp.arithmetic import worker_threads
 from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.protocol import NodeGroup, Upload
@@ -134,37 +135,6 @@ def inline_nodes(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> 
             keep=blueprint.data.values <= LARGEST_HELD,  # else each block gets its own when its turn comes
             device=blueprint.device,
         )
-
-
-@contextmanager
-def worker_threads(count: int) -> Iterator[Executor | None]:
-    """Threads that compute as a run does; None for a single one: the caller's does the same without them."""
-    with ThreadPoolExecutor(count, "devices", initializer=set_arithmetic) as pool:
-        yield pool if count > 1 else None
-
-
-@contextmanager
-def run_arithmetic() -> Iterator[None]:
-    """The arithmetic of a run in this thread; see `set_arithmetic`."""
-    before = torch.get_num_threads()
-    set_arithmetic()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        torch.set_flush_denormal(False)
-
-
-def set_arithmetic() -> None:
-    """How every thread of a run computes, so that equal seeds give equal bits.
-
-    One intra-op thread: how a sum is split over threads changes its last bits. Numbers below 1e-38 count as 0: a noisy
-    softmax model is full of such shares, and products with them took seven times as long. Convolutions on a GPU compute
-    with 32 bits, too, which is not what torch does by default.
-    """
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
-    torch.backends.cudnn.allow_tf32 = False
 
 
 def training_device(section: RuntimeSection) -> torch.device:

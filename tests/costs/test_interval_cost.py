@@ -9,20 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.costs import Failing, fading_power
-from h2fdp.network import Link, PerStep, Topology
+from h2fdp.network import Link, Topology
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, written_out
 from tests.networks import placed
 
 
-def two_devices(access="tdma", compute=PerStep(), powers=(THREE, THREE)):  # noqa: B008 - frozen
+def two_devices(access="tdma", powers=(THREE, THREE), **of_steps):
     link = Link(rate_bps=8.0, power_dbm=30.0)  # one watt
-    return Topology("net", (placed("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access), compute)
+    network = Topology("net", (placed("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access))
+    return network.with_devices(**of_steps)
 
 
 def test_by_hand():
     """8 bits: t = 4 s and e = 0.003 W * 4 s; tbar = 1 s and ebar = 1 J. One local and one global aggregation."""
-    found = everybody(two_devices(compute=PerStep(seconds_per_step=0.5, joules_per_step=0.25)), (3, 2))
+    found = everybody(two_devices(seconds_per_step=0.5, joules_per_step=0.25), (3, 2))
     e = 0.012
     assert found.local_energy_j == pytest.approx([2 * e])
     assert found.global_energy_j == pytest.approx([2 * e + 1])
@@ -45,9 +46,9 @@ def test_shared_bandwidth_by_hand():
 
 def test_devices_that_fail_by_hand():
     """Device 1 does 4 of 5 steps and is gone before the global aggregation; device 2 is slow and does 2."""
-    compute = PerStep(seconds_per_step=0.5, joules_per_step=0.25)
+    of_steps = {"seconds_per_step": 0.5, "joules_per_step": 0.25}
     failing = [Failing(np.array([[True, True], [False, True]]), np.array([4, 2]))]
-    found = cost(two_devices(compute=compute), [0], [[0, 1]], [(3, 2)], failing=failing)
+    found = cost(two_devices(**of_steps), [0], [[0, 1]], [(3, 2)], failing=failing)
     e = 0.012
     assert found.local_energy_j == pytest.approx([2 * e])
     assert found.global_energy_j == pytest.approx([e + 1])

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.protocol import InProcessNodes, Order
-from h2fdp.runtime.local_hosts import run_arithmetic
 from tests.protocol.test_noise_boundaries import accepts, carries
 
 TREE = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology
+from h2fdp.arithmetic import run_arithmetic, set_arithmetic
 from h2fdp.protocol import InProcessNodes
-from h2fdp.runtime.local_hosts import LockstepNodes, blocks, inline_nodes, run_arithmetic, set_arithmetic
+from h2fdp.runtime.local_hosts import LockstepNodes, blocks, inline_nodes
 
 
 def experiment(method="h2fdp", **settings):

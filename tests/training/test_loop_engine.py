@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.runtime.local_hosts import worker_threads
+from h2fdp.arithmetic import worker_threads
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler
 from h2fdp.training.clipping import Clipping

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.scaffold import Scaffold
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.models.construct import build
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
@@ -79,12 +80,13 @@ def test_steps_agree_with_the_processor_and_nothing_waits(name, clipping):
     here, there = (StackedEngine(module, CLIPPINGS[clipping], Plain(), WIDTH) for _ in range(2))
     on_gpu, started = held.to(torch.device("cuda")), start.cuda()
     for seed, warm in ((1, False), (1, True), (2, False)):
-        torch.cuda.set_sync_debug_mode("error" if warm else "default")
-        try:
-            found = train(there, started, on_gpu, stretch(seed)).updates
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        expected = train(here, start, held, stretch(seed)).updates
+        with run_arithmetic():
+            torch.cuda.set_sync_debug_mode("error" if warm else "default")
+            try:
+                found = train(there, started, on_gpu, stretch(seed)).updates
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            expected = train(here, start, held, stretch(seed)).updates
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 

@@ -320,7 +320,9 @@ def _pair(sides: Any) -> tuple[int, int]:
 
 
 def _device_by_device(module: nn.Module, x: Tensor) -> Tensor:
-    return torch.stack([module(own.clone()) for own in x.unbind()])  # it may work in place
+    # A copy: it may work in place. On a GPU torch 2.11 goes back through AvgPool2d wrongly where channels are last.
+    kept = torch.contiguous_format if x.is_cuda else torch.preserve_format
+    return torch.stack([module(own.clone(memory_format=kept)) for own in x.unbind()])
 
 
 def _all_records(module: nn.Module, x: Tensor) -> Tensor:
