@@ -92,20 +92,15 @@ def _exit_for(outcomes: dict[str, Outcome], sweep: Sweep) -> None:
 
 
 def _as_json(sweep: Sweep, finished: int) -> dict[str, Any]:
+    from h2fdp.sweeps.conduct import last_intervals
+
     return {
         "directory": str(sweep.directory),
         "runs": len(sweep.names),
         "finished": finished,
         "failed": sorted(sweep.failures),
-        "last": _last_intervals(sweep).to_dict("records"),
+        "last": last_intervals(sweep.summary).to_dict("records"),  # of each combination of values but the seed
     }
-
-
-def _last_intervals(sweep: Sweep) -> Any:
-    """The last row of the summary of each combination of values other than the seed."""
-    from h2fdp.sweeps.directory import last_intervals
-
-    return last_intervals(sweep.summary)
 
 
 def _show(sweep: Sweep, finished: int) -> None:

@@ -14,7 +14,7 @@ from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
 from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.control_section import Estimates
-from h2fdp.training.local_objective import LocalObjective, pull_of
+from h2fdp.training.local_steps import LocalObjective, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 

@@ -26,11 +26,11 @@ from h2fdp.config.fields import (
     shape,
 )
 from h2fdp.config.parsing import values_of
-from h2fdp.data import DataSection
+from h2fdp.data.federate import DataSection
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.methods import METHODS, MethodSection
-from h2fdp.models import ModelSection
 from h2fdp.models import registry as models
+from h2fdp.models.registry import ModelSection
 from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
 from h2fdp.privacy.mechanisms.compression import CompressedLink, stages_of

@@ -30,7 +30,7 @@ from h2fdp.schedules.aggregation_times import StepDecay
 from h2fdp.training.batches import Sampling, steps_per_epoch
 from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.losses import CrossEntropyOptions, LossSection
+from h2fdp.training.losses import CROSS_ENTROPY, LossSection
 
 # A number for the lowest edge servers, a list of one for each tier from them up, or numbers by trust and by name.
 Slots = Annotated[
@@ -154,7 +154,7 @@ class TrainingSection(Section):
     step_decay: StepDecay = "sqrt"
     clip_norm: ClipNorm = 1.0
     clip_scope: ClipScope = "batch"
-    loss: LossSection = CrossEntropyOptions()
+    loss: LossSection = CROSS_ENTROPY
     momentum: Decay = 0.0
     sampling: Sampling = "poisson"
     participation: Share = 1.0

@@ -27,9 +27,10 @@ from h2fdp.schedules.device_estimates import (
     measure_secants,
 )
 from h2fdp.streams import Streams
-from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
-from h2fdp.training.descent import StepTerms, TrainingResult
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import Engine
+from h2fdp.training.local_steps import LocalObjective, StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)

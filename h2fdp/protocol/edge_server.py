@@ -29,8 +29,7 @@ from h2fdp.schedules.device_estimates import (
     relayed,
 )
 from h2fdp.streams import Streams
-from h2fdp.training.descent import TrainingResult
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, TrainingResult
 
 _PLAIN, _AVERAGE = Plain(), WeightedAverage()
 

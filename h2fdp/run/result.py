@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
-from h2fdp.data import Standardizing
+from h2fdp.data.federated import Standardizing
 from h2fdp.data.public_features import PublicFeatures
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
-from h2fdp.models import CHOICES, ParameterLayout, build
-from h2fdp.models.construct import own_model
+from h2fdp.models.construct import ParameterLayout, build, own_model
+from h2fdp.models.registry import CHOICES
 from h2fdp.network.summary import summarise
 from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import (
@@ -41,8 +41,8 @@ from h2fdp.records import (
     write_columns,
 )
 from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.directory import LAST
 from h2fdp.records.json_lines import write_sums
-from h2fdp.records.summary import LAST
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached

@@ -13,8 +13,8 @@ from torch import Tensor
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
 from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost
-from h2fdp.data import DeviceData, public_features
-from h2fdp.data.federated import STANDARDIZED, Standardizing
+from h2fdp.data import public_features
+from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UNTIL
@@ -38,8 +38,7 @@ from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
-from h2fdp.training.descent import gradients_in_uploads
-from h2fdp.training.local_objective import pull_of
+from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 FILTERED = (

@@ -14,7 +14,8 @@ from torch import nn
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.data import LARGEST_HELD, DeviceData
+from h2fdp.data.federated import DeviceData
+from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.network import TRUSTS, Topology, Trust
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.stages import CutToLongest
@@ -22,13 +23,12 @@ from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, S
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores
-from h2fdp.training.batches import EpochSampler, Sampling, padded_width, row_length
-from h2fdp.training.descent import gain
-from h2fdp.training.device_records import device_records
-from h2fdp.training.engine import EngineName, ThreadLocalEngine
+from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords, Scores, device_records
+from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, gain
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 _CPU = torch.device("cpu")

@@ -21,8 +21,8 @@ from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.prepare import with_settings
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
-from h2fdp.tuning.space import TUNE
 
+TUNE = "tune"
 PRIVATE = "publish only best.yaml; everything else here can leak"
 _INSTEAD = "tune.privacy: ignore, or stand_in data"
 _CAUTION, _ROUNDS = 0.998, 20

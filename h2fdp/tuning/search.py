@@ -32,11 +32,10 @@ from h2fdp.run.result import Run
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
-from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of
-from h2fdp.sweeps.task import FAILED, Outcome, Task
-from h2fdp.tuning.plan import CHECKS, TunePlan
+from h2fdp.sweeps.task import FAILED, Outcome, SweepDirectory, Task
+from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna
 from h2fdp.tuning.price import share_of, unaccounted, with_facts
 from h2fdp.tuning.results import (
     COLUMNS,
@@ -48,7 +47,6 @@ from h2fdp.tuning.results import (
     write_results,
     write_state,
 )
-from h2fdp.tuning.space import Drawn, quiet_optuna
 
 _TRIAL = "h2fdp"  # what Optuna keeps of a trial for us
 _STARTUP, _FEWEST_TO_PRUNE = 8, 5

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from h2fdp.data import DATA_SETS, load
+from h2fdp.data.federate import DATA_SETS, load
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 

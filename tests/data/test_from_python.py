@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.data import Given, from_python, load
+from h2fdp.data.federate import load
+from h2fdp.data.from_python import from_python
+from h2fdp.data.source import Given
 from h2fdp.streams import Streams
 
 RNG = np.random.default_rng(0)

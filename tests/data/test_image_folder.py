@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from h2fdp import Experiment
-from h2fdp.data import DATA_SETS, load
+from h2fdp.data.federate import DATA_SETS, load
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 

@@ -8,8 +8,16 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from h2fdp.data import PartitionSection
-from h2fdp.data.partition import by_dirichlet, by_labels, choose, gather, partition, proportional, sizes_of
+from h2fdp.data.partition import (
+    PartitionSection,
+    by_dirichlet,
+    by_labels,
+    choose,
+    gather,
+    partition,
+    proportional,
+    sizes_of,
+)
 from h2fdp.errors import UserError
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.signal import fftconvolve
 
-from h2fdp.data import load, public_features
+from h2fdp.data import public_features
+from h2fdp.data.federate import load
 from h2fdp.data.images import Digits
 from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, pixel_bounds, with_features
 from h2fdp.data.records import Records, Scaling

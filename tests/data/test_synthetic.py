@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.data import DATA_SETS, FederatedData, load
+from h2fdp.data.federate import DATA_SETS, load
+from h2fdp.data.federated import FederatedData
 from h2fdp.data.synthetic import DrawnData, Synthetic, draw_subnet
 from h2fdp.streams import Streams
 

@@ -16,8 +16,9 @@ from experiments import ali_models
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Options
 from h2fdp.errors import UserError
-from h2fdp.models import MODELS, ModelSection, ParameterLayout, build, describe
 from h2fdp.models.architectures import lstm
+from h2fdp.models.construct import ParameterLayout, build
+from h2fdp.models.registry import MODELS, ModelSection, describe
 
 
 def size(name: str, shape: tuple[int, ...], classes: int = 10, **options: Any) -> int:

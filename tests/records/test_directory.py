@@ -13,7 +13,7 @@ import pytest
 from h2fdp.errors import UserError
 from h2fdp.records import directory as lock
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import check_room, create, in_use, locked, refuse_if_used, reopen
+from h2fdp.records.directory import check_room, create, in_use, locked, reopen
 
 
 def a_run(path):
@@ -86,7 +86,6 @@ def test_who_comes_second_is_told_who_has_it_and_a_killed_process_holds_nothing(
 def test_a_lock_that_was_left_is_free_though_its_number_or_its_host_is_anothers(tmp_path, who):
     (tmp_path / ".lock").write_text(json.dumps(who | {"since": "2001-01-01 00:00:00"}))
     assert not in_use(tmp_path)
-    refuse_if_used(tmp_path, "here")
     with locked(tmp_path, "here"):
         assert in_use(tmp_path)
 

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.audit import CanaryDesign
+from h2fdp.audit.canaries import CanaryDesign
 from h2fdp.audit.instrumented_run import InstrumentedRun
 from h2fdp.audit.run_audit import as_dict, audit, audits
 from h2fdp.cli.main import app

@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol import Cloud
 from h2fdp.runtime import lockstep, start_hosts

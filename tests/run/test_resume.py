@@ -16,7 +16,8 @@ import torch
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.cli.main import main
-from h2fdp.records import RunDirectory, summary
+from h2fdp.records import RunDirectory
+from h2fdp.records.directory import _version
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run import identity, recorders
 from h2fdp.run.loop import resume_run, start_run
@@ -166,8 +167,8 @@ def elsewhere(monkeypatch, name="other"):
 
 
 def upgraded(monkeypatch, found):
-    original = summary._version
-    monkeypatch.setattr(summary, "_version", lambda library: found.get(library) or original(library))
+    original = _version
+    monkeypatch.setattr("h2fdp.records.directory._version", lambda library: found.get(library) or original(library))
 
 
 def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_count(

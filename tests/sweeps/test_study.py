@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from h2fdp import UserError, sweep
-from h2fdp.sweeps.directory import last_intervals, summary_of
+from h2fdp.sweeps.conduct import last_intervals, summary_of
 from h2fdp.sweeps.study import SharedInputs, read_study
 from tests.sweeps.studies import BASE, TOPOLOGY, study
 

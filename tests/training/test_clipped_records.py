@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, build_engine, stacked
+from h2fdp.models.construct import ParameterLayout
+from h2fdp.training import stacked
 from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.engine import build_engine
 from tests.training.groups import records
 
 PAIRS = st.tuples(st.integers(1, 2), st.integers(1, 2))

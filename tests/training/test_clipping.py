@@ -9,9 +9,10 @@ from hypothesis.extra import numpy as hnp
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.training import Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import Descent, gain
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.local_steps import Descent, gain
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.stacked import StackedEngine
 

@@ -11,10 +11,12 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import FedDyn, Proximal
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.errors import UserError
-from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, DeviceRecords, Evaluator, ModuleScores, build_engine, build_scores, engines_for
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import StepTerms
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
+from h2fdp.training.engine import build_engine, build_scores
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
 
@@ -211,7 +213,7 @@ class OwnSmoothing(LabelSmoothing):
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), Plain(), CROSS_ENTROPY, "chains of Linear"),
         (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), CROSS_ENTROPY, "shared"),
         (nn.Linear(4, 2), OwnDirection(), CROSS_ENTROPY, "the objectives plain"),
-        (nn.Linear(4, 2), Plain(), OwnSmoothing(0.1), "the losses cross-entropy"),
+        (nn.Linear(4, 2), Plain(), OwnSmoothing(smoothing=0.1), "the losses cross-entropy"),
     ],
     ids=["convolution", "tied", "own objective", "own loss"],
 )
@@ -219,7 +221,6 @@ def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective
     with pytest.raises(UserError, match=reason) as caught:
         build_engine("compiled", module, None, objective, 8, 0.0, loss)
     assert caught.value.problems[0].key == "runtime.engine"
-    assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, None, (4,))
 
 
 def both(name, held, part=slice(None)):

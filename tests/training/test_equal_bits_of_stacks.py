@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
-from h2fdp.training import Clipping
 from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.stacked import StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
 
@@ -75,7 +75,7 @@ def test_any_split_of_any_devices_gives_the_same_bits(sizes, width, rate, clippi
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 5, 7), (3, 11, 5)])
 @pytest.mark.parametrize("width", [1, 3, 32, 44])
 def test_odd_shapes_give_the_same_bits_in_stacks_of_every_size(shape, width):
-    from h2fdp.models import ParameterLayout, build
+    from h2fdp.models.construct import ParameterLayout, build
     from h2fdp.training.gradients import gradient_rule
 
     module = build("logistic", shape, 10, seed_key=1)

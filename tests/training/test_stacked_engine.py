@@ -9,8 +9,9 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
-from h2fdp.training import Clipping, build_engine
 from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.engine import build_engine
 from h2fdp.training.gradients import is_layered
 from h2fdp.training.stacked import StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
