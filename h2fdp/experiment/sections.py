@@ -154,8 +154,7 @@ class PrivacySection(Section):
             planned run, else paper.
         adjacency: which data sets are neighbours: one record becomes a null record, is missing, or becomes another.
         sensitivity: of an upload: by the planned steps, as in the `paper`, or by those really accumulated (`tight`).
-        c2: the constant of Prop. 3.1 that the paper leaves open.
-        v2: the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
+        c2: the constant of Prop. 3.1 that the paper leaves open; also v2, its twin for untrusted subnets in the bounds.
         accountant: by which a target is met, and `run.privacy` accounts.
         target_observers: whose accounts have to meet epsilon.
         budget: observer -> epsilon; training stops before it is exceeded.
@@ -169,7 +168,6 @@ class PrivacySection(Section):
     adjacency: Adjacency = "null-record"
     sensitivity: SensitivityRule = "paper"
     c2: Magnitude = 2**0.5
-    v2: Magnitude | None = None
     accountant: AccountantName = "pld"
     target_observers: Annotated[list[ObserverName], Field(min_length=1), Expect("a list of observers")] = Field(
         default=["edge", "peer", "cloud", "public"]

@@ -471,7 +471,6 @@ class RunSetup(RunInputs, Noise):
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             c2=privacy.c2,
-            v2=privacy.c2 if privacy.v2 is None else privacy.v2,
             clip_norm=training.first_clip_norm,
             control=self.config.control,
             step_noise_multiplier=self.step_noise_multiplier,
