@@ -65,6 +65,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     tree = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
     sums = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
     rounds = "canaries read vectors, and devices send residues of integers; expected null"
+    altered = "canaries are looked for in uploads as devices made them; expected nothing"
     moves = "canaries are as long as one clip norm, and this one moves; expected a number"
     server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
     poisson = "an audit needs poisson: in a batch of fixed size a canary would displace a record"
@@ -80,7 +81,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (training.gamma is not None, "training.clip_norm", "audits require clipped gradients; expected a number"),
         (blueprint.aggregation.visible == "each", "method.aggregation", "audits require sums; expected average"),
         (not placement.noise_law.stable, "method.privacy.law", "audits require Gaussian noise; expected gaussian"),
-        (blueprint.compression, "compression.device", "audits require uploads as devices made them; expected null"),
+        (blueprint.compression or blueprint.uplink, "compression", altered),
         (blueprint.adaptive is not None, "training.clip_norm", moves),
         (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
         (unusual, "method.server", server),

@@ -166,7 +166,7 @@ def plot_command(
     sweep: SweepPath,
     x: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s.", show_default=False),
+        typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s, bytes.", show_default=False),
     ] = None,
     line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
     y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",

@@ -67,6 +67,7 @@ class IntervalCost:
         wired_energy_j: (N,) the messages from a subnet's edge server to the node above, or its devices' relays.
         aggregator_energy_j: (A,) the messages from each aggregator to the node above.
         device_delay_s: (I,) a device's terms of `delay_s`.
+        bytes: of all messages that `energy_j` pays for: what devices, relays and edge servers send up.
     """
 
     energy_j: float
@@ -81,6 +82,7 @@ class IntervalCost:
     global_delay_s: Floats
     device_energy_j: Floats
     device_delay_s: Floats
+    bytes: float
 
 
 def interval_cost(
@@ -133,11 +135,14 @@ def interval_cost(
     compute_energy = step.joules * active.totals(active.steps) if alike else active.totals(of_steps)
     aggregator_energy = costs.upper_joules * wires.upper_sent
     device_energy = joules * (local + last) + of_steps
+    relays = topology.subnets[0].relays is not None  # which stand where edge servers did
+    sent_up = (local + last).sum() + (last.sum() if relays else 0.0)
+    wired_up = wires.upper_sent.sum() + (0.0 if relays else wires.sent.sum())
     device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
     if active.has_secure_sums:
         up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
         up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
-        sooner = costs.sooner[active.rows]
+        sooner, sent_up = costs.sooner[active.rows], sent_up + up.sum()
         device_energy, device_delay = device_energy + up * joules, device_delay + (up + down) * seconds - down * sooner
         local_energy = local_energy + active.totals((up - up_last) * joules)
         sent = sent + active.totals(up_last * joules)
@@ -161,6 +166,7 @@ def interval_cost(
         global_delay_s=by_subnet(round_trips),
         device_energy_j=_spread(device_energy, active.rows, topology.devices),
         device_delay_s=_spread(device_delay, active.rows, topology.devices),
+        bytes=float(sent_up * costs.upload_bits + wired_up * costs.uplink_bits) / 8,
     )
 
 

@@ -194,20 +194,29 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
 
 
 def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
-    """Uploads that are compressed before they have noise, or that secure sums are to hide."""
-    placement, key = noise_placement_of(experiment.method.privacy), "compression.device"
-    if not experiment.compression.of_devices or not placement.private:
-        return
-    subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
+    """What is compressed before it has noise, or is to be hidden by secure sums."""
+    placement, compression = noise_placement_of(experiment.method.privacy), experiment.compression
+    star = experiment.method.topology == "star"
+    subnets = topology.as_star().subnets if star else topology.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
     trusts[CLOUD] = topology.cloud_trust
-    if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
-        text = f"{summing[0]} holds secure sums, which hide no device once its upload is compressed"
-        yield key, f"{text}; expected null"
-        return
-    for subnet in subnets:
+    summing = [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]
+    upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]
+    unknown = "and nothing says how far a record moves"
+    for subnet in subnets if placement.private and compression.of_devices and not summing else ():
         place = placement.place((subnet.trust,), 1)
         if place is not None and place.by_node and placement.clips != "update":
-            text = f"{subnet.name} adds the noise, and nothing says how far a record moves a compressed update"
-            yield key, f"{text}; expected null, untrusted edge servers or method.privacy local"
-            return
+            text = f"{subnet.name} adds the noise, {unknown} a compressed update"
+            yield "compression.device", f"{text}; expected null, untrusted edge servers or method.privacy local"
+            break
+    for subnet in subnets if placement.private and compression.of_edges and not upper and not star else ():
+        path = topology.path(subnet.name)
+        place = placement.place([trusts[name] for name in path], len(path))
+        if place is not None and 1 < place.trusted <= len(path):
+            text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
+            yield "compression.edge", f"{text}; expected null"
+            break
+    for key, holders in (("device", summing), ("edge", upper)):
+        if placement.private and getattr(compression, f"of_{key}s") and holders:
+            text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
+            yield f"compression.{key}", f"{text}; expected null"

@@ -68,9 +68,12 @@ def _possible(until: dict[str, float]) -> dict[str, float]:
     return until
 
 
-END_COLUMNS = {"accuracy": "accuracy", "joules": "energy_j", "seconds": "clock_s"}  # of measures, in the metrics
+# Of measures, in the metrics.
+END_COLUMNS = {"accuracy": "accuracy", "joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}
 
-Measure = Annotated[Literal["accuracy", "joules", "seconds"], Expect("one of accuracy, joules, seconds")]
+Measure = Annotated[
+    Literal["accuracy", "joules", "seconds", "bytes"], Expect("one of accuracy, joules, seconds, bytes")
+]
 Measures = Annotated[
     dict[Measure, Positive], Expect("measures with values, as {accuracy: 0.8}"), AfterValidator(_possible)
 ]
@@ -134,7 +137,7 @@ class TrainingSection(Section):
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
         until: ends the run after the first interval that reaches one of these: a test accuracy, the `joules` of all
-            messages or simulated `seconds` until then; null for none.
+            messages, the `bytes` that were sent up or simulated `seconds` until then; null for none.
         precision: to what the factors of convolutions' products are rounded in local steps: `bfloat16` takes half the
             time on processors that have it; models, sums, clipping and noise keep 32 bits.
     """

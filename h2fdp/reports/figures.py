@@ -27,6 +27,7 @@ AXES = {  # columns that a figure can be drawn over, and what they are called
     "slot": "slot t (local steps)",
     "energy_j": "energy so far (J)",
     "clock_s": "simulated time (s)",
+    "bytes": "sent up so far (bytes)",
 }
 
 

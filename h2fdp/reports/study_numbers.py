@@ -101,9 +101,11 @@ MEASURES: Mapping[str, Measure] = {
     "energy_j": Measure("energy, J", "energy_j"),
     "delay_s": Measure("delay, s", "delay_s"),
     "clock_s": Measure("simulated time, s", "clock_s"),
+    "bytes": Measure("sent up, bytes", "bytes"),
     "target_intervals": Measure("intervals to {target}", "interval", to_target=True),
     "target_energy_j": Measure("J to {target}", "energy_j", to_target=True),
     "target_clock_s": Measure("s to {target}", "clock_s", to_target=True),
+    "target_bytes": Measure("bytes to {target}", "bytes", to_target=True),
 }
 
 

@@ -157,6 +157,7 @@ _COSTS = {
     "energy_j": "energy (J)",
     "delay_s": "delay (s)",
     "clock_s": "simulated time (s)",
+    "bytes": "sent up (bytes)",
 }
 _WITH_INTERVAL = ("accuracy", "loss")  # in the table; all of them are in the explorer
 

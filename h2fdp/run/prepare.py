@@ -186,6 +186,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
         compression=config.compression.of_devices,
+        uplink=config.compression.of_edges,
     )
     return RunInputs(
         config=config,
@@ -204,6 +205,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             config.control.power_rule,
             rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
+            Pipeline(config.compression.of_edges).message_bits,
             config.control.frequency_rule,
         ),
         faults=faults,

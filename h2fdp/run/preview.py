@@ -201,7 +201,7 @@ def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
     return {
         "energy": f"{near}{costs['energy_j']:.4g} J{why.get(costs['kind'], '')}",
         "delay": f"{near}{delay}; {clock}",
-        "sent by devices": f"{near}{costs['device_bytes'] / 1e6:.4g} MB",
+        "sent up": f"{near}{costs['bytes'] / 1e6:.4g} MB by devices and edge servers",
     }
 
 

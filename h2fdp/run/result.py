@@ -266,7 +266,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         f"accuracy_mean_last_{LAST}": float(np.mean(last)) if last else None,
         "loss": losses[-1] if losses else None,
         "not_finite_from": not_finite_from(rows),
-        **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
+        **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s", "bytes")},
         "leaking": setup.leaks,
         "accountant": None if setup.noise is None else setup.accountant,
         "adaptive": setup.adapts,

@@ -21,7 +21,7 @@ from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED, PublicFeatures
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
-from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
 from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind
 from h2fdp.privacy.releases import ADJACENCY_NOTES
@@ -30,6 +30,7 @@ from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.protocol.planned_releases import noise_and_gradients
+from h2fdp.protocol.tiers import Uplinks
 from h2fdp.records import noise_key
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
@@ -260,9 +261,10 @@ class RunSetup(RunInputs, Noise):
             edges,
             schedule,
             server=upcycled(server_of(method.server, context), method.upcycle),
-            remembers=self.blueprint.objective.memory is not None,
+            remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
             meter=self.interval_costs,
             aggregators=aggregators,
+            uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
         )
 
     @cached_property
@@ -278,7 +280,7 @@ class RunSetup(RunInputs, Noise):
         """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
 
     def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
         """All of it, by device and subnet."""

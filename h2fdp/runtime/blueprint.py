@@ -74,7 +74,7 @@ class Blueprint:
         adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: what every aggregator makes of its children's uploads.
-        compression: the stages of devices' uploads after their noise.
+        compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up.
     """
 
     streams: Streams
@@ -100,6 +100,7 @@ class Blueprint:
     precision: Precision = "float32"
     aggregation: Aggregation = _AVERAGE
     compression: tuple[Stage, ...] = ()
+    uplink: tuple[Stage, ...] = ()
 
     @property
     def data_bytes(self) -> int:
@@ -145,6 +146,7 @@ class Blueprint:
                 self.topology.devices,
                 self._pipelines[subnet.trust],
                 self.aggregation.visible if self._pipelines[subnet.trust].keeps_sums else "each",
+                bool(self.uplink),
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True

@@ -216,12 +216,14 @@ class TrainingResult(Rows):
         personal: personal models, where the objective has them.
         last_steps: w_i before the last step - w_i, where they were asked for; 0 without a step.
         votes: (s,) sums of the votes about a clip norm over all steps, where it moves (see `NormVotes`).
+        memory: (s, M) what they keep of what they uploaded, where a stage of the upload remembers.
     """
 
     updates: Tensor
     personal: Tensor | None = None
     last_steps: Tensor | None = None
     votes: Tensor | None = None
+    memory: Tensor | None = None
 
     @classmethod
     def room(cls, starts: Tensor, personal: bool, watched: bool, votes: bool = False) -> TrainingResult:
@@ -245,8 +247,8 @@ class TrainingResult(Rows):
         parts = ([None] * len(sizes) if each is None else each.split_with_sizes(sizes) for each in self._parts())
         return map(TrainingResult, *parts)
 
-    def _parts(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        return self.updates, self.personal, self.last_steps, self.votes
+    def _parts(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        return self.updates, self.personal, self.last_steps, self.votes, self.memory
 
 
 @dataclass(frozen=True)

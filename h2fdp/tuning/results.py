@@ -27,8 +27,8 @@ from h2fdp.tuning.plan import Drawn, TunePlan
 from h2fdp.tuning.price import TUNE, within
 
 SCHEMA_VERSION = 2  # 1 had no checksum
-COLUMNS = {"joules": "energy_j", "seconds": "clock_s"}  # of the metrics, which add up
-_UNITS = {"joules": "energy, J", "seconds": "simulated time, s", "bytes": "sent by devices, bytes"}
+COLUMNS = {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}  # of the metrics, which add up
+_UNITS = {"joules": "energy, J", "seconds": "simulated time, s", "bytes": "sent up, bytes"}
 _LOOKS = {"done": ("o", "#0072B2"), "pruned": ("x", "#999999"), "over a limit": ("v", "#D55E00")}
 
 

@@ -205,7 +205,7 @@ class Search(SilentWatcher):
         except UserError as error:
             self._fail(trial, Outcome(FAILED, error.report, mistake=True))
             return None
-        limits = {COLUMNS[cost]: most for cost, most in plan.section.limits.items() if cost in COLUMNS}
+        limits = {COLUMNS[cost]: most for cost, most in plan.section.limits.items()}
         bounds = None if plan.price.budget is None else plan.price.budget.bounds
         every = -(-intervals // CHECKS)
         self._running[name] = trial, every
@@ -264,7 +264,7 @@ class Search(SilentWatcher):
         scores = scores_of(rows)
         checks = [score for interval, score in scores.items() if interval % every == 0]
         accuracy = list(scores.values())[-1] if scores else None
-        costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()} | {"bytes": float(facts["bytes"])}
+        costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()}
         excesses = {cost: costs[cost] / most - 1 for cost, most in plan.section.limits.items()}
         for cost, excess in excesses.items():
             trial.set_constraint(cost, excess)

@@ -81,7 +81,7 @@ def deep_plans(draw):
     return network, lengths, (*heights, network.depth + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(plan=deep_plans())
 def test_any_tree_costs_what_the_recursion_over_it_says(plan):
     network, lengths, heights = plan

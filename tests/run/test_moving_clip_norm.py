@@ -116,8 +116,7 @@ def test_the_cloud_learns_which_share_of_gradients_was_within_the_norm(place, en
 def test_the_cloud_learns_which_share_of_devices_sent_updates_within_the_norm(place, monkeypatch):
     sent = {}
     monkeypatch.setattr(
-        "h2fdp.protocol.edge_server._Subnet.arrived",
-        _keeping(sent, h2fdp.protocol.edge_server._Subnet.arrived),
+        "h2fdp.protocol.edge_server._Subnet.arrived", _keeping(sent, h2fdp.protocol.edge_server._Subnet.arrived)
     )
     uncut = {**QUANTILE, "initial": 1e3}
     after_one_interval(experiment(place, epsilon=1e6, clip_norm=uncut).prepare())

@@ -78,7 +78,7 @@ def assert_alike(expected, found):
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_and_clipping_is_the_loops(name, clipping):
-    batches = draw("poisson", SIZES, RATES, 3)
+    batches = draw("poisson", SIZES, RATES, 2)
     assert batches.counts.min() == 0, "some batches are empty"
     assert_alike(*both(name, CLIPPINGS[clipping], Plain(), batches))
 

@@ -40,7 +40,7 @@ def updates(name, clipping, sizes, batches, parts, width, objective=None):
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=["none", "batch", "record"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_any_split_of_a_models_devices_gives_the_same_bits(name, clipping):
-    devices = 60 if name in ("softmax", "logistic", "double") else 9
+    devices = 60 if name in ("softmax", "logistic", "double") else 5
     sizes = np.random.default_rng(2).integers(5, 40, devices)
     drawn = draw("poisson", sizes, np.full(devices, 0.25), 2)
     batches = Batches(drawn.indices, drawn.counts, 1 + np.arange(devices) % 2)

@@ -49,8 +49,10 @@ class Copies(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("clipping", [*CLIPPINGS, "moving"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "clipping"),
+    [(name, each) for name in MODELS for each in (*CLIPPINGS, "moving") if (name, each) != ("cnn12", "none")],
+)
 def test_no_step_asks_for_a_value(name, clipping, monkeypatch):
     monkeypatch.setitem(_VALUES_IN_A_STACK, "meta", 500_000_000)
     module, start = model_and_start(name)
