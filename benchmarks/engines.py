@@ -7,6 +7,7 @@ machine, rates do not.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -19,10 +20,13 @@ from torch import nn
 
 from experiments.ali_models import ali_cnn_28, ali_cnn_32
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.models import ParameterLayout, build
+from h2fdp.models.construct import ParameterLayout, build
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, build_engine, engines_for
-from h2fdp.training.batches import padded_width, row_length
+from h2fdp.training.batches import BatchSampler, padded_width, row_length
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.compiled.chains import numba_is_there
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import Engine, EngineName, TrainingJob, build_engine
 from h2fdp.training.losses import CROSS_ENTROPY
 
 RECORDS, BATCH, CLASSES = 600, 32, 10
@@ -46,6 +50,15 @@ SIDE = 1024  # of the matrices of the core's own product
 Case = Callable[[], object]
 
 
+def engines_for(module: nn.Module, job: TrainingJob) -> Iterator[EngineName]:
+    """The engines that can train this model here."""
+    yield "loop"
+    if job.why_not_stacked(module) is None:
+        yield "stacked"
+    if DEVICE.type == "cpu" and numba_is_there() and job.why_not_compiled(module) is None:
+        yield "compiled"
+
+
 def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -> Iterator[tuple[str, Case]]:
     """Segments of local steps, the drawing of their batches included."""
     records, module = group_records(shape, devices), build(OF_STUDIES.get(model, model), shape, CLASSES)
@@ -59,7 +72,8 @@ def engine_cases(model: str, shape: tuple[int, ...], devices: int, steps: int) -
         rates, length = batches / RECORDS, row_length(sampling, BATCH)
         sampler = BatchSampler(Streams(1), "edge", sampling, records.sizes, rates, length)
         for clip, clipping in CLIPPINGS.items():
-            for name in engines_for(module, DEVICE, Plain(), CROSS_ENTROPY, clipping, shape):
+            job = TrainingJob(Plain(), CROSS_ENTROPY, clipping, shape, math.inf, BATCH)
+            for name in engines_for(module, job):
                 engine = build_engine(name, module, clipping, Plain(), padded_width(sampling, batches))
                 yield f"{name:<8} {sampling:<8} clip {clip}", partial(segment, sampler, engine)
 

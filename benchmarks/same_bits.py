@@ -116,10 +116,11 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     colluding = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {colluding: 1, dropouts: 1}}}"
     integers = "{extends: h2fdp, privacy: {name: hierarchical, secure_sum: {rounding: 24}}}"
     local = "{extends: h2fdp, privacy: local}"
-    for key, value in (("quantise", "8"), ("top_k", "0.1")):
+    for key, value in (("quantise", "8"), ("top_k", "0.1"), ("rand_k", "0.1")):
         yield key, {"method": local, "compression": f"{{device: {{{key}: {value}}}}}"}
-    processor = "{compute: {name: processor, cycles_per_record: 2.4e6}, "
-    yield "processor", {"topology": processor + NETWORK.removeprefix("{")}
+    feedback = "{top_k: 0.1, error_feedback: true}"
+    yield "feedback", {"method": local, "compression": f"{{device: {feedback}, edge: {feedback}}}"}
+    yield "processor", {"topology": "{devices: {cycles_per_record: 2.4e6}, " + NETWORK.removeprefix("{")}
     yield "sums", sums
     yield "sums-colluding", {**sums, "method": colluding, "faults": "{device_dropout: 0.1}"}
     yield "sums-integers", {**sums, "method": integers}

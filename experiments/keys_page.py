@@ -6,7 +6,7 @@ python -m experiments.keys_page
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,8 +35,10 @@ def page() -> str:
     for title, file in (("The experiment file", ExperimentFile), ("The topology file", TopologyFile)):
         parts.append(f"## {title}\n\n{_table(_rows(file))}")
         places: dict[str, list[tuple[str, list[Row]]]] = {}
+        listed: set[type] = set()
         for name, section in _sections(file, "", {file}):
-            places.setdefault(name.strip("`").partition(":")[0], []).append((name, _rows(section)))
+            places.setdefault(name.strip("`").partition(":")[0], []).append((name, _rows(section, listed)))
+            listed.add(section)
         for place, choices in places.items():
             shared: dict[tuple[str, str], list[tuple[str, str]]] = {}  # a key that means the same in several choices
             for name, rows in choices:
@@ -81,9 +83,11 @@ def _table(rows: Iterable[Row]) -> str:
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *lines]) + "\n"
 
 
-def _rows(section: type[BaseModel]) -> list[Row]:
+def _rows(section: type[BaseModel], listed: Container[type] = ()) -> list[Row]:
+    """All keys but those of a section that is listed above, and that this one extends."""
     meant, rows = descriptions_of_keys(section), []
-    for key in _keys(section):
+    above = {key for base in section.__mro__[1:] if base in listed for key in _keys(base)}
+    for key in (key for key in _keys(section) if key not in above):
         field = section.model_fields[key]
         name = field.alias or key
         default = "required" if field.is_required() else _word(field.get_default(call_default_factory=True))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from experiments.drift import BudgetPrices
 from h2fdp.costs import SumMessages, interval_cost
 from h2fdp.schedules import ScheduleContext, draw_participants
@@ -145,5 +147,5 @@ def radio_prices(context: ScheduleContext, interval: int) -> dict[str, tuple[flo
     ]
     segments = [(1,)] * len(numbers)
     cost = interval_cost(context.costs.drawn(interval), network, numbers, rows, segments, sums=sums)
-    joules, seconds = float(cost.compute_energy_j.sum()), network.compute.step({}, network.sizes).seconds
+    joules, seconds = float(cost.compute_energy_j.sum()), float(np.max(context.costs.step.seconds))
     return {"energy_j": (joules, cost.energy_j - joules), "clock_s": (seconds, cost.clock_s - seconds)}

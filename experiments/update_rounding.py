@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.training import Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.stacked import StackedEngine
 
 PAGE = Path(__file__).parents[1] / "docs" / "sharp-edges.md"

@@ -28,12 +28,12 @@ from h2fdp.records import (
     state_of,
 )
 from h2fdp.records.checkpoint import read_checkpoint
+from h2fdp.records.directory import SUMMARY
 from h2fdp.records.json_lines import sums_path
-from h2fdp.records.summary import SUMMARY
 from h2fdp.records.tables import read_table
 from h2fdp.run.privacy import RunPrivacy, releases_of_ledger
 from h2fdp.run.result import FINISHED
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries
+from h2fdp.sweeps.task import SweepDirectory, SweepEntry, read_entries
 from h2fdp.tuning.results import TuneDirectory, name_of, read_state
 
 

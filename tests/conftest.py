@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from h2fdp.experiment import rules, training_section
 from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use, noise_key
+from h2fdp.run import preview
+from h2fdp.sweeps import pool
 from tests.tiers import MARKS, ROOT, Tiers
 
 # No deadlines: machines differ, and the first example pays for imports. CI tries the same examples each time, so that
@@ -61,6 +65,26 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _claims_are_judged_by_renyi_divergences() -> Iterator[None]:
+    """What is said of a claim before a run is by `rdp` alone, which takes a hundredth of the time of `pld`.
+
+    The numbers have a test of their own (`tests/run/test_claim_warning.py`).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preview, "worst_epsilon", lambda *account: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_waits_for_the_disk() -> Iterator[None]:
+    """What tests write does not have to outlive the machine. A run of a second has thirty waits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(os, "fdatasync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _trained_as_in_the_paper() -> Iterator[None]:
     """A test that states no training or model has the paper's, whose rhythm is what most are about, and softmax; other
     processes have the defaults.
@@ -74,6 +98,13 @@ def _trained_as_in_the_paper() -> Iterator[None]:
 
 
 @pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of sweeps and searches are forks of the test's, which has imported everything; a script's are not."""
+    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+    monkeypatch.setattr(pool, "_SPAWN", get_context("fork"))
+
+
+@pytest.fixture
 def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe and the model of users: both are chosen (the calibration stays that of the tests)."""
     monkeypatch.setattr(training_section, "default_recipe", lambda: "auto")
@@ -84,15 +115,15 @@ def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 def _every_run_is_intact() -> Iterator[None]:
     """`h2fdp.check` finds nothing wrong with a run that a test makes in this process, when the run ends.
 
-    The first run of each test is checked, and each that goes on after it has ended before: a check takes a quarter of
-    the time of a small run, and the others of a test are like these.
+    The first run of each function is checked, and each that goes on after it has ended before: a check takes a quarter
+    of the time of a small run, and the others of a test are like these.
     """
     write, tests, ended = RunDirectory.write_summary, set[str](), set[Path]()
 
     def write_and_check(directory: RunDirectory, values: dict[str, Any]) -> None:
         write(directory, values)
         if values.get("state") in ENDED and in_use(directory.path):  # else a test writes it, to spoil it
-            test = os.environ["PYTEST_CURRENT_TEST"]
+            test = os.environ["PYTEST_CURRENT_TEST"].partition("[")[0]
             like_others = test in tests and directory.path not in ended
             tests.add(test)
             ended.add(directory.path)

@@ -14,7 +14,7 @@ from h2fdp.records.json_lines import write_sums
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 from h2fdp.run.result import write_inputs
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, write_entries
+from h2fdp.sweeps.task import SweepDirectory, SweepEntry, write_entries
 from h2fdp.tuning.results import TuneDirectory
 from tests.noise_keys import keys_are, known
 from tests.tuning.searches import search

@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +44,6 @@ MARKS = {
     "tests/sweeps/test_running.py": "run",
     "tests/sweeps/test_side_by_side.py": "process",
     "tests/training/test_compiled_engine.py": "slow",
-    "tests/training/test_scores.py": "slow",
     "tests/theory/test_convergence_on_runs.py": "slow",
 }
 TIERS = {"run", "ray", "process", "slow"}
@@ -73,12 +73,15 @@ class Tiers:
         for name in WAYS_AROUND_POPEN:
             self._guard(os, name, "process", "starts a process")
 
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """What is left out as a whole is not imported either (`make quick`)."""
+        left_out = config.option.markexpr.split(" and ")
+        return True if any(f"not {mark}" in left_out for mark in _marks_of(collection_path)) else None
+
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            path = item.path.relative_to(ROOT).as_posix()
-            for place, mark in MARKS.items():
-                if path == place or path.startswith(f"{place}/"):
-                    item.add_marker(mark)
+            for mark in _marks_of(item.path):
+                item.add_marker(mark)
             for fixture in set(getattr(item, "fixturenames", ())) & set(MARKS_OF_FIXTURES):
                 item.add_marker(MARKS_OF_FIXTURES[fixture])
         items.sort(key=_how_soon)
@@ -128,9 +131,15 @@ def _not_for_long(item: pytest.Item) -> Iterator[None]:
     return result
 
 
+@cache
+def _marks_of(path: Path) -> set[str]:
+    """Of a file, or of a folder."""
+    return {mark for place, mark in MARKS.items() if path.is_relative_to(ROOT / place)}
+
+
 def _how_soon(item: pytest.Item) -> int:
     """Files that wait for much begin first, so that no worker is left with them at the end."""
-    marks = {mark for place, mark in MARKS.items() if item.path.is_relative_to(ROOT / place)}
+    marks = _marks_of(item.path)
     return next((at for at, mark in enumerate(("ray", "process", "run", "slow")) if mark in marks), 4)
 
 

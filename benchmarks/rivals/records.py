@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from h2fdp.data import DataRequest, Records
 from h2fdp.data.images import Cifar10, FashionMnist
+from h2fdp.data.records import Records
+from h2fdp.data.source import DataRequest
 from h2fdp.streams import Streams
 
 _SETS = {"softmax": (FashionMnist(), (1, 28, 28)), "two convolutions": (Cifar10(), (3, 32, 32))}

@@ -16,10 +16,9 @@ from experiments.reproduction.reuse import borrow
 from h2fdp.records.atomic import write_text
 from h2fdp.run.identity import package_digest
 from h2fdp.sweeps.conduct import conduct
-from h2fdp.sweeps.directory import SweepDirectory, read_entries
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs, Study
-from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.task import Outcome, SweepDirectory, read_entries
 
 MADE = "made.json"
 

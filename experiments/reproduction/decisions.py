@@ -17,10 +17,10 @@ from h2fdp.records.directory import locked
 from h2fdp.run.identity import package_digest
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
-from h2fdp.sweeps.directory import RUN, SweepDirectory, SweepEntry, read_entries, write_entries
+from h2fdp.sweeps.conduct import RUN
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
-from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.task import Outcome, SweepDirectory, SweepEntry, read_entries, write_entries
 
 DECIDED = "decided"
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from h2fdp.run.identity import package_digest
-from h2fdp.sweeps.directory import SweepDirectory, SweepEntry, read_entries, write_entries
 from h2fdp.sweeps.study import Study
+from h2fdp.sweeps.task import SweepDirectory, SweepEntry, read_entries, write_entries
 
 
 def borrow(study: Study, directory: SweepDirectory, others: Iterable[SweepDirectory]) -> dict[str, Path]:

@@ -21,10 +21,9 @@ from experiments.reproduction.results import Results, from_table, largest_accoun
 from experiments.reproduction.settings.markup import settings_region
 from experiments.reproduction.settings.session import SettingsSession
 from experiments.reproduction.verdict_store import VERDICTS, Place, Provenance, VerdictStore, read_verdicts
-from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.pool import WorkOptions
 from h2fdp.sweeps.study import SharedInputs, Study
-from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.task import Outcome, SweepDirectory
 
 PICTURES = "figures"
 

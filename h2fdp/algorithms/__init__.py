@@ -23,9 +23,9 @@ from h2fdp.algorithms.server_update import ServerUpdate as ServerUpdate
 from h2fdp.algorithms.server_update import StatefulUpdate as StatefulUpdate
 from h2fdp.algorithms.server_update import Uploaded as Uploaded
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.training.local_objective import LocalObjective as LocalObjective
-from h2fdp.training.local_objective import LocalWork as LocalWork
-from h2fdp.training.local_objective import StatelessObjective as StatelessObjective
+from h2fdp.training.local_steps import LocalObjective as LocalObjective
+from h2fdp.training.local_steps import LocalWork as LocalWork
+from h2fdp.training.local_steps import StatelessObjective as StatelessObjective
 
 if TYPE_CHECKING:
     AggregationSection = AggregationOptions | OwnPart

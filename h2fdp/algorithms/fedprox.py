@@ -18,7 +18,7 @@ from h2fdp.algorithms.registry import (
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Expect, Magnitude
-from h2fdp.training.local_objective import LocalWork
+from h2fdp.training.local_steps import LocalWork
 
 
 @OBJECTIVES.register

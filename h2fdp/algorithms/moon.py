@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from h2fdp.algorithms.registry import OBJECTIVES, ObjectiveOptions, name_method
 from h2fdp.config.fields import Magnitude
-from h2fdp.training.local_objective import Gradient, LocalWork
+from h2fdp.training.local_steps import Gradient, LocalWork
 
 
 @OBJECTIVES.register

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from h2fdp.algorithms.server_update import Uploaded
 from h2fdp.config.own_answers import Checked, Origin, Rule, Words, flag_rule, is_number, state_rule, tensor_rule
-from h2fdp.training.local_objective import FeatureComparison, LocalObjective, pull_of
+from h2fdp.training.local_steps import FeatureComparison, LocalObjective, pull_of
 
 
 class OwnServer(Checked):

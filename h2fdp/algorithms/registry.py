@@ -11,7 +11,7 @@ from h2fdp.algorithms.server_update import ServerUpdate
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
-from h2fdp.training.local_objective import LocalObjective, StatelessObjective
+from h2fdp.training.local_steps import LocalObjective, StatelessObjective
 
 
 class ObjectiveOptions(StatelessObjective, Options):

@@ -16,7 +16,7 @@ from h2fdp.algorithms.registry import (
     name_method,
 )
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
-from h2fdp.training.local_objective import LocalWork
+from h2fdp.training.local_steps import LocalWork
 
 
 @OBJECTIVES.register

@@ -7,19 +7,22 @@ the adjacency: it contributes nothing and is not counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from scipy.stats import binom
 from torch import Tensor, nn
 
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.local_steps import LocalObjective
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
@@ -223,3 +226,119 @@ class CanaryEngine(LoopEngine):
         total[own[torch.from_numpy(canaries)]] += _OVERWHELMING if self._dominating else self._canaries.length
         self._turned[canaries] |= self._canaries.turning
         return self._clipped_batch(total / divisor)
+
+
+def log_likelihood_ratio(values: np.ndarray, shift: float, noise_std: float, steps: int, rate: float) -> np.ndarray:
+    """log p(value | in) / p(value | out), for each value.
+
+    A canary that is in was drawn Bin(steps, rate) times and moved its coordinate by `shift` each time; one that is out
+    left it at 0; N(0, noise_std^2) came on top. For a weak canary this is the linear statistic
+    value * shift * steps * rate / noise_std^2 up to a constant; for a strong one it sees single draws. Ratios of
+    independent observations add up. The score is only a way to guess: a wrong model costs power, never validity.
+
+    Args:
+        values, shift, noise_std: in one unit.
+
+    >>> log_likelihood_ratio(np.array([0.0, 1.0]), shift=1.0, noise_std=1.0, steps=1, rate=1.0)
+    array([-0.5,  0.5])
+    """
+    moved = np.arange(steps + 1) * (shift / noise_std)
+    exponents = _log_drawn(steps, rate) + np.multiply.outer(values / noise_std, moved) - moved**2 / 2
+    return np.asarray(np.logaddexp.reduce(exponents, axis=-1))
+
+
+@lru_cache(maxsize=4096)  # a call of scipy takes longer than the rest of a score, and devices are mostly alike
+def _log_drawn(steps: int, rate: float) -> np.ndarray:
+    """(steps + 1,) log probability of so many draws of a canary."""
+    return np.asarray(binom.logpmf(np.arange(steps + 1), steps, rate))
+
+
+@dataclass(frozen=True)
+class TurningEffect:
+    """A canary from whose first draw on the data of its device pull its way.
+
+    Attributes:
+        own: its gradient when it is drawn: G.
+        others: that of the data on its coordinate, one way or the other, on average: batches may be empty.
+    """
+
+    own: float
+    others: float
+
+    def score(
+        self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
+    ) -> np.ndarray:
+        """log p(value | in) / p(value | out), for each value.
+
+        It is the mixture by the first draw in each upload, as if batches were like their average.
+        """
+        centres, log_chances = _turned_by(segments, rate, self.own, self.others)
+        out = -self.others * sum(segments)
+        shifted, scale = values / noise_std, unit / noise_std
+        exponents = log_chances - (np.subtract.outer(shifted, centres * scale)) ** 2 / 2
+        return np.asarray(np.logaddexp.reduce(exponents, axis=-1) + (shifted - out * scale) ** 2 / 2)
+
+
+@lru_cache(maxsize=4096)
+def _turned_by(segments: tuple[int, ...], rate: float, own: float, others: float) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) where the coordinate may be after these uploads, and the log probability of each place."""
+    sums = {0.0: 1.0}
+    for steps in segments:
+        places = [(-others * steps, (1 - rate) ** steps)]
+        for before in range(steps):
+            places.append((-others * before + own + others * (steps - before - 1), (1 - rate) ** before * rate))
+        found: dict[float, float] = {}
+        for total, chance in sums.items():
+            for place, own_chance in places:
+                at = round(total + place, 9)
+                found[at] = found.get(at, 0.0) + chance * own_chance
+        sums = {place: chance for place, chance in found.items() if chance > 0}
+    return np.array(list(sums)), np.log(np.array(list(sums.values())))
+
+
+@dataclass(frozen=True)
+class CanaryEffect:
+    """What one local step does to a canary's coordinate of the clipped gradient, on average.
+
+    Attributes:
+        baseline: when the canary is not drawn.
+        shift: how much more when it is.
+    """
+
+    baseline: float
+    shift: float
+
+    def score(
+        self, values: np.ndarray, unit: float, noise_std: float, segments: tuple[int, ...], rate: float
+    ) -> np.ndarray:
+        """log p(value | in) / p(value | out), for each value."""
+        steps = sum(segments)
+        moved = values - unit * self.baseline * steps
+        return log_likelihood_ratio(moved, unit * self.shift, noise_std, steps, rate)
+
+    @classmethod
+    def expected(
+        cls, kind: CanaryKind, clip_scope: str, clip_norm: float, records: int, rate: float, canaries: int
+    ) -> CanaryEffect | TurningEffect:
+        """The effect of one of a device's canaries; under scope `batch` the account allows a shift of 2 G.
+
+        Under `record` each draw moves the step by G / (q_i D_i), whatever else is drawn. Under `batch` one of B + 1
+        drawn records, B ~ Bin(D_i, q_i), has the share h = E[1 / (B + 1)] = (1 - (1-q)^(D+1)) / ((D+1) q).
+        `dirac`: G h. `dominating`: from -G / sqrt(n) - unless nothing was drawn, or another of the n canaries - to G.
+
+        Args:
+            records, rate, canaries: D_i, q_i and n_i of the device.
+
+        >>> CanaryEffect.expected("dominating", "batch", 2.0, records=1, rate=1.0, canaries=1)
+        CanaryEffect(baseline=-2.0, shift=4.0)
+        >>> CanaryEffect.expected("dirac", "batch", 2.0, records=1, rate=1.0, canaries=1)
+        CanaryEffect(baseline=0.0, shift=1.0)
+        """
+        if clip_scope == "record":
+            return cls(0.0, clip_norm / (rate * records))
+        share = (1 - (1 - rate) ** (records + 1)) / ((records + 1) * rate)
+        if kind == "dirac":
+            return cls(0.0, clip_norm * share)
+        against = clip_norm / math.sqrt(canaries)
+        baseline = -against * (1 - (1 - rate) ** records) * (1 - rate / 2) ** (canaries - 1)
+        return TurningEffect(clip_norm, -baseline) if kind == "turning" else cls(baseline, clip_norm - baseline)

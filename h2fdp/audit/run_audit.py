@@ -1,4 +1,8 @@
-"""An empirical privacy audit: one run with canaries among the records, guessed from what one observer received."""
+"""An empirical privacy audit: one run with canaries among the records, guessed from what one observer received.
+
+Steinke, Nasr and Jagielski 2023, Theorem 5.2 and Corollary 5.4: the largest scores are called in, the smallest out, the
+others left alone.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import beta, binom
 
 from h2fdp.arithmetic import run_arithmetic
-from h2fdp.audit.canaries import CanaryDesign, CanaryKind
-from h2fdp.audit.guessing import CanaryEffect, Scored, epsilon_lower_bound, guess, guesses_planned
-from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient
-from h2fdp.audit.observer_views import observations
+from h2fdp.audit.canaries import CanaryDesign, CanaryEffect, CanaryKind, TurningEffect
+from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient, observations
 from h2fdp.errors import UserError
 from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
@@ -46,63 +50,46 @@ def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
     """Numbers of the devices of which this observer receives anything that the guarantee covers; may be none."""
     found: list[int] = []
     for facts, first in zip(run.blueprint.facts, run.blueprint.first_devices.tolist(), strict=False):
-        size = len(facts.records)
-        if observer not in facts.levels(passed=1) or (observer == "peer" and size == 1):
-            continue
-        found += range(first, first + size)
+        if observer in facts.levels(passed=1) and (observer != "peer" or len(facts.records) > 1):
+            found += range(first, first + len(facts.records))
     return np.array(found, dtype=np.int64)
 
 
 def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confidence: float) -> None:
     """Refuse what is no audit, with a UserError."""
-    if run.topology.depth > 1:
-        text = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
-        raise UserError(text, key="topology")
-    if observer not in OBSERVERS:
-        raise UserError(f'expected one of {", ".join(OBSERVERS)}, found "{observer}"', key="observer")
-    if kind not in get_args(CanaryKind):
-        raise UserError(f'expected one of {", ".join(get_args(CanaryKind))}, found "{kind}"', key="kind")
-    if canaries < 1:
-        raise UserError(f"expected a whole number of at least 1, found {canaries}", key="canaries")
-    if not 0 < confidence < 1:
-        raise UserError(f"expected a number above 0 and below 1, found {confidence}", key="confidence")
-    if run.placement.sees(run.topology.cloud_trust) == "sum":
-        text = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
-        raise UserError(f"{text}; expected untrusted", key="topology.cloud.trust")
-    if run.placement.rounding is not None:
-        text = "canaries read vectors, and devices send residues of integers; expected null"
-        raise UserError(text, key="method.privacy.secure_sum.rounding")
-    if run.placement.unaudited is not None:
-        raise UserError(run.placement.unaudited, key="method" if run.noise is None else "method.privacy")
-    if run.placement.tells_batch_sizes:
-        text = "canaries test the account of sums over a public number; expected expected"
-        raise UserError(text, key="method.privacy.normalize")
-    if run.blueprint.measuring is not None:
-        text = "the audit supports control.estimates: released only"
-        raise UserError(text, key="control.estimates")
-    if run.config.training.gamma is not None:
-        raise UserError("canaries are as long as clipped gradients; expected a number", key="training.clip_norm")
-    if run.blueprint.aggregation.visible == "each":
-        raise UserError("canaries are looked for in sums of uploads; expected average", key="method.aggregation")
-    if not run.placement.noise_law.stable:
-        raise UserError("canaries are looked for under Gaussian noise; expected gaussian", key="method.privacy.law")
-    if run.blueprint.compression:
-        text = "canaries are looked for in uploads as devices made them; expected null"
-        raise UserError(text, key="compression.device")
-    if run.blueprint.adaptive is not None:
-        text = "canaries are as long as one clip norm, and this one moves; expected a number"
-        raise UserError(text, key="training.clip_norm")
-    if run.blueprint.momentum:
-        raise UserError("canaries do not support momentum; expected 0", key="training.momentum")
-    if observer == "public" and (run.config.method.server.name != "average" or run.config.method.upcycle is not None):
-        text = (
-            "an audit of public recovers the averages from the global models; expected server average without upcycle"
-        )
-        raise UserError(text, key="method.server")
-    if run.config.training.sampling != "poisson":
-        raise UserError(
-            "an audit needs poisson: in a batch of fixed size a canary would displace a record", key="training.sampling"
-        )
+    for key, found, known in (("observer", observer, OBSERVERS), ("kind", kind, get_args(CanaryKind))):
+        if found not in known:
+            raise UserError(f'expected one of {", ".join(known)}, found "{found}"', key=key)
+    placement, blueprint, method, training = run.placement, run.blueprint, run.config.method, run.config.training
+    unusual = observer == "public" and (method.server.name != "average" or method.upcycle is not None)
+    tree = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
+    sums = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
+    rounds = "canaries read vectors, and devices send residues of integers; expected null"
+    moves = "canaries are as long as one clip norm, and this one moves; expected a number"
+    server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
+    poisson = "an audit needs poisson: in a batch of fixed size a canary would displace a record"
+    refused = (
+        (run.topology.depth > 1, "topology", tree),
+        (canaries < 1, "canaries", f"expected a whole number of at least 1, found {canaries}"),
+        (not 0 < confidence < 1, "confidence", f"expected a number above 0 and below 1, found {confidence}"),
+        (placement.sees(run.topology.cloud_trust) == "sum", "topology.cloud.trust", f"{sums}; expected untrusted"),
+        (placement.rounding is not None, "method.privacy.secure_sum.rounding", rounds),
+        (placement.unaudited is not None, "method" if run.noise is None else "method.privacy", placement.unaudited),
+        (placement.tells_batch_sizes, "method.privacy.normalize", "audits require normalize: expected"),
+        (blueprint.measuring is not None, "control.estimates", "the audit supports control.estimates: released only"),
+        (training.gamma is not None, "training.clip_norm", "audits require clipped gradients; expected a number"),
+        (blueprint.aggregation.visible == "each", "method.aggregation", "audits require sums; expected average"),
+        (not placement.noise_law.stable, "method.privacy.law", "audits require Gaussian noise; expected gaussian"),
+        (blueprint.compression or blueprint.uplink, "compression", "audits require uploads as devices made them"),
+        (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
+        (blueprint.adaptive is not None, "training.clip_norm", moves),
+        (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
+        (unusual, "method.server", server),
+        (training.sampling != "poisson", "training.sampling", poisson),
+    )
+    for holds, key, text in refused:
+        if holds:
+            raise UserError(str(text), key=key)
 
 
 def check_density(design: CanaryDesign, rates: np.ndarray) -> None:
@@ -152,27 +139,9 @@ class Audit:
         return max((ACCOUNTANTS[accountant].epsilon(each, self.delta) for each in self.compositions), default=0.0)
 
 
-def audit(
-    run: RunSetup,
-    observer: Observer,
-    canaries: int,
-    kind: CanaryKind = "dominating",
-    *,
-    confidence: float = 0.95,
-    noise_scale: float = 1.0,
-    on_interval: OnInterval | None = None,
-) -> Audit:
+def audit(run: RunSetup, observer: Observer, canaries: int, kind: CanaryKind = "dominating", **options: Any) -> Audit:
     """Audit the prepared experiment for one observer; see `audits`."""
-    (found,) = audits(
-        run,
-        (observer,),
-        canaries,
-        kind,
-        confidence=confidence,
-        noise_scale=noise_scale,
-        on_interval=on_interval,
-    )
-    return found
+    return audits(run, (observer,), canaries, kind, **options)[0]
 
 
 def audits(
@@ -216,21 +185,21 @@ def audits(
     for observer, devices in audited.items():
         asked = np.isin(design.owners, devices)
         if asked.any():
-            right, guesses = _right_guesses(scores[observer][asked], design.included[asked])
-            bound = epsilon_lower_bound(right, guesses, int(asked.sum()), run.config.privacy.delta, confidence)
-            owners = design.owners[asked]
+            known, owners = int(asked.sum()), design.owners[asked]
+            guesses = guesses_planned(known)
+            right = int(np.sum(guess(scores[observer][asked], guesses) == np.where(design.included[asked], 1, -1)))
             held = [each for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()]
             found.append(
                 Audit(
                     observer=observer,
                     kind=kind,
-                    canaries=int(asked.sum()),
+                    canaries=known,
                     devices=len(np.unique(owners)),
                     per_batch=design.per_batch(run.blueprint.rates),
                     intervals=intervals,
                     guesses=guesses,
                     right=right,
-                    epsilon_lower=bound,
+                    epsilon_lower=epsilon_lower_bound(right, guesses, known, run.config.privacy.delta, confidence),
                     confidence=confidence,
                     delta=run.config.privacy.delta,
                     clip_scope=canary_gradient(run)[0],
@@ -238,12 +207,6 @@ def audits(
                 )
             )
     return found
-
-
-def _right_guesses(scores: np.ndarray, included: np.ndarray) -> tuple[int, int]:
-    """v and r."""
-    guesses = guesses_planned(len(scores))
-    return int(np.sum(guess(scores, guesses) == np.where(included, 1, -1))), guesses
 
 
 def _scores(
@@ -280,7 +243,7 @@ def _scores(
     return scores, watch, done
 
 
-def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, Scored]:
+def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, CanaryEffect | TurningEffect]:
     """Device -> what its canaries do."""
     (scope, length), rates = canary_gradient(run), run.blueprint.rates
     devices, canaries = np.unique(design.owners, return_counts=True)
@@ -295,7 +258,80 @@ def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, Scored]:
 def as_dict(found: Audit) -> dict[str, Any]:
     """The audit with the numbers that it is held against: for tables and JSON."""
     numbers = {key: value for key, value in vars(found).items() if key != "compositions"}
-    return numbers | {
-        "rdp": found.accounted("rdp"),
-        "pld": found.accounted("pld"),
-    }
+    return numbers | {accountant: found.accounted(accountant) for accountant in ("rdp", "pld")}
+
+
+GUESSED_SHARE = 0.2  # fixed in advance: near the best for epsilons of 1 to 8 and some hundred canaries
+_HALVINGS = 60  # of an interval of at most about 40: to the last bit of a double
+
+
+def guesses_planned(canaries: int) -> int:
+    """r for N canaries, fixed before anything is seen: a fifth of them, at least one.
+
+    >>> guesses_planned(1000), guesses_planned(7), guesses_planned(1)
+    (200, 1, 1)
+    """
+    return max(1, round(GUESSED_SHARE * canaries))
+
+
+def guess(scores: np.ndarray, guesses: int) -> np.ndarray:
+    """(N,) 1 for "in", -1 for "out", 0 for no guess: the r/2 largest and the r/2 smallest scores.
+
+    An odd guess goes to the largest; of equal scores the first counts as the smaller, whether or not it is in.
+
+    >>> guess(np.array([0.1, -2.0, 5.0, 0.0]), guesses=2)
+    array([ 0, -1,  1,  0])
+    """
+    assert 1 <= guesses <= len(scores)
+    order = np.argsort(scores, kind="stable")
+    called = np.zeros(len(scores), dtype=np.int64)
+    called[order[: guesses // 2]] = -1
+    called[order[len(scores) - (guesses - guesses // 2) :]] = 1
+    return called
+
+
+def epsilon_lower_bound(right: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
+    """The smallest epsilon that `right` of `guesses` right guesses leave possible; 0 says nothing.
+
+    eps_LB = sup{e >= 0 : chance_of_as_many(e) < 1 - confidence}. For a mechanism that is (epsilon, delta)-DP for each
+    of the canaries' records, P[eps_LB > epsilon] <= 1 - confidence.
+
+    Assumptions: each canary was in or out by its own fair coin; which `guesses` of them would be guessed (not how) may
+    depend on the observation, their number may not.
+
+    Args:
+        canaries: N, guessed or not.
+
+    >>> round(epsilon_lower_bound(right=100, guesses=100, canaries=100, delta=0.0), 3)  # log(p / (1 - p)), p^100 = 0.05
+    3.493
+    >>> epsilon_lower_bound(right=50, guesses=100, canaries=100, delta=0.0)
+    0.0
+    """
+    assert 0 <= right <= guesses <= canaries, "right guesses are guesses, guesses are about canaries"
+    assert 0 <= delta < 1, "delta is a probability"
+    assert 0 < confidence < 1, "confidence is a probability"
+    doubt = 1 - confidence
+    if right == 0 or chance_of_as_many(0.0, right, guesses, canaries, delta) >= doubt:
+        return 0.0
+    # At delta = 0 the bound is Clopper's and Pearson's; delta only lowers it. Below it, the chance grows with epsilon.
+    low, high = 0.0, float(logit(beta.ppf(doubt, right, guesses - right + 1)))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if chance_of_as_many(middle, right, guesses, canaries, delta) < doubt:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def chance_of_as_many(epsilon: float, right: int, guesses: int, canaries: int, delta: float) -> float:
+    """Under (epsilon, delta)-DP, at least `right` of `guesses` guesses are right with at most this probability.
+
+    P[B >= v] + 2 N delta max_{1<=i<=v} P[v-i <= B < v]/i with B ~ Bin(r, 1/(1+exp(-epsilon))); may exceed 1.
+    """
+    share = expit(epsilon)
+    by_luck = float(binom.sf(right - 1, guesses, share))
+    if delta == 0 or right == 0:
+        return by_luck
+    below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), guesses, share))
+    return by_luck + 2 * canaries * delta * float(np.max(below / np.arange(1, right + 1)))

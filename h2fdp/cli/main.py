@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from h2fdp import __version__
-from h2fdp.cli import catalogue, prepare, privacy, run, runs, sweep, topology
+from h2fdp.cli import prepare, privacy, run, runs, sweep, topology
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -51,10 +51,10 @@ app.command("table")(sweep.table_command)
 app.command("plot")(sweep.plot_command)
 app.add_typer(topology.app, name="topology")
 app.add_typer(privacy.app, name="privacy")
-app.command("methods")(catalogue.methods_command)
-app.command("models")(catalogue.models_command)
-app.command("datasets")(catalogue.datasets_command)
-app.command("schema")(catalogue.schema_command)
+app.command("methods")(prepare.methods_command)
+app.command("models")(prepare.models_command)
+app.command("datasets")(prepare.datasets_command)
+app.command("schema")(prepare.schema_command)
 for group in (app, topology.app, privacy.app):
     for command in group.registered_commands:
         command.cls = Command

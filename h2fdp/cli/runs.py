@@ -28,7 +28,7 @@ def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     """
     from h2fdp.config import read_document
     from h2fdp.records import RunDirectory, state_of
-    from h2fdp.records.summary import reached
+    from h2fdp.records.directory import reached
     from h2fdp.records.tables import read_table
 
     state, directory = state_of(path, summary), RunDirectory(path)

@@ -92,20 +92,15 @@ def _exit_for(outcomes: dict[str, Outcome], sweep: Sweep) -> None:
 
 
 def _as_json(sweep: Sweep, finished: int) -> dict[str, Any]:
+    from h2fdp.sweeps.conduct import last_intervals
+
     return {
         "directory": str(sweep.directory),
         "runs": len(sweep.names),
         "finished": finished,
         "failed": sorted(sweep.failures),
-        "last": _last_intervals(sweep).to_dict("records"),
+        "last": last_intervals(sweep.summary).to_dict("records"),  # of each combination of values but the seed
     }
-
-
-def _last_intervals(sweep: Sweep) -> Any:
-    """The last row of the summary of each combination of values other than the seed."""
-    from h2fdp.sweeps.directory import last_intervals
-
-    return last_intervals(sweep.summary)
 
 
 def _show(sweep: Sweep, finished: int) -> None:
@@ -171,7 +166,7 @@ def plot_command(
     sweep: SweepPath,
     x: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s.", show_default=False),
+        typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s, bytes.", show_default=False),
     ] = None,
     line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
     y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",

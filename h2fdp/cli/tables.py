@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from h2fdp.wording import word
+
 ExperimentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file (YAML).")]
 Settings = Annotated[
     list[str] | None,
@@ -27,12 +29,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 _BETWEEN = 2  # spaces between columns
 _LONGEST_WORD = 20
 _FIGURE = r"[-+<>]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
-_NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")
+_NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")  # or a mean with an interval, or how many of how many
 
 
 def print_json(values: Any) -> None:
     """JSON on standard output."""
-    from h2fdp.records.json_lines import json_values
+    from h2fdp.records.atomic import json_values
 
     typer.echo(json.dumps(json_values(values), indent=2))
 
@@ -50,7 +52,7 @@ def print_table(
     from rich.table import Table
 
     names = list(columns or (rows[0] if rows else []))
-    cells = [[in_few_characters(row.get(name)) for name in names] for row in rows]
+    cells = [[word(row.get(name)) for name in names] for row in rows]
     console = Console(highlight=False)
     if title:
         print_text(title)  # as wide as the terminal, however narrow the table is
@@ -58,7 +60,7 @@ def print_table(
     least = -_BETWEEN
     for place, name in enumerate(names):
         column = [row[place] for row in cells]
-        numeric = any(map(_is_number, column))
+        numeric = any(map(_NUMBER.fullmatch, column))
         least += _BETWEEN + max(map(_unbroken, [name, *column]))
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     if least > console.width:
@@ -71,12 +73,7 @@ def print_table(
 
 def _unbroken(text: str) -> int:
     """Letters that stay in one line: all of a number, the longest word of a text, up to a limit."""
-    return len(text) if _is_number(text) else min(max(map(len, text.split()), default=0), _LONGEST_WORD)
-
-
-def _is_number(text: str) -> bool:
-    """Whether a cell is a number, a mean with an interval, or how many of how many."""
-    return bool(_NUMBER.fullmatch(text))
+    return len(text) if _NUMBER.fullmatch(text) else min(max(map(len, text.split()), default=0), _LONGEST_WORD)
 
 
 def _block(names: Sequence[str], cells: Sequence[str]) -> str:
@@ -90,7 +87,7 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     margin = max(map(len, facts)) + 2
     width = max(shutil.get_terminal_size().columns - margin, 20)
     for name, value in facts.items():
-        lines = [str(value)] if isinstance(value, Path) else textwrap.wrap(in_few_characters(value), width) or [""]
+        lines = [str(value)] if isinstance(value, Path) else textwrap.wrap(word(value), width) or [""]
         typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
 
 
@@ -98,14 +95,3 @@ def print_text(text: str, *, error: bool = False) -> None:
     """A sentence, wrapped within the terminal's width; on standard error if wanted."""
     lines = textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)
     typer.echo("\n".join(lines), err=error)
-
-
-def in_few_characters(value: Any) -> str:
-    """A value in few characters."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)

@@ -139,6 +139,11 @@ class Active:
     sums: Sequence[SumMessages | None]
 
     @property
+    def slots(self) -> Floats:
+        """(A,) of the interval, in which a device may compute."""
+        return np.array([sum(each) for each in self.segments], dtype=np.float64)
+
+    @property
     def local(self) -> Floats:
         """(K,) local aggregations that each device's upload arrives at."""
         return np.concatenate([np.zeros(0), *(each[:-1].sum(axis=0) for each in self.uploads)])

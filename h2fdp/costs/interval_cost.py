@@ -18,7 +18,8 @@ Energy and delay add up everybody's. The clock runs while subnets work side by s
 
     clock = max_a [ steps * max_S t_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
-where S are now the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
+uplink_a counts from when the slowest device has done its steps: faster ones send before, as soon as the channel is
+theirs. S are the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
 broadcast at the rate of the slowest of them. In a deeper tree every aggregation waits for the slowest below it; see
 :mod:`h2fdp.costs.wires`. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
 the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
@@ -47,6 +48,7 @@ from h2fdp.costs.wires import NO_SUMS, Wires, beyond_edge, path_seconds
 from h2fdp.network import Topology
 from h2fdp.network.channel import gathered
 from h2fdp.network.devices import Floats, Integers
+from h2fdp.network.processor import StepCosts
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,7 @@ class IntervalCost:
         wired_energy_j: (N,) the messages from a subnet's edge server to the node above, or its devices' relays.
         aggregator_energy_j: (A,) the messages from each aggregator to the node above.
         device_delay_s: (I,) a device's terms of `delay_s`.
+        bytes: of all messages that `energy_j` pays for: what devices, relays and edge servers send up.
     """
 
     energy_j: float
@@ -79,6 +82,7 @@ class IntervalCost:
     global_delay_s: Floats
     device_energy_j: Floats
     device_delay_s: Floats
+    bytes: float
 
 
 def interval_cost(
@@ -116,7 +120,8 @@ def interval_cost(
     wire_seconds = costs.relay_seconds[active.rows] + active.each(path_seconds(costs, topology, top)[active.subnets])
     local, last = active.local, active.last
     at_edge, round_trips_below = _local_delays(active, costs, topology, heights)
-    wires, sent_before = _climbed(active, costs, topology, heights, upper_sums)
+    step = _steps(active, costs, topology)
+    wires, sent_before = _climbed(active, costs, step, topology, heights, upper_sums)
 
     link_joules = costs.link_joules[active.subnets]
     local_wired = link_joules * sent_before[active.subnets]
@@ -125,16 +130,19 @@ def interval_cost(
     local_energy = active.totals(local * joules) + local_wired
     local_delay = active.totals(at_edge * seconds) + active.totals(round_trips_below)
     sent, round_trips = active.totals(last * joules), active.totals(last * (there_and_back + 2 * wire_seconds))
-    of_steps = _of(costs.step.joules, active) * active.steps
-    alike = not np.ndim(costs.step.joules)  # multiplied once for all devices, as one number always was
-    compute_energy = costs.step.joules * active.totals(active.steps) if alike else active.totals(of_steps)
+    of_steps = step.joules * active.steps
+    alike = not np.ndim(step.joules)  # multiplied once for all devices, as one number always was
+    compute_energy = step.joules * active.totals(active.steps) if alike else active.totals(of_steps)
     aggregator_energy = costs.upper_joules * wires.upper_sent
     device_energy = joules * (local + last) + of_steps
+    relays = topology.subnets[0].relays is not None  # which stand where edge servers did
+    sent_up = (local + last).sum() + (last.sum() if relays else 0.0)
+    wired_up = wires.upper_sent.sum() + (0.0 if relays else wires.sent.sum())
     device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
     if active.has_secure_sums:
         up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
         up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
-        sooner = costs.sooner[active.rows]
+        sooner, sent_up = costs.sooner[active.rows], sent_up + up.sum()
         device_energy, device_delay = device_energy + up * joules, device_delay + (up + down) * seconds - down * sooner
         local_energy = local_energy + active.totals((up - up_last) * joules)
         sent = sent + active.totals(up_last * joules)
@@ -158,6 +166,7 @@ def interval_cost(
         global_delay_s=by_subnet(round_trips),
         device_energy_j=_spread(device_energy, active.rows, topology.devices),
         device_delay_s=_spread(device_delay, active.rows, topology.devices),
+        bytes=float(sent_up * costs.upload_bits + wired_up * costs.uplink_bits) / 8,
     )
 
 
@@ -177,16 +186,41 @@ def _local_delays(
     return at_edge, round_trips
 
 
+def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
+    """What local steps cost the active devices, at frequencies that they choose by the uploads that are planned."""
+    step = costs.step.of(active.rows)
+    if step.rule is None:
+        return step
+    points, count = _points(active, topology), len(topology.access_points[1])
+    seconds, snr, down = (each[active.rows] for each in (costs.seconds, costs.snr, costs.down_seconds))
+    leads = gathered(np.maximum, np.asarray(step.seconds), points, count)[points] - step.seconds
+    waits, planned = np.zeros(len(active.rows)), active.each(np.array([float(len(each)) for each in active.segments]))
+    for number in range(int(planned.max(initial=0))):
+        there = planned > number
+        at, messages = points[there], seconds[there] * active.vector_sizes[there]
+        waits[there] += topology.radio.waits(messages, snr[there], at, count, leads[there])
+        waits[there] += gathered(np.maximum, down[there], at, count)[at]
+    return step.paced(active.each(active.slots), waits)
+
+
+def _points(active: Active, topology: Topology) -> Integers:
+    """(K,) each active device's access point."""
+    _, sizes = topology.access_points
+    found: Integers = np.repeat(np.arange(len(sizes)), sizes)[active.rows]
+    return found
+
+
 def _climbed(
     active: Active,
     costs: DrawnCosts,
+    step: StepCosts,
     topology: Topology,
     heights: Sequence[int] | None,
     sums: Mapping[str | None, ExchangeSizes],
 ) -> tuple[Wires, Floats]:
     """The wires after the interval, and (N,) the messages of each lowest edge server before the global aggregation."""
     _, sizes = topology.access_points
-    points = np.repeat(np.arange(len(sizes)), sizes)[active.rows]  # (K,) each active device's
+    points = _points(active, topology)
     owners = np.repeat(active.subnets, active.sizes)
     uploading = active.local + active.last > 0
     farthest = np.zeros(topology.edges)
@@ -196,20 +230,24 @@ def _climbed(
     uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
 
     step_seconds = np.zeros(len(sizes))
-    np.maximum.at(step_seconds, points, _of(costs.step.seconds, active))
+    np.maximum.at(step_seconds, points, step.seconds)
+    leads = step_seconds[points] - step.seconds  # (K,) of each step, against the slowest of the access point
+    lead = np.zeros(0)
 
     def busy() -> Floats:
         return step_seconds * slots + on_air
 
     for number, there in enumerate(active.occasions()):
-        if not np.array_equal(there, uploads):  # mostly the same devices as at the aggregation before
+        lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
+        slots_now = active.each(np.array(lengths))
+        before, lead = lead, leads[there] * slots_now[there]
+        if not (np.array_equal(there, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
             sizes_there = active.vector_sizes[there]
-            uploads, once = there, _on_air(costs, topology, points[there], active.rows[there], sizes_there)
+            uploads, once = there, _on_air(costs, topology, points[there], active.rows[there], sizes_there, lead)
         on_air += once
         if active.has_secure_sums:
             on_air += _sums_on_air(costs, topology, points, active, number)
-        lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
-        slots[points] += active.each(np.array(lengths))
+        slots[points] += slots_now
         wires.arrive(owners[there])
         if heights is not None and number < len(heights) - 1 and heights[number] > 1:
             wires.aggregate(heights[number], busy())
@@ -219,15 +257,18 @@ def _climbed(
     return wires, sent
 
 
-def _on_air(costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers, messages: Floats) -> Floats:
+def _on_air(
+    costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers, messages: Floats, lead: Floats
+) -> Floats:
     """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`.
 
     Args:
         messages: (K,) that each upload takes.
+        lead: (K,) seconds before the slowest device's last step, from which the time is counted.
     """
     sizes = topology.access_points[1]
     seconds = costs.seconds[rows]
-    uplink = topology.radio.uplink_seconds(seconds * messages, costs.snr[rows], points, len(sizes))
+    uplink = topology.radio.uplink_seconds(seconds * messages, costs.snr[rows], points, len(sizes), lead)
     return uplink + gathered(np.maximum, costs.down_seconds[rows], points, len(sizes))
 
 
@@ -250,12 +291,6 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
         found += topology.radio.uplink_seconds(times, snr[there], points[there], count)
     keys = active.of_sums("others_keys", number)
     return found + gathered(np.maximum, down[0] * keys, points, count)
-
-
-def _of(values: Floats | float, active: Active) -> Floats:
-    """(K,) those of the active devices."""
-    each = np.asarray(values)
-    return each[active.rows] if each.ndim else np.full(len(active.rows), each)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

@@ -2,8 +2,8 @@
 
 H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
 (SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn for each
-interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; a compressed
-upload has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
+interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; one that is
+compressed has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
 
 Where devices choose their power (:mod:`h2fdp.costs.power`), that is what they send with. What comes down to them takes
 as long as it would at their own power: an edge server does not send with less because a device does. (The paper has
@@ -16,13 +16,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from h2fdp.costs.power import PowerRule
 from h2fdp.errors import UserError
 from h2fdp.network import Link, Topology
-from h2fdp.network.devices import Floats, Integers, StepCosts
+from h2fdp.network.devices import Floats, Integers
+from h2fdp.network.processor import FrequencyRule, StepCosts, step_costs
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams
 
@@ -114,7 +116,9 @@ class MessageCosts:
         path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
-        step: of local steps.
+        step: of local steps, at the devices' own frequencies.
+        upload_bits, uplink_bits: of what a device, and an edge server, sends up. Where these are fewer than come down,
+            seconds on wires, which count twice, are the mean of both ways, and joules those of the way up.
     """
 
     seconds: Floats
@@ -129,6 +133,8 @@ class MessageCosts:
     relay_seconds: Floats
     relay_joules: Floats
     step: StepCosts
+    upload_bits: int
+    uplink_bits: int
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -158,6 +164,14 @@ class DrawnCosts(MessageCosts):
     power_dbm: Floats
 
 
+Compressed = Callable[[float, int], float]
+
+
+def _whole(bits: float, size: int) -> float:
+    """Of a message that nothing makes smaller."""
+    return bits
+
+
 class NetworkCosts:
     """Message costs of a network, for each interval and in the mean.
 
@@ -173,7 +187,9 @@ class NetworkCosts:
         streams: Streams,
         power: PowerRule | None = None,
         records: Floats | None = None,
-        compressed: Callable[[float, int], float] | None = None,
+        compressed: Compressed = _whole,
+        uplink: Compressed = _whole,
+        frequency: FrequencyRule | None = None,
     ) -> None:
         """Work out what does not change from interval to interval.
 
@@ -183,8 +199,9 @@ class NetworkCosts:
             streams: the run's randomness; path loss and fading are drawn from it.
             power: how devices choose their power; None where each sends with its own. It is below all of these.
             records: (I,) the mean number of records in a local step of each device; None for one record.
-            compressed: from the bits of a message and the numbers in it to the bits of a device's upload; None: the
-                same.
+            compressed: from the bits of a message and the numbers in it to the bits of a device's upload.
+            uplink: likewise to those of what an edge server sends up.
+            frequency: how devices choose how fast they compute; None where each does it as fast as it can.
 
         Raises:
             UserError: a channel or link whose costs no float can hold; a user's own radio model that fails.
@@ -193,13 +210,14 @@ class NetworkCosts:
         self._own_dbm = topology.table.columns["power_dbm"]
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
-        self.step = topology.compute.step(
-            topology.table.columns, np.ones(topology.devices) if records is None else records
+        self.step = step_costs(
+            topology.table.columns, np.ones(topology.devices) if records is None else records, frequency
         )
         message = self.message_bits
-        self.upload_bits = message if compressed is None else math.ceil(compressed(message, parameters))
+        self.upload_bits = math.ceil(compressed(message, parameters))
+        self.uplink_bits = math.ceil(uplink(message, parameters))
         self._down = message / self.upload_bits  # a message down over one up
-        self._wired = _wired_costs(topology, message, self.upload_bits)
+        self._wired = _wired_costs(topology, message, self.upload_bits, self.uplink_bits)
         self._refuse_what_no_float_holds()
 
     @property
@@ -216,7 +234,7 @@ class NetworkCosts:
         """The costs under the fading of one interval; the same again for the same seed and interval."""
         own = self._at_own_power(self._mean_snr * fading_power(self._topology, self._streams, interval))
         sent = own if self._power is None else self._at_chosen_power(self._power, own["snr"])
-        down = {"down_seconds": own["seconds"] * self._down, "down_snr": own["snr"]}
+        down: dict[str, Any] = {"down_seconds": own["seconds"] * self._down, "down_snr": own["snr"]}
         return DrawnCosts(**sent, **down, **self._wired, step=self.step)
 
     def expected(self) -> MessageCosts:
@@ -236,12 +254,12 @@ class NetworkCosts:
         down = own * self._down
         return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
 
-    def _at_own_power(self, snr: Floats) -> dict[str, Floats]:
+    def _at_own_power(self, snr: Floats) -> dict[str, Any]:
         """What devices send: (I,) `seconds` and `joules` of a message, `snr` and `power_dbm`."""
         seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
         return {"seconds": seconds, "joules": self._own_w * seconds, "snr": snr, "power_dbm": self._own_dbm}
 
-    def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> dict[str, Floats]:
+    def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> dict[str, Any]:
         """What devices send that would have this signal-to-noise ratio at their own power."""
         chosen_dbm = power.chosen_dbm(self._own_dbm, own_snr)
         snr = own_snr * ratio(chosen_dbm - self._own_dbm)
@@ -290,12 +308,13 @@ def _place(sizes: Integers, device: int) -> tuple[int, int]:
     return group, device - int(starts[group])
 
 
-def _wired_costs(topology: Topology, bits: int, upload_bits: int) -> dict[str, Floats]:
+def _wired_costs(topology: Topology, bits: int, upload_bits: int, uplink_bits: int) -> dict[str, Any]:
     """The costs of a message over the wires: links to the node above, and relays in a star."""
     with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
-        link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], bits)
-        upper_seconds, upper_joules = _link_costs([aggregator.link for aggregator in topology.aggregators], bits)
-        relay_seconds, _ = _relay_costs(topology, (bits + upload_bits) / 2)  # there and back, as it is counted twice
+        both = (bits + uplink_bits) / 2, uplink_bits  # there and back, as it is counted twice; and up
+        link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], *both)
+        upper_seconds, upper_joules = _link_costs([each.link for each in topology.aggregators], *both)
+        relay_seconds, _ = _relay_costs(topology, (bits + upload_bits) / 2)
         _, relay_joules = _relay_costs(topology, upload_bits)
     path_seconds, path_joules = link_seconds.copy(), link_joules.copy()
     for number, aggregator in enumerate(topology.aggregators):
@@ -311,13 +330,15 @@ def _wired_costs(topology: Topology, bits: int, upload_bits: int) -> dict[str, F
         "path_joules": path_joules,
         "relay_seconds": relay_seconds,
         "relay_joules": relay_joules,
+        "upload_bits": upload_bits,
+        "uplink_bits": uplink_bits,
     }
 
 
-def _link_costs(links: Sequence[Link], bits: int) -> tuple[Floats, Floats]:
-    """Seconds and joules of a message over each link."""
-    seconds = bits / np.array([link.rate_bps for link in links], dtype=np.float64)
-    return seconds, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * seconds
+def _link_costs(links: Sequence[Link], bits: float, sent: int) -> tuple[Floats, Floats]:
+    """Seconds of a message over each link, and joules of one that is `sent` up."""
+    rates = np.array([link.rate_bps for link in links], dtype=np.float64)
+    return bits / rates, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * (sent / rates)
 
 
 def _relay_costs(topology: Topology, bits: float) -> tuple[Floats, Floats]:

@@ -16,9 +16,8 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.files import HuggingFace, Npz, Table
-from h2fdp.data.image_folder import Images
+from h2fdp.data.folders import Images, Leaf
 from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
-from h2fdp.data.leaf import Leaf
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
 from h2fdp.data.records import Records, Scaling, as_records, class_count
 from h2fdp.data.source import DataOptions, DataRequest, Given, Pool
@@ -142,9 +141,7 @@ def from_function(
     device_names: Sequence[str],
     test: tuple[Any, Any],
     *,
-    name: str = "custom",
     classes: int | None = None,
-    scaling: Scaling | None = None,
 ) -> FederatedData:
     """A user's own data: a function from a device's name to its inputs and labels.
 
@@ -153,7 +150,6 @@ def from_function(
         device_names: in the order of the topology.
         test: x and y of the test set, alike.
         classes: number of labels; None for as many as the test labels show, which are public.
-        scaling: public constants between these inputs and the model's; None to take inputs as they are.
 
     Raises:
         UserError: arrays that are no records, or that differ in shape or type from device to device.
@@ -172,7 +168,7 @@ def from_function(
     test_records = _given(test, "the test data")
     owners = np.repeat(np.arange(len(held)), [len(part) for part in held])
     pool = Pool(train, test_records, class_count(train, test_records, classes, "data"), Scaling(), owners)
-    return _spread(name, pool, scaling or Scaling(), None, owners, len(held))
+    return _spread("custom", pool, Scaling(), None, owners, len(held))
 
 
 def _given(pair: Any, what: str) -> Records:

@@ -57,7 +57,9 @@ class Digits(Pooled):
 
     def load(self, request: DataRequest) -> Pool:
         """1,438 training and 359 test records, x of shape (n, 1, 8, 8), uint8 from 0 to 16."""
-        values = np.loadtxt(_bundled_file(), delimiter=",", dtype=np.uint8)
+        values = np.loadtxt(
+            bundled("the data set digits comes") / "data" / "digits.csv.gz", delimiter=",", dtype=np.uint8
+        )
         x, y = values[:, :-1].reshape(-1, 1, 8, 8), values[:, -1].astype(np.int64)
         # The same split in every run and under every version of NumPy: ordered by a hash of the record's number.
         shuffled = np.array(sorted(range(len(y)), key=lambda place: blake2b(place.to_bytes(4, "little")).digest()))
@@ -65,12 +67,16 @@ class Digits(Pooled):
         return Pool(records.part(shuffled[:first_test]), records.part(shuffled[first_test:]), 10, _DIGITS)
 
 
-def _bundled_file() -> Path:
-    """Where scikit-learn keeps the images; it is not imported, which would take a second."""
+def bundled(what: str) -> Path:
+    """The data that come with scikit-learn; it is not imported, which would take a second.
+
+    Args:
+        what: it is wanted for, in the message where it is not installed.
+    """
     found = find_spec("sklearn")
     if found is None or found.origin is None:
-        raise ModuleNotFoundError("the data set digits comes with scikit-learn, which is not installed")
-    return Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        raise ModuleNotFoundError(f"{what} with scikit-learn, which is not installed")
+    return Path(found.origin).parent / "datasets"
 
 
 class ImageSet(Pooled):

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.federated import DeviceData, FederatedData
-from h2fdp.data.images import user_cache
+from h2fdp.data.images import bundled, user_cache
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.scattering import AVERAGES, SMALLEST_SIDE, Whitening, cells_of, scattering
 from h2fdp.errors import UserError
@@ -254,7 +253,8 @@ def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
     """
     from PIL import Image
 
-    photographs = [Image.open(_folder() / name).convert("L") for name in _FILES]
+    folder = bundled("public features are whitened on photographs that come") / "images"
+    photographs = [Image.open(folder / name).convert("L") for name in _FILES]
     rng = np.random.Generator(np.random.Philox(seed))
     found = np.empty((count, 1, side, side), np.uint8)
     for place in range(count):
@@ -269,14 +269,6 @@ def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
             pixels = pixels[:, ::-1]
         found[place] = pixels
     return found
-
-
-def _folder() -> Path:
-    """Where scikit-learn keeps the photographs; it is not imported, which would take a second."""
-    found = find_spec("sklearn")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError("public features are whitened on photographs of scikit-learn, which is not installed")
-    return Path(found.origin).parent / "datasets" / "images"
 
 
 def _kept(key: str, shape: tuple[int, int], kind: type[Kept], computed: Callable[[], NDArray[Kept]]) -> NDArray[Kept]:

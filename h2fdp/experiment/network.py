@@ -31,7 +31,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
     found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology)]
     if not found:
         times = _aggregation_times(experiment, topology)
-        found += _of_power(experiment, topology)
+        found += _of_choices(experiment, topology)
         found += _of_secure_sums(experiment, topology)
         found += _of_moving_norm(experiment, topology, times)
         found += _of_compression(experiment, topology)
@@ -108,8 +108,9 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
         yield "training.clip_norm", f"{moving}; expected a number, found one that moves"
     if (memory := objective_of(method.objective).memory) is not None:
         yield "method.objective", f"{moving}, which do not carry {memory} along; expected an objective without a memory"
-    if experiment.compression.of_devices:
-        yield "compression.device", f"{moving}; expected null"
+    for key, stages in (("device", experiment.compression.of_devices), ("edge", experiment.compression.of_edges)):
+        if stages:
+            yield f"compression.{key}", f"{moving}; expected null"
     if experiment.runtime.placement == "entity":
         yield "runtime.placement", f"{moving}, which has no host of its own for each; expected packed or subnet"
     if not placement.private:
@@ -135,18 +136,25 @@ def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> Aggreg
     return AggregationTimes(every, experiment.training.aggregations_per_interval)
 
 
-def _of_power(experiment: ExperimentFile, topology: Topology) -> Found:
-    """A least power that leaves a device no choice."""
-    least = experiment.control.least_dbm
-    if least is None:
-        return
-    for subnet in topology.subnets:
-        power_dbm = subnet.column("power_dbm")
-        row = int(np.argmin(power_dbm))
-        if power_dbm[row] <= least:
-            text = f"expected a number below {power_dbm[row]:g}, the power_dbm of {subnet.device_name(row)}"
-            yield "control.least_dbm", f"{text}; found {least:g}"
-            return
+def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
+    """A least power or frequency that leaves a device no choice."""
+    control = experiment.control
+    for key, least, column in (
+        ("least_dbm", control.least_dbm, "power_dbm"),
+        ("least_ghz", control.least_ghz, "cpu_ghz"),
+    ):
+        if least is None:
+            continue
+        if key == "least_ghz" and "cycles_per_record" not in topology.table.columns:
+            yield f"control.{key}", "the devices of this network state no cycles_per_record; expected null"
+            continue
+        own, name = min(
+            (float(own.min()), subnet.device_name(int(np.argmin(own))))
+            for subnet in topology.subnets
+            for own in [subnet.column(column)]
+        )
+        if own <= least:
+            yield f"control.{key}", f"expected a number below {own:g}, the {column} of {name}; found {least:g}"
 
 
 _SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"
@@ -226,20 +234,29 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
 
 
 def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
-    """Uploads that are compressed before they have noise, or that secure sums are to hide."""
-    placement, key = noise_placement_of(experiment.method.privacy), "compression.device"
-    if not experiment.compression.of_devices or not placement.private:
-        return
-    subnets = topology.as_star().subnets if experiment.method.topology == "star" else topology.subnets
+    """What is compressed before it has noise, or is to be hidden by secure sums."""
+    placement, compression = noise_placement_of(experiment.method.privacy), experiment.compression
+    star = experiment.method.topology == "star"
+    subnets = topology.as_star().subnets if star else topology.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
     trusts[CLOUD] = topology.cloud_trust
-    if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
-        text = f"{summing[0]} holds secure sums, which hide no device once its upload is compressed"
-        yield key, f"{text}; expected null"
-        return
-    for subnet in subnets:
+    summing = [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]
+    upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]
+    unknown = "and nothing says how far a record moves"
+    for subnet in subnets if placement.private and compression.of_devices and not summing else ():
         place = placement.place((subnet.trust,), 1)
         if place is not None and place.by_node and placement.clips != "update":
-            text = f"{subnet.name} adds the noise, and nothing says how far a record moves a compressed update"
-            yield key, f"{text}; expected null, untrusted edge servers or method.privacy local"
-            return
+            text = f"{subnet.name} adds the noise, {unknown} a compressed update"
+            yield "compression.device", f"{text}; expected null, untrusted edge servers or method.privacy local"
+            break
+    for subnet in subnets if placement.private and compression.of_edges and not upper and not star else ():
+        path = topology.path(subnet.name)
+        place = placement.place([trusts[name] for name in path], len(path))
+        if place is not None and 1 < place.trusted <= len(path):
+            text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
+            yield "compression.edge", f"{text}; expected null"
+            break
+    for key, holders in (("device", summing), ("edge", upper)):
+        if placement.private and getattr(compression, f"of_{key}s") and holders:
+            text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
+            yield f"compression.{key}", f"{text}; expected null"

@@ -11,9 +11,10 @@ from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
+from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.control_section import Estimates
-from h2fdp.training.local_objective import LocalObjective, pull_of
+from h2fdp.training.local_steps import LocalObjective, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 
@@ -104,19 +105,30 @@ def _of_no_sum(experiment: ExperimentFile, axes: Axes) -> Found:
 
 def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
     """What knows uploads as devices made them, or the noise of their average, does not know compressed ones."""
-    if not experiment.compression.of_devices:
+    compression, central = experiment.compression, axes.placement.clips == "update"
+    if compression.of_edges and (central or experiment.method.topology == "star"):
+        why = "edge servers send raw averages up" if central else "a star has no edge servers"
+        yield "compression.edge", f"{why}; expected null"
+    for key in [key for key in ("device", "edge") if getattr(compression, f"of_{key}s")]:
+        yield from _of_compressed_link(experiment, axes, f"compression.{key}")
+    if not compression.of_devices:
         return
-    if axes.placement.clips == "update":
-        yield _COMPRESSED, "a compressed update may be longer than the clip norm of central; expected null"
-    if experiment.training.adaptive is not None:
-        yield _COMPRESSED, "votes about the clip norm would be rounded, or left out, with the update; expected null"
+    # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.
+    if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
+        text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
+        yield _COMPRESSED, f"{text}; expected null, or top_k alone"
     if axes.objective.memory is not None:
         name = experiment.method.objective.name
         text = f"devices of {name} would remember what is left of their updates"
         yield _COMPRESSED, f"{text}; expected null, or another objective"
+
+
+def _of_compressed_link(experiment: ExperimentFile, axes: Axes, key: str) -> Found:
+    if experiment.training.adaptive is not None:
+        yield key, "votes about the clip norm would be rounded, or left out, with the update; expected null"
     if axes.schedule.controlled or axes.schedule.measures == "secants":
         text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
-        yield _COMPRESSED, f"{text}; expected null, or schedule fixed"
+        yield key, f"{text}; expected null, or schedule fixed"
 
 
 _COMPRESSED = "compression.device"
@@ -160,8 +172,13 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if axes.aggregation.visible == "each":
         text = "the rule orders uploads by their values and has no weights, which age reduces"
         yield "method.aggregation", f"{text}; expected average, or schedule fixed"
+    if experiment.control.least_ghz is not None:
+        yield "control.least_ghz", f"under {name} no device waits for the slowest; expected null, or schedule fixed"
     if not placement.private:
         return
+    if any(stage.keeps_sums for stage in experiment.compression.of_devices):
+        text = "devices keep other coordinates at other slots of their own clocks, so that no sum hides them"
+        yield _COMPRESSED, f"{text}; expected top_k or quantise, error_feedback: true, or schedule fixed"
     if (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
         text = f"the formula counts rounds that are the same for all devices, which {name} has not"
         yield "privacy.calibration", f"{text}; expected accounted"

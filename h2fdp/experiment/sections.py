@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
@@ -26,15 +26,15 @@ from h2fdp.config.fields import (
     shape,
 )
 from h2fdp.config.parsing import values_of
-from h2fdp.data import DataSection
+from h2fdp.data.federate import DataSection
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.methods import METHODS, MethodSection
-from h2fdp.models import ModelSection
 from h2fdp.models import registry as models
+from h2fdp.models.registry import ModelSection
 from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
+from h2fdp.privacy.mechanisms.compression import CompressedLink, stages_of
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
-from h2fdp.privacy.mechanisms.pipeline import CompressedLink, device_link
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.section import RuntimeSection
@@ -99,8 +99,7 @@ class TuneSection(Section):
         ranges: dotted key -> what may become of it; keys separated by commas have lists of values that go together.
         trials: how many; the mean of a random number under `privacy: account`.
         objective: `accuracy` on the validation records, and costs: `[accuracy, joules]`.
-        limits: cost of a whole run -> the most of it; a trial that exceeds it is stopped, and never best. `bytes` are
-            those that devices send, as planned.
+        limits: cost of a whole run -> the most of it; a trial that exceeds it is stopped, and never best.
         privacy: who pays for the search: `account` counts it in epsilon, `ignore` leaves it out of every epsilon.
         stand_in: a `data:` section that trials use instead, so that the search reveals nothing.
     """
@@ -155,8 +154,7 @@ class PrivacySection(Section):
             planned run, else paper.
         adjacency: which data sets are neighbours: one record becomes a null record, is missing, or becomes another.
         sensitivity: of an upload: by the planned steps, as in the `paper`, or by those really accumulated (`tight`).
-        c2: the constant of Prop. 3.1 that the paper leaves open.
-        v2: the twin of `c2` for untrusted subnets in the bounds (Theorem 4.3, problem P); null is c2.
+        c2: the constant of Prop. 3.1 that the paper leaves open; also v2, its twin for untrusted subnets in the bounds.
         accountant: by which a target is met, and `run.privacy` accounts.
         target_observers: whose accounts have to meet epsilon.
         budget: observer -> epsilon; training stops before it is exceeded.
@@ -170,7 +168,6 @@ class PrivacySection(Section):
     adjacency: Adjacency = "null-record"
     sensitivity: SensitivityRule = "paper"
     c2: Magnitude = 2**0.5
-    v2: Magnitude | None = None
     accountant: AccountantName = "pld"
     target_observers: Annotated[list[ObserverName], Field(min_length=1), Expect("a list of observers")] = Field(
         default=["edge", "peer", "cloud", "public"]
@@ -234,26 +231,29 @@ class FaultsSection(Section):
         )
 
 
-if TYPE_CHECKING:
-    DeviceLink = CompressedLink
-else:
-    DeviceLink = device_link()
-
-
 class CompressionSection(Section):
-    """What makes messages smaller.
+    """What makes messages smaller, each after its noise: `{quantise: 8}`, bits of a coordinate, rounded at random;
+    `{top_k: 0.01}`, the share of the coordinates that is sent, those farthest from 0; `{rand_k: 0.01}`, random ones.
 
     Attributes:
-        device: `{quantise: 8}` or `{top_k: 0.01}`, what becomes of devices' uploads after their noise; null sends them
-            as they are. No account gives credit for the noise of other devices then.
+        device: what becomes of devices' uploads, `{quantise: 8}`, `{top_k: 0.01}` or `{rand_k: 0.01}`; `error_feedback:
+            true` adds what the latter two leave out to the next upload. Null sends them as they are. But for `rand_k`
+            without feedback, no account gives credit for the noise of other devices then.
+        edge: the same for what edge servers of every tier send up.
     """
 
-    device: DeviceLink | None = None
+    device: CompressedLink | None = None
+    edge: CompressedLink | None = None
 
     @property
     def of_devices(self) -> tuple[Stage, ...]:
         """The stages of devices' uploads."""
-        return () if self.device is None else self.device.stages
+        return stages_of(self.device)
+
+    @property
+    def of_edges(self) -> tuple[Stage, ...]:
+        """The stages of what edge servers send up."""
+        return stages_of(self.edge, uplink=True)
 
 
 class TrackingSection(Section):

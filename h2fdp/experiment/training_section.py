@@ -30,7 +30,7 @@ from h2fdp.schedules.aggregation_times import StepDecay
 from h2fdp.training.batches import Sampling, steps_per_epoch
 from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.losses import CrossEntropyOptions, LossSection
+from h2fdp.training.losses import CROSS_ENTROPY, LossSection
 
 # A number for the lowest edge servers, a list of one for each tier from them up, or numbers by trust and by name.
 Slots = Annotated[
@@ -68,9 +68,12 @@ def _possible(until: dict[str, float]) -> dict[str, float]:
     return until
 
 
-END_COLUMNS = {"accuracy": "accuracy", "joules": "energy_j", "seconds": "clock_s"}  # of measures, in the metrics
+# Of measures, in the metrics.
+END_COLUMNS = {"accuracy": "accuracy", "joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}
 
-Measure = Annotated[Literal["accuracy", "joules", "seconds"], Expect("one of accuracy, joules, seconds")]
+Measure = Annotated[
+    Literal["accuracy", "joules", "seconds", "bytes"], Expect("one of accuracy, joules, seconds, bytes")
+]
 Measures = Annotated[
     dict[Measure, Positive], Expect("measures with values, as {accuracy: 0.8}"), AfterValidator(_possible)
 ]
@@ -134,7 +137,7 @@ class TrainingSection(Section):
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
         until: ends the run after the first interval that reaches one of these: a test accuracy, the `joules` of all
-            messages or simulated `seconds` until then; null for none.
+            messages, the `bytes` that were sent up or simulated `seconds` until then; null for none.
         precision: to what the factors of convolutions' products are rounded in local steps: `bfloat16` takes half the
             time on processors that have it; models, sums, clipping and noise keep 32 bits.
     """
@@ -151,7 +154,7 @@ class TrainingSection(Section):
     step_decay: StepDecay = "sqrt"
     clip_norm: ClipNorm = 1.0
     clip_scope: ClipScope = "batch"
-    loss: LossSection = CrossEntropyOptions()
+    loss: LossSection = CROSS_ENTROPY
     momentum: Decay = 0.0
     sampling: Sampling = "poisson"
     participation: Share = 1.0

@@ -2,8 +2,7 @@
 
 from h2fdp.network.channel import Access as Access
 from h2fdp.network.channel import PathLoss as PathLoss
-from h2fdp.network.devices import Compute as Compute
-from h2fdp.network.devices import PerStep as PerStep
+from h2fdp.network.devices import Column as Column
 from h2fdp.network.drawing import draw as draw
 from h2fdp.network.fading import Fading as Fading
 from h2fdp.network.files import from_document as from_document
@@ -15,6 +14,7 @@ from h2fdp.network.network import Link as Link
 from h2fdp.network.network import Relays as Relays
 from h2fdp.network.network import Subnet as Subnet
 from h2fdp.network.radio import Radio as Radio
+from h2fdp.network.schema import TopologyFile as TopologyFile
 from h2fdp.network.topology import GENERATORS as GENERATORS
 from h2fdp.network.topology import Topology as Topology
 from h2fdp.network.trust import TRUSTS as TRUSTS

@@ -46,12 +46,11 @@ PATH_LOSSES: Choices[Options] = Choices(
 
 @PATH_LOSSES.register
 class LogDistance(PathLoss, Options):
-    """beta_0 - 10 alpha log10(d / d_0) dB (H2FDP, Appendix D).
+    """beta_0 - 10 alpha log10(d / 1 m) dB (H2FDP, Appendix D, where d_0 is 1 m).
 
     Attributes:
-        beta0_db: beta_0, the gain at the reference distance.
+        beta0_db: beta_0, the gain at a distance of 1 m.
         exponent: alpha, how fast the gain falls with the distance.
-        reference_m: d_0, the reference distance, m.
 
     >>> LogDistance().gain_db(np.array([1.0, 10.0, 100.0]), np.random.default_rng()).tolist()
     [-30.0, -67.5, -105.0]
@@ -60,11 +59,10 @@ class LogDistance(PathLoss, Options):
     name: Literal["log-distance"] = "log-distance"
     beta0_db: Decibels = -30.0
     exponent: Exponent = 3.75
-    reference_m: Positive = 1.0
 
     def gain_db(self, distance_m: Floats, stream: np.random.Generator) -> Floats:
         """(s,) gains in dB."""
-        return self.beta0_db - 10 * self.exponent * np.log10(distance_m / self.reference_m)
+        return self.beta0_db - 10 * self.exponent * np.log10(distance_m)
 
 
 class Access(ABC):
@@ -92,6 +90,26 @@ class Access(ABC):
     def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
         """(K,) seconds of each device's message where `sharing` (K,) devices have equal parts of the channel."""
         return seconds
+
+    def waits(self, seconds: Floats, snr: Floats, points: Integers, lead: Floats) -> Floats:
+        """(K,) seconds from a device's last step until its message has arrived, with those behind it in its queue.
+
+        Who is ready sends, in turns or on its part of the channel.
+
+        Args:
+            lead: (K,) seconds by which a device is ready before the slowest of its access point.
+
+        >>> Tdma().waits(np.array([2.0, 1.0]), np.ones(2), np.array([0, 0]), lead=np.array([0.0, 5.0])).tolist()
+        [2.0, 3.0]
+        """
+        if not self.queues:
+            return self.part_seconds(seconds, snr, np.bincount(points)[points])
+        order = np.lexsort((-lead, points))  # by access point, the first that is ready first
+        total = np.cumsum(seconds[order])
+        last = np.searchsorted(points[order], points[order], side="right") - 1
+        found = np.empty(len(order))
+        found[order] = total[last] - total + seconds[order]
+        return found
 
 
 ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.network.Access`", ("uplink_seconds",)))

@@ -1,4 +1,4 @@
-"""Devices as columns of numbers: what models read of each device, the table that holds it, the cost of local steps.
+"""Devices as columns of numbers: what models read of each device, and the table that holds it.
 
 A column is declared once, by the model that reads it, as `columns = {"distance_m": Column(...)}`. Topology files, graph
 formats, stars, summaries and pages follow from the declaration.
@@ -6,17 +6,16 @@ formats, stars, summaries and pages follow from the declaration.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from h2fdp.config.fields import Expect, Options
+from h2fdp.config.fields import Expect
 from h2fdp.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -37,6 +36,7 @@ class Column:
         number: the type of the key in a file, as `Positive`; its bounds hold in arrays too.
         meaning: what the number is, for the list of keys.
         stream: the random stream that numbers are drawn from; empty for the column's own name.
+        decimals: to which drawn numbers are rounded, so that files are short; None for all digits.
     """
 
     default: float
@@ -44,6 +44,7 @@ class Column:
     number: Any
     meaning: str
     stream: str = ""
+    decimals: int | None = 3
 
     @property
     def expected(self) -> str:
@@ -108,48 +109,3 @@ class DeviceTable:
         arrays: list[np.ndarray] = [self.home, self.row, self.point, *self.columns.values()]
         for array in arrays:
             array.flags.writeable = False
-
-
-@dataclass(frozen=True, eq=False)
-class StepCosts:
-    """What one local step costs: (I,) for each device or, where it costs all devices the same, one number.
-
-    Attributes:
-        seconds: of the simulated clock.
-        joules: of the device.
-    """
-
-    seconds: Floats | float = 0.0
-    joules: Floats | float = 0.0
-
-
-class Compute(Options, ABC):
-    """The cost of local steps; a subclass defines `step`, and declares the columns of devices that it reads."""
-
-    columns: ClassVar[Mapping[str, Column]] = {}
-
-    @abstractmethod
-    def step(self, columns: Mapping[str, Floats], records: Floats) -> StepCosts:
-        """The cost of one local step.
-
-        Args:
-            columns: (I,) the numbers of the devices, with those that the class declares.
-            records: (I,) the mean number of records in a batch of each device.
-        """
-
-
-class PerStep(Compute):
-    """Each local step costs every device the same.
-
-    Attributes:
-        seconds_per_step: s of the simulated clock.
-        joules_per_step: J of the device.
-    """
-
-    name: Literal["per-step"] = "per-step"
-    seconds_per_step: Cost = 0.0
-    joules_per_step: Cost = 0.0
-
-    def step(self, columns: Mapping[str, Floats], records: Floats) -> StepCosts:
-        """These two numbers."""
-        return StepCosts(self.seconds_per_step, self.joules_per_step)

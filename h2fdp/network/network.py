@@ -11,22 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.config.named_options import Choices
 from h2fdp.errors import UserError
-from h2fdp.network.devices import Column, Compute, Floats, Integers, PerStep, Rule
-from h2fdp.network.processor import Processor
+from h2fdp.network.devices import Column, Floats, Integers, Rule
+from h2fdp.network.processor import OF_STEPS
 from h2fdp.network.radio import Radio
 from h2fdp.network.trust import Trust, trust_of
 
 CLOUD = "cloud"
 MOST_TIERS = 20  # of edge servers
-COMPUTES: Choices[Compute] = Choices(unnamed="per-step")
-for _model in (PerStep, Processor):
-    COMPUTES.register(_model)
-COLUMNS: Mapping[str, Column] = {  # of all models
-    **Radio.columns,
-    **{name: column for model in (PerStep, Processor) for name, column in model.columns.items()},
-}
+COLUMNS: Mapping[str, Column] = {**Radio.columns, **OF_STEPS}  # of all models
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.network.channel import ACCESSES, PATH_LOSSES, Access, LogDistance, PathLoss, Tdma
+from h2fdp.network.channel import ACCESSES, PATH_LOSSES, Access, LogDistance, PathLoss, Tdma, gathered
 from h2fdp.network.devices import Column, Decibels, Floats, Integers
 from h2fdp.network.fading import FADINGS, Fading, Rayleigh
 
@@ -163,12 +163,28 @@ class Radio:
         found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(self.fading_floor))
         return found
 
-    def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
-        """(count,) until all messages have arrived at each access point; see `Access.uplink_seconds`."""
+    def uplink_seconds(
+        self, seconds: Floats, snr: Floats, points: Integers, count: int, lead: Floats | None = None
+    ) -> Floats:
+        """(count,) until all messages have arrived at each access point; see `Access.uplink_seconds`.
+
+        Args:
+            lead: (K,) seconds by which a device is ready before the slowest; None where all are ready at once. Under a
+                user's own access all wait for the slowest.
+        """
         model: Access = self._made["access"]
+        if lead is not None and lead.any() and not isinstance(self.access, OwnPart):
+            return gathered(np.maximum, model.waits(seconds, snr, points, lead) - lead, points, count)
         return self._asked(
             "access", "uplink_seconds", count, 0.0, lambda: model.uplink_seconds(seconds, snr, points, count)
         )
+
+    def waits(self, seconds: Floats, snr: Floats, points: Integers, count: int, lead: Floats) -> Floats:
+        """(K,) seconds from a device's last step until what it holds up has arrived; see `Access.waits`."""
+        if isinstance(self.access, OwnPart):  # all wait for all
+            return self.uplink_seconds(seconds, snr, points, count)[points]
+        model: Access = self._made["access"]
+        return model.waits(seconds, snr, points, lead)
 
     @property
     def queues(self) -> bool:

@@ -6,7 +6,7 @@ Defaults are those of the paper (H2FDP, Appendix D).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -22,8 +22,8 @@ from pydantic import (
 )
 
 from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
-from h2fdp.network.devices import Column, Compute, Decibels, PerStep
-from h2fdp.network.network import COLUMNS, COMPUTES
+from h2fdp.network.devices import Column, Decibels
+from h2fdp.network.network import COLUMNS
 from h2fdp.network.radio import Radio, RadioSection
 from h2fdp.network.trust import CloudTrust, TrustLevel, TrustSection
 
@@ -103,9 +103,19 @@ else:
     _Columns = create_model(
         "Columns",
         __base__=Section,
-        __doc__=f"What each device has.\n\nAttributes:\n{_meanings}",
+        __doc__=f"What every device has.\n\nAttributes:\n{_meanings}",
         **{name: _key(column) for name, column in COLUMNS.items()},
     )
+
+
+def _one_number(section: _Columns) -> _Columns:
+    for key in COLUMNS:
+        if isinstance(getattr(section, key), list):
+            raise ValueError(f"expected one number or {_DRAWN} as {key} of a device, found a list")
+    return section
+
+
+EveryDevice = Annotated[_Columns, AfterValidator(_one_number)]
 
 
 class DeviceSection(_Columns):
@@ -118,10 +128,8 @@ class DeviceSection(_Columns):
     name: Name | None = None
 
     @model_validator(mode="after")
-    def _one_number(self) -> Self:
-        for key in COLUMNS:
-            if isinstance(getattr(self, key), list):
-                raise ValueError(f"expected one number or {_DRAWN} as {key} of one device, found a list")
+    def _has_one_number(self) -> Self:
+        _one_number(self)
         return self
 
 
@@ -198,7 +206,7 @@ class EdgeSection(_ServerSection):
     {parent} in a name stands for the name of the edge server above.
 
     Attributes:
-        devices: one by one, or `{count: 5}` of a kind.
+        devices: one by one, or `{count: 5}` of a kind, with the keys of `devices` above.
     """
 
     devices: Devices
@@ -255,12 +263,6 @@ class CloudSection(Section):
     trust: CloudTrust = "untrusted"
 
 
-if TYPE_CHECKING:
-    ComputeChoice = Compute
-else:
-    ComputeChoice = COMPUTES.section()
-
-
 class MobilitySection(Section):
     """Devices that change their edge server between intervals; one of the two keys.
 
@@ -295,7 +297,7 @@ class TopologyFile(Section):
         name: of the network.
         cloud: the root of the tree.
         radio: the wireless channel from devices to edge servers.
-        compute: the cost of local steps: `per-step`, the same for every device, or `processor`.
+        devices: the numbers of every device whose edge server does not state them.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null is not at all.
         edges: the edge servers, with their devices or with edge servers below them.
@@ -303,33 +305,35 @@ class TopologyFile(Section):
 
     other_names: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("servers", "edge_servers", "clusters"), "edges"),
-        **dict.fromkeys(("clients", "num_clients", "users"), "devices"),
+        **dict.fromkeys(("clients", "num_clients", "users", "compute"), "devices"),
         "share": "exact",
     }
 
     name: Name = "topology"
     cloud: CloudSection = CloudSection()
     radio: RadioSection = RadioSection()
-    compute: ComputeChoice = PerStep()
+    devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
     edges: Edges
 
     @model_validator(mode="after")
-    def _every_column_is_read(self) -> Self:
-        read = self.columns
-        for edge in self.every_edge():
-            if isinstance(edge, EdgeSection):
-                for section in edge.devices if isinstance(edge.devices, list) else [edge.devices]:
-                    for name in COLUMNS:
-                        if name in section.model_fields_set and name not in read:
-                            raise ValueError(f"expected no {name} ({edge.name}): compute is {self.compute.name} here")
+    def _processors_have_cycles(self) -> Self:
+        if "cycles_per_record" not in self.columns:
+            for name in ("cpu_ghz", "capacitance"):
+                if name in self.columns:
+                    raise ValueError(f"expected cycles_per_record too, without which {name} means nothing")
         return self
 
     @property
-    def columns(self) -> Mapping[str, Column]:
-        """Of the devices, those that the models of this network read."""
-        return {**Radio.columns, **self.compute.columns}
+    def columns(self) -> tuple[str, ...]:
+        """Of the devices: those of the radio, and those that this file states anywhere."""
+        sections: list[_Columns] = [self.devices]
+        for edge in self.every_edge():
+            if isinstance(edge, EdgeSection):
+                sections += edge.devices if isinstance(edge.devices, list) else [edge.devices]
+        stated = set().union(*(each.model_fields_set for each in sections))
+        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
 
     def every_edge(self) -> Iterator[EdgeSection | UpperEdgeSection]:
         """The sections of all edge servers, each before those below it."""

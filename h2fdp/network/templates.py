@@ -165,7 +165,7 @@ def expand(file: TopologyFile, seed: int) -> dict[str, Any]:
                 wire = Link(rate_bps=link.rate_mbps * 1e6, power_dbm=link.power_dbm)
                 node = {"name": name, "trust": section.trust, "link": wire, "parent": parent}
                 if isinstance(section, EdgeSection):
-                    subnets.append(node | _devices(name, section.devices, number, tuple(file.columns), streams))
+                    subnets.append(node | _devices(name, section.devices, number, file, streams))
                 else:
                     aggregators.append(node)
                     write_out(section.edges, name)
@@ -182,7 +182,6 @@ def expand(file: TopologyFile, seed: int) -> dict[str, Any]:
         "subnets": tuple(Subnet(**node) for node in subnets),
         "aggregators": tuple(Aggregator(**node) for node in aggregators),
         "radio": file.radio.radio(),
-        "compute": file.compute,
         "trust_probability": trust.bounds[0] if by_chance else None,
         "secure_sum_probability": (trust.secure_sum or 0.0) if by_chance else 0.0,
         "cloud_trust": file.cloud.trust,
@@ -193,18 +192,24 @@ def draw(edge: str, name: str, rule: Uniform, size: int, streams: Streams) -> Fl
     """(size,) numbers of a column; the first ones are the same for every size."""
     stream = streams if rule.seed is None else Streams(rule.seed)
     lowest, highest = rule.uniform
-    drawn = lowest + (highest - lowest) * stream.open(edge, COLUMNS[name].stream or name).random(size)
-    return np.clip(np.round(drawn, DRAWN_DECIMALS), lowest, highest)
+    column = COLUMNS[name]
+    drawn = lowest + (highest - lowest) * stream.open(edge, column.stream or name).random(size)
+    rounded = drawn if column.decimals is None else np.round(drawn, column.decimals)
+    return np.clip(rounded, lowest, highest)
 
 
 def _devices(
-    edge: str, devices: DevicesSection | Sequence[DeviceSection], number: int, read: Sequence[str], streams: Streams
+    edge: str, devices: DevicesSection | Sequence[DeviceSection], number: int, file: TopologyFile, streams: Streams
 ) -> dict[str, Any]:
-    """The columns, rules and names of a subnet's devices."""
+    """The columns, rules and names of a subnet's devices; the file's `devices:` has what these do not state."""
+
+    def stated_in(section: DeviceSection | DevicesSection, name: str) -> Any:
+        return getattr(section if name in section.model_fields_set else file.devices, name)
+
     columns: dict[str, Any] = {}
     if not isinstance(devices, DevicesSection):
-        for name in read:
-            stated = [getattr(device, name) for device in devices]
+        for name in file.columns:
+            stated = [stated_in(device, name) for device in devices]
             columns[name] = [
                 draw(edge, name, each, position, streams)[-1] if isinstance(each, Uniform) else each
                 for position, each in enumerate(stated, start=1)
@@ -219,8 +224,8 @@ def _devices(
     if isinstance(size, Uniform):
         least, most = map(int, size.uniform)
         size = int(streams.open(edge, "count").integers(least, most, endpoint=True))
-    for name in read:
-        rule = getattr(devices, name)
+    for name in file.columns:
+        rule = stated_in(devices, name)
         if isinstance(rule, Uniform):
             columns[name] = draw(edge, name, rule, size, streams)
             lowest, highest = rule.uniform

@@ -11,9 +11,10 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.devices import Compute, DeviceTable, Integers, PerStep
+from h2fdp.network.devices import DeviceTable, Integers
 from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, Subnet, repeated_names, star_of
@@ -123,7 +124,7 @@ class Topology(Generated):
     Attributes:
         name: what the network is called.
         subnets: one for each lowest edge server, in the order of the tree.
-        radio, compute: the channel and the devices' speed, the same for the whole network.
+        radio: the channel, the same for the whole network.
         trust_probability: the probability with which an edge server was drawn to be trusted where the file states no
             trust; None if it never was.
         aggregators: every edge server between the cloud and the lowest ones, parents before children, kept in the order
@@ -141,7 +142,6 @@ class Topology(Generated):
     name: str
     subnets: tuple[Subnet, ...]
     radio: Radio = field(default_factory=Radio)
-    compute: Compute = field(default_factory=PerStep)
     trust_probability: float | None = None
     aggregators: tuple[Aggregator, ...] = ()
     secure_sum_probability: float = 0.0
@@ -253,7 +253,7 @@ class Topology(Generated):
 
     @cached_property
     def table(self) -> DeviceTable:
-        """All devices as columns, with those that the network's models declare.
+        """All devices as columns: those of the radio, and those that any subnet states.
 
         >>> table = Topology.regular(edges=2, devices=2).table
         >>> table.home.tolist(), table.row.tolist(), sorted(table.columns)
@@ -261,7 +261,8 @@ class Topology(Generated):
         """
         home = np.repeat(np.arange(self.edges, dtype=np.int32), self.sizes)
         firsts = (np.cumsum(self.sizes) - self.sizes).astype(np.int32)
-        points, read = self.access_points[1], {**self.radio.columns, **self.compute.columns}
+        points = self.access_points[1]
+        read = dict.fromkeys([*self.radio.columns, *(name for each in self.subnets for name in each.columns)])
         return DeviceTable(
             home=home,
             row=np.arange(len(home), dtype=np.int32) - firsts[home],
@@ -289,7 +290,33 @@ class Topology(Generated):
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio, self.compute)
+        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio)
+
+    def with_devices(self, **columns: ArrayLike) -> Topology:
+        """The same network, whose devices have these numbers.
+
+        Args:
+            columns: name of a column -> one number, or (I,) one for each device in the order of the tree.
+
+        >>> faster = Topology.regular(edges=2, devices=2).with_devices(cycles_per_record=2e5, cpu_ghz=[1, 2, 3, 4])
+        >>> faster.subnets[1].column("cpu_ghz").tolist()
+        [3.0, 4.0]
+        """
+        parts = {
+            name: np.split(np.broadcast_to(np.asarray(values, dtype=np.float64), self.devices), np.cumsum(self.sizes))
+            for name, values in columns.items()
+        }
+        return replace(
+            self,
+            subnets=tuple(
+                replace(
+                    subnet,
+                    columns={**subnet.columns, **{name: values[number] for name, values in parts.items()}},
+                    rules={name: rule for name, rule in subnet.rules.items() if name not in parts},
+                )
+                for number, subnet in enumerate(self.subnets)
+            ),
+        )
 
     def with_visits(self) -> Topology:
         """The network in which every edge server has a row for each device that is ever there; itself without a trace.
@@ -301,7 +328,8 @@ class Topology(Generated):
         """
         if self.mobility is None or self.visits is not None:
             return self
-        subnets, visits = expanded(self.subnets, self.mobility, (*self.radio.columns, *self.compute.columns))
+        read = dict.fromkeys([*self.radio.columns, *(name for each in self.subnets for name in each.columns)])
+        subnets, visits = expanded(self.subnets, self.mobility, read)
         return replace(self, subnets=tuple(subnets), visits=visits)
 
 

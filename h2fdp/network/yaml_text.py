@@ -15,7 +15,7 @@ from h2fdp.config.parsing import plain_scalar
 from h2fdp.network.channel import ACCESSES, PATH_LOSSES
 from h2fdp.network.devices import Floats
 from h2fdp.network.fading import FADINGS
-from h2fdp.network.network import COMPUTES, Aggregator, Link, Subnet
+from h2fdp.network.network import Aggregator, Link, Subnet
 from h2fdp.network.schema import UNLIMITED
 from h2fdp.network.topology import Topology
 from h2fdp.network.trust import TrustSection
@@ -73,7 +73,6 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
             "bits_per_parameter": radio.bits_per_parameter,
             "pathloss": PATH_LOSSES.stated(radio.pathloss),
         },
-        "compute": COMPUTES.stated(topology.compute),
     }
     probability = topology.trust_probability
     if probability is not None or not state_trust:

@@ -15,7 +15,7 @@ from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.errors import UserError
-from h2fdp.privacy import Release, add_gaussian_noise
+from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import NodeGroup
 from h2fdp.protocol.devices import DeviceMemories
@@ -23,7 +23,7 @@ from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
 from h2fdp.protocol.planned_releases import average_alone, noise_and_gradients, observation
 from h2fdp.protocol.planner import Planner
-from h2fdp.protocol.tiers import TierPlan, Tiers, UpperAggregator, changed, held_below
+from h2fdp.protocol.tiers import TierPlan, Tiers, Uplinks, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
 from h2fdp.schedules.device_estimates import SecantMeasurements
 from h2fdp.schedules.schedule import DeviceSecants, IntervalObservation
@@ -58,11 +58,12 @@ class Cloud:
         remembers: bool = False,
         meter: Meter | None = None,
         aggregators: Mapping[str, UpperAggregator] | None = None,
+        uplinks: Uplinks | None = None,
     ) -> None:
         self.model = model
         self.next_slot = 0
         self._planner = planner
-        self._tiers = Tiers(aggregators or {}, edges)
+        self._tiers = Tiers(aggregators or {}, edges, uplinks or Uplinks(Pipeline(), planner.streams))
         self._schedule = schedule
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
@@ -86,6 +87,7 @@ class Cloud:
             }
             | ({} if self._clip_norm is None else {"clip_norm": self._clip_norm})
             | self._older
+            | ({"uplinks": self._tiers.uplinks.memories} if self._tiers.uplinks.remembers else {})
         )
 
     @property
@@ -101,6 +103,7 @@ class Cloud:
         self._server.load(state["server"])
         if self._memories is not None:
             self._memories.load(state["memories"])
+        self._tiers.uplinks.memories = dict(state.get("uplinks", {}))
         if self._clip_norm is not None:
             self._clip_norm = state["clip_norm"]
 
@@ -151,6 +154,7 @@ class Cloud:
     def become(self, other: Cloud) -> None:
         """Go on as `other`, which ran an interval elsewhere; the hosts below stay."""
         vars(self).update(vars(other) | {"_tiers": self._tiers})
+        self._tiers.uplinks.memories = other._tiers.uplinks.memories
 
     def skip(self, plan: IntervalPlan) -> None:
         """Let the interval pass without running it, to plan the ones after it."""
@@ -165,7 +169,8 @@ class Cloud:
         if self._reverts:
             memories = None if self._memories is None else self._memories.state()
             # Copied, as a server may change in place what it remembers.
-            self._kept = {"server": deepcopy(self._server.state()), "memories": memories}
+            uplinks = dict(self._tiers.uplinks.memories)
+            self._kept = {"server": deepcopy(self._server.state()), "memories": memories, "uplinks": uplinks}
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
             sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # no votes yet
@@ -196,6 +201,7 @@ class Cloud:
         self._server.load(self._kept["server"])
         if self._memories is not None:
             self._memories.load(self._kept["memories"])
+        self._tiers.uplinks.memories = self._kept["uplinks"]
         self.model = kept
         return True
 

@@ -1,6 +1,7 @@
 """Devices of one subnet on one host: local training, noise before anything leaves them, and what they hold besides.
 
-What a device remembers, during an interval and from one to the next, is refused under a guarantee.
+What a device remembers, during an interval and from one to the next, is refused under a guarantee; but not what a stage
+of its upload remembers, which has its noise.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from h2fdp.schedules.device_estimates import (
     measure_secants,
 )
 from h2fdp.streams import Streams
-from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
-from h2fdp.training.descent import StepTerms, TrainingResult
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import Engine
+from h2fdp.training.local_steps import LocalObjective, StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class DeviceGroup:
             batches=self.expected_batches(order) if self.pipeline.counts_votes else None,
             rows=order.rows,
             facts=order.facts,
+            memory=None if order.memory is None else order.memory.clone(),  # which stages write into
         )
 
     def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
@@ -147,7 +150,8 @@ def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: 
         received: (M,) what they were sent, or (s, M) what each was.
     """
     sent = pipeline.encode(trained.updates, received, replace(at, votes=trained.votes))
-    return TrainingResult(sent, trained.personal) if pipeline.hides else replace(trained, updates=sent)
+    kept = TrainingResult(sent, trained.personal) if pipeline.hides else replace(trained, updates=sent)
+    return kept if at.memory is None else replace(kept, memory=at.memory)
 
 
 @dataclass(frozen=True)
@@ -168,8 +172,8 @@ class WorkAccumulator:
 
     Attributes:
         gain: maps the local steps of a stretch to the number of gradients that they add up.
-        memory: (s, M) what the devices remember; None where the objective has no memory.
-        work: since the interval began, where they remember.
+        memory: (s, M) what the devices remember, of their work or of what they uploaded; None where they do not.
+        work: since the interval began, where the objective has a memory of it.
     """
 
     objective: LocalObjective
@@ -193,7 +197,7 @@ class WorkAccumulator:
         """That of a stretch, at the model (M,) that was sent; it goes on from earlier stretches of the interval."""
         memory = None if plan.memory is None else plan.memory.to(model.device)
         work = None if plan.work is None else plan.work.copied(model.device)
-        if memory is not None and work is None:
+        if memory is not None and work is None and objective.memory is not None:
             work = DeviceWork(
                 updates=torch.zeros_like(memory),
                 local_models=torch.zeros_like(memory),
@@ -205,12 +209,20 @@ class WorkAccumulator:
 
     def corrections(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) for the devices of these rows; None where nothing is corrected."""
-        if self.memory is None:
+        if self.memory is None or self.work is None:
             return None
         return self.objective.correction(self.memory[torch.from_numpy(self._places(rows))], self.variate)
 
+    def of_uploads(self, rows: np.ndarray) -> Tensor | None:
+        """(s, M) what the devices of these rows remember of their uploads; None where they do not."""
+        own = self.memory is not None and self.work is None
+        return self.memory[torch.from_numpy(self._places(rows))] if own and self.memory is not None else None
+
     def note(self, part: Arrivals, model: Tensor, trained: TrainingResult) -> None:
         """One aggregation, of devices that were sent `model` (M,)."""
+        if self.memory is not None and trained.memory is not None:
+            places = torch.from_numpy(self._places(part.rows))
+            self.memory = self.memory.index_copy(0, places, trained.memory.to(self.memory))
         if self.plan.watched:
             self.ends, self.last_steps = model - trained.updates, trained.last_steps
         if self.work is None:
@@ -254,7 +266,7 @@ class WorkAccumulator:
 class DeviceMemories:
     """What devices remember from one interval to the next, by edge server and row; zero before their first.
 
-    It grows with the devices that ever took part, and only under objectives with a memory.
+    It grows with the devices that ever took part, and only where an objective or a stage of uploads has a memory.
     """
 
     def __init__(self, size: int) -> None:

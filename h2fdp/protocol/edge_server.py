@@ -29,8 +29,7 @@ from h2fdp.schedules.device_estimates import (
     relayed,
 )
 from h2fdp.streams import Streams
-from h2fdp.training.descent import TrainingResult
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, TrainingResult
 
 _PLAIN, _AVERAGE = Plain(), WeightedAverage()
 
@@ -197,6 +196,7 @@ class _Subnet(Children[_SubnetStage]):
             noise_std=part.noise_std if self._server.pipeline.noisy else np.empty(0),
             steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
             corrections=self._work.corrections(part.rows),
+            memory=self._work.of_uploads(part.rows),
             watched=plan.watched,
             facts=stage.facts,
         )
@@ -260,10 +260,12 @@ def _of_group(order: Order, held: np.ndarray) -> Order:
     """The part (s,) of an order that is for the devices of one group."""
     if held.all():
         return order
+    there = torch.from_numpy(held)
     return replace(
         order,
         rows=order.rows[held],
         noise_std=order.noise_std[held] if order.noise_std.size else order.noise_std,
         steps=None if order.steps is None else order.steps[held],
-        corrections=None if order.corrections is None else order.corrections[torch.from_numpy(held)],
+        corrections=None if order.corrections is None else order.corrections[there],
+        memory=None if order.memory is None else order.memory[there],
     )

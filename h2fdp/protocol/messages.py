@@ -99,7 +99,7 @@ class Plan:
             of their ranges; (0,) where they go up raw; None where nothing is measured. By the devices of the last
             aggregation.
         completed: who uploads what, where devices fail; None where all do what was planned.
-        memory: (s_c^k, M) what the devices remember, under an objective with a memory; None for others.
+        memory: (s_c^k, M) what the devices remember, by an objective or a stage of their uploads; None for others.
         watched: whether the devices' own last models, and their last steps, are wanted.
         heights: of the aggregators that end the segments: 1 the edge server itself, 2 and more those above it, 0 the
             cloud; None for a whole interval where all aggregations but the last are the edge server's.
@@ -260,6 +260,7 @@ class Order:
         noise_std: (s,) level of each device's noise, read by its own side of the mechanism; empty where it adds none.
         steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
+        memory: (s, M) what each device remembers of its earlier uploads; None where no stage of uploads does.
         watched: see `Plan`.
         facts: what stages of uploads go by.
     """
@@ -273,6 +274,7 @@ class Order:
     noise_std: np.ndarray
     steps: np.ndarray | None = None
     corrections: Tensor | None = None
+    memory: Tensor | None = None
     watched: bool = False
     facts: StageFacts = NO_FACTS
 
@@ -293,7 +295,7 @@ class Upload:
         update: (M,) the model that was received less the aggregator's own, with all noise that is in it.
         raw: it has updates of trusting devices on which no node has added noise yet.
         variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
-        memory: (s, M) what the devices of the plan remember after the interval, where the objective has a memory.
+        memory: (s, M) what the devices of the plan remember after the interval, or the stretch of it.
         ends: (s', M) w_i of the devices of the last aggregation, where the plan asked; `last_steps` likewise.
         work: what the devices did so far, where the interval continues after this upload and they have a memory.
         held: of an aggregator above edge servers: for each subnet below what its own last upload says of its devices.

@@ -66,6 +66,7 @@ class SubnetFacts:
         network: devices of the whole network: all receive the models of a cloud that does.
         pipeline: what happens to its devices' uploads.
         visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
+        sealed: what edge servers send up is compressed: no sum above the subnet's own hides anything in it.
         follows: where devices move, observer -> (s_c,) whether it has an account of the device elsewhere but is not
             below or above this subnet's uploads: then it sees what all see. None where devices do not move.
     """
@@ -85,6 +86,7 @@ class SubnetFacts:
     network: int = 0
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
     visible: Visible = "sum"
+    sealed: bool = False
     follows: tuple[tuple[Observer, tuple[bool, ...]], ...] | None = None
 
     @cached_property
@@ -134,7 +136,9 @@ class SubnetFacts:
         assert self.place is not None, "observers are those of what noise covers"
         seen = levels_of_observers(self.place, self.heights, passed, self.edge_is_cloud, self.sums, cloud_sums)
         # Where no sum hides it, everybody is assumed to see the first vector that has noise.
-        return seen if self.visible == "sum" else dict.fromkeys(seen, min(self.place.trusted, passed))
+        if self.visible == "each":
+            return dict.fromkeys(seen, min(self.place.trusted, passed))
+        return {observer: min(level, 1) for observer, level in seen.items()} if self.sealed else seen
 
     @property
     def peers(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
-from h2fdp.privacy import AggregationKind
+from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.messages import Plan, Upload
@@ -127,7 +127,50 @@ def with_held(part: Plan | TierPlan, held: Mapping[str, Upload], name: str) -> P
     if isinstance(part, TierPlan):
         return replace(part, held=held)
     before = held.get(name)
-    return part if before is None or before.work is None else replace(part, work=before.work)
+    if before is None or before.work is not None:
+        return part if before is None else replace(part, work=before.work)
+    return part if before.memory is None else replace(part, memory=before.memory)
+
+
+class Uplinks:
+    """What becomes of what aggregators send up, after all noise that is theirs to add; and what they remember of it.
+
+    Attributes:
+        memories: (M,) of each aggregator that ever sent anything, where a stage remembers.
+    """
+
+    def __init__(self, pipeline: Pipeline, streams: Streams) -> None:
+        self._pipeline, self._streams = pipeline, streams
+        self.memories: dict[str, Tensor] = {}
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything of an upload is kept for the next."""
+        return self._pipeline.remembers
+
+    def sent(self, name: str, upload: Upload, part: Plan | TierPlan) -> Upload:
+        """What the node above receives of an aggregator's upload, which is the answer to `part`."""
+        if not self._pipeline.stages:
+            return upload
+        assert not upload.raw, "what is compressed has its noise"
+        end = part if isinstance(part, Plan) else part.stages[-1]
+        slot = end.last_slot if isinstance(end, Plan) else end.slot
+        memory = torch.zeros_like(upload.update) if self.remembers else None
+        if memory is not None and name in self.memories:
+            memory.copy_(self.memories[name])
+        at = Moment(
+            streams=self._streams,
+            nodes=[name],
+            levels=np.empty(0),
+            interval=end.interval,
+            first_slot=slot,
+            last_slot=slot,
+            memory=None if memory is None else memory[None],
+        )
+        update = self._pipeline.encode(upload.update.clone()[None], upload.update, at)[0]
+        if memory is not None:
+            self.memories[name] = memory
+        return replace(upload, update=update)
 
 
 class Tiers:
@@ -136,13 +179,13 @@ class Tiers:
     Stretches of the interval run side by side: what many subnets do at once is asked of their hosts in one call.
     """
 
-    def __init__(self, aggregators: Mapping[str, UpperAggregator], edges: NodeGroup) -> None:
+    def __init__(self, aggregators: Mapping[str, UpperAggregator], edges: NodeGroup, uplinks: Uplinks) -> None:
         self._aggregators = dict(aggregators)
-        self.edges = edges
+        self.edges, self.uplinks = edges, uplinks
 
     def above(self, edges: NodeGroup) -> Tiers:
         """The same above other hosts."""
-        return Tiers(self._aggregators, edges)
+        return Tiers(self._aggregators, edges, self.uplinks)
 
     def run_interval(
         self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None
@@ -165,7 +208,7 @@ class Tiers:
             return {name: {child: found[child] for child in call.parts} for name, call in calls.items()}
 
         uploads |= in_step(intervals, below)
-        return {name: uploads[name] for name in asked}
+        return {name: self.uplinks.sent(name, uploads[name], part) for name, (_, part) in asked.items()}
 
     def _of_edges(
         self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None

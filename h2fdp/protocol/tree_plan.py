@@ -225,7 +225,7 @@ class TreePlanner:
     @cached_property
     def _summed(self) -> bool:
         """Whether the noises of a node's children hide each other."""
-        each = (facts.visible for facts in self.facts.values())
+        each = ("each" if facts.sealed else facts.visible for facts in self.facts.values())
         return all(seen == "sum" for seen in (self.averaging.aggregation.visible, *each))
 
     def _noted(self, vector: Vector, segment: int) -> Vector:

@@ -1,9 +1,8 @@
 """The run directory: everything a run leaves behind, and how it is read again."""
 
-from h2fdp.records.directory import RunDirectory, in_use, state_of
+from h2fdp.records.directory import PACKAGE, SCHEMA_VERSION, RunDirectory, in_use, read_summary, state_of, versions
 from h2fdp.records.json_lines import JsonLines, Mark, check_lines, check_start, cut, line_number, read_json_lines
 from h2fdp.records.log import about, logged_to
-from h2fdp.records.summary import PACKAGE, SCHEMA_VERSION, read_summary, versions
 from h2fdp.records.tables import (
     DEVICE_SCHEMA,
     METRICS_SCHEMA,

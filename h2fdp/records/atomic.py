@@ -1,12 +1,20 @@
-"""Files that are either whole or not there: written beside their place, synced, renamed."""
+"""Files that are either whole or not there: written beside their place, synced, renamed; and digests.
+
+A checked JSON file carries its own checksum: its last value is a digest of the others.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from h2fdp.errors import UserError
 
@@ -66,3 +74,92 @@ def output_file(path: Path, option: str, suffixes: Sequence[str] = ()) -> Iterat
         yield
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", str(path), option) from None
+
+
+def json_values(values: Any) -> Any:
+    """The same values with null for every number that is not finite.
+
+    >>> json_values({"loss": float("nan"), "noise": [1.0, float("inf")]})
+    {'loss': None, 'noise': [1.0, None]}
+    """
+    if isinstance(values, Mapping):
+        return {key: json_values(value) for key, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return [json_values(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
+_CHECKSUM = "checksum"
+VERSION = "schema_version"
+_WITH_CHECKSUMS = 2  # files of version 1 have none
+
+
+def write_checked_json(path: Path, values: Mapping[str, Any], indent: int | None) -> None:
+    """Replace a file by these values and their checksum."""
+    plain = json_values(values)
+    write_text(path, json.dumps(plain | {_CHECKSUM: _digest(json.loads(json.dumps(plain)))}, indent=indent) + "\n")
+
+
+def read_checked_json(path: Path) -> dict[str, Any] | None:
+    """The values of such a file; None where there is no file.
+
+    Raises:
+        UserError: it is damaged, or was changed after it was written.
+    """
+    try:
+        values = json.loads(path.read_bytes().decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"damaged: not valid JSON ({error.msg})", f"{path}:{error.lineno}") from None
+    except (ValueError, RecursionError):
+        raise UserError("damaged: not valid JSON in UTF-8", str(path)) from None
+    if not isinstance(values, dict):
+        raise UserError("damaged: expected an object", f"{path}:1")
+    stated = values.pop(_CHECKSUM, None)
+    if stated != _digest(values) and (stated is not None or values.get(VERSION) == _WITH_CHECKSUMS):
+        text = "damaged: it was changed after it was written, for its checksum, the last value, is of other values"
+        raise UserError(text, str(path))
+    return values
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def hash_of(texts: Iterable[str]) -> str:
+    """A digest of texts, in which each keeps to itself: other texts of the same letters have another."""
+    digest = blake2b(digest_size=16)
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(f"{len(data)}|".encode() + data)
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1024)  # many experiments are made with parts of the same files
+def digest_of_code(text: str | bytes) -> str:
+    """A digest of the syntax of a Python file, which comments, docstrings and the layout do not change.
+
+    Raises:
+        SyntaxError, ValueError: it is not Python.
+
+    >>> one = digest_of_code("def f(x):\\n    '''Twice x.'''\\n    return 2 * x")
+    >>> [one == digest_of_code(f"def f(x): return {number}*x  # a product") for number in (2, 3)]
+    [True, False]
+    """
+    tree = ast.parse(text)
+    _drop_docstrings(tree)
+    return hash_of([ast.dump(tree)])
+
+
+def _drop_docstrings(node: ast.AST) -> None:
+    """Drop all statements that are a value and nothing else; only statements hold others, which spares a walk."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        node.body = [
+            each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        ]
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            _drop_docstrings(child)

@@ -1,4 +1,4 @@
-"""A run's directory: made once, one writer at a time, never mixed with another run's.
+"""A run's directory: made once, one writer at a time, never mixed with another run's; its summary.
 
 The operating system holds the lock for an open file and frees it when the process ends, however that ends. Nothing is
 concluded from the text of the file: the number of a dead process may be another's by now, and a container that starts
@@ -11,20 +11,29 @@ import errno
 import fcntl
 import json
 import os
+import platform
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from h2fdp.errors import UserError
+from h2fdp.records.atomic import read_checked_json, write_checked_json
 from h2fdp.records.json_lines import SUMS
-from h2fdp.records.summary import SUMMARY, write_checked_json
 
+SUMMARY = "summary.json"
+SCHEMA_VERSION = 2  # 1 had no checksums
+LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
+_LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "opacus", "scikit-learn", "scipy", "pyarrow")
+PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 LOCK = ".lock"
 _TRIES, _SECONDS_BETWEEN = 5, 0.02  # who asks whether a directory is in use has its lock for an instant
 _NONE_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -66,12 +75,6 @@ def in_use(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def refuse_if_used(path: Path, where: str, writer: str = "run") -> None:
-    """Raise a UserError if another process is writing to this directory."""
-    if in_use(path):
-        raise UserError(_taken(path, writer), where)
 
 
 def _acquired(path: Path) -> int | None:
@@ -222,8 +225,8 @@ def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = Fal
     where = where or str(path)
     if path.exists() and not path.is_dir():
         raise UserError("expected a directory for the run, found a file", where)
-    if not ours:
-        refuse_if_used(path, where)
+    if not ours and in_use(path):
+        raise UserError(_taken(path, "run"), where)
     if not path.is_dir() or all(each.name == LOCK for each in path.iterdir()):
         return
     is_run = (path / "config.yaml").exists() and (path / SUMMARY).exists()
@@ -233,3 +236,40 @@ def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = Fal
         raise UserError(f"the directory is not empty; {hint}", where)
     if not is_run:
         raise UserError("the directory contains something other than a run; --overwrite replaces runs only", where)
+
+
+def versions(libraries: Iterable[str] = _LIBRARIES) -> dict[str, str]:
+    """Versions of Python, the machine and these libraries: by default all that a run may have met."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    return found | {library: _version(library) for library in libraries}
+
+
+@cache
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def read_summary(run: Path) -> dict[str, Any] | None:
+    """The summary of a run directory; None where there is none.
+
+    Raises:
+        UserError: it is damaged, or was changed after the run wrote it.
+    """
+    return read_checked_json(run / SUMMARY)
+
+
+def reached(metrics: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """What a run that still runs, or was killed, had come to by these columns; its summary is of when it began."""
+    known = {name: [value for value in column if value is not None] for name, column in metrics.items()}
+    last = {name: column[-1] for name, column in known.items() if column}
+    recent = [value for value in metrics.get("accuracy", ())[-LAST:] if value is not None]
+    return {
+        "intervals": last.pop("interval", 0),
+        **last,
+        "best_accuracy": max(known.get("accuracy", ()), default=None),
+        f"accuracy_mean_last_{LAST}": fmean(recent) if recent else None,
+        "wall_s": sum(known.get("wall_s", ())),
+    }

@@ -9,9 +9,8 @@ checksums was cut.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -313,16 +312,3 @@ def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Itera
             known.check_count(number)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None
-
-
-def json_values(values: Any) -> Any:
-    """The same values with null for every number that is not finite.
-
-    >>> json_values({"loss": float("nan"), "noise": [1.0, float("inf")]})
-    {'loss': None, 'noise': [1.0, None]}
-    """
-    if isinstance(values, Mapping):
-        return {key: json_values(value) for key, value in values.items()}
-    if isinstance(values, (list, tuple)):
-        return [json_values(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values

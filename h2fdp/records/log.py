@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.errors import UserError
-from h2fdp.records.json_lines import complete_sums, json_values
+from h2fdp.records.atomic import json_values
+from h2fdp.records.json_lines import complete_sums
 
 _ROOT = logging.getLogger("h2fdp")
 _DRIVER = "driver"

@@ -125,7 +125,7 @@ METRICS_SCHEMA = pa.schema(
     + [(name, pa.float64()) for name in ("accuracy", "loss")]
     + [("local_steps", pa.int64()), ("step_size", pa.float64()), ("participants", pa.int64())]
     + [(f"epsilon_{observer}", pa.float64()) for observer in ("claimed", "edge", "peer", "cloud", "public")]
-    + [(name, pa.float64()) for name in ("energy_j", "delay_s", "clock_s", "wall_s")]
+    + [(name, pa.float64()) for name in ("energy_j", "delay_s", "clock_s", "bytes", "wall_s")]
 )
 DEVICE_SCHEMA = pa.schema(
     [
@@ -133,6 +133,7 @@ DEVICE_SCHEMA = pa.schema(
         ("edge", pa.string()),
         ("trust", pa.string()),
         ("records", pa.int64()),
+        ("energy_j", pa.float64()),
         ("accuracy", pa.float64()),
         ("loss", pa.float64()),
         ("subnet_accuracy", pa.float64()),

@@ -1,11 +1,23 @@
-"""The controller's decisions, with its reasons in words."""
+"""The schedule of runs: what was chosen, and the decisions of a controller with its reasons in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from h2fdp.reports.figures import Column, Heatmap, Table, number, places
+from h2fdp.reports.figures import (
+    Column,
+    CurveChart,
+    Figure,
+    Heatmap,
+    ReportSection,
+    Series,
+    Table,
+    chart,
+    number,
+    places,
+)
 
 MOST_ROWS = 60  # of the table of decisions
 MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
@@ -108,10 +120,37 @@ def decision_table(decisions: Sequence[Mapping[str, Any]]) -> Table:
     """Decisions with their reasons, evenly thinned out where there are many."""
     kept = places(len(decisions), MOST_ROWS)
     heads = ("interval", "slot", "tau", "devices taking part", "step size", "why")
-    return Table(heads, [_row(decisions[place]) for place in kept])
+    return Table(heads, [_decision(decisions[place]) for place in kept])
 
 
-def _row(row: Mapping[str, Any]) -> list[Any]:
+def _decision(row: Mapping[str, Any]) -> list[Any]:
     chosen = row.get("participation", {})
     taking_part = "" if not chosen or set(chosen) == {"smallest", "median", "largest"} else sum(chosen.values())
     return [row["interval"], row["slot"], row["tau"], taking_part, row["step_size"], reason(row)]
+
+
+def schedule(
+    every: Sequence[Series],
+    bands: str,
+    heats: Sequence[Figure] = (),
+    folded: Mapping[str, Table | str] = MappingProxyType({}),
+) -> ReportSection:
+    """Interval length, participation and step size as they were chosen; what never changes is said in a sentence."""
+    reasoned = any("reason" in series.columns for series in every)
+    why = " Point at a curve of a controlled run for the controller's reasons." if reasoned else ""
+    figures = [chart("tau", every, bands + why), chart("participants", every, bands), chart("step-size", every, bands)]
+    if (terms := chart("terms", every)).curves:
+        figures.append(terms)
+    constants = {figure.key: value for figure in figures if (value := _constant(figure, every)) is not None}
+    said = [f"{figure.y_title} {number(constants[figure.key])}" for figure in figures if figure.key in constants]
+    lead = f"In every interval the same: {', '.join(said)}." if said else ""
+    changing = [figure for figure in figures if figure.curves and figure.key not in constants]
+    return ReportSection("schedule", "Schedule", lead, [*changing, *heats], folded=folded)
+
+
+def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:
+    """The one value of all curves of a figure; None where they differ, or where their points tell reasons."""
+    if any(curve.words for curve in figure.curves):
+        return None
+    values = {value for curve in figure.curves for value in every[curve.series].columns[curve.column]} - {None}
+    return values.pop() if len(values) == 1 else None

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+import yaml
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
@@ -23,6 +27,7 @@ AXES = {  # columns that a figure can be drawn over, and what they are called
     "slot": "slot t (local steps)",
     "energy_j": "energy so far (J)",
     "clock_s": "simulated time (s)",
+    "bytes": "sent up so far (bytes)",
 }
 
 
@@ -214,6 +219,45 @@ class Plot:
     log_y: bool = False
     at_values: bool = False
     bounds: tuple[float | None, float | None] = (None, None)
+
+
+def known(series: Series, column: str) -> bool:
+    """Whether there is anything in a column."""
+    return any(value is not None for value in series.columns.get(column, ()))
+
+
+def curves_of(
+    every: Sequence[Series], column: str, label: str, style: int = 0, words: str | None = None, stepped: bool = False
+) -> list[Curve]:
+    """A column of every series that has it; with a band where the series has its ends (`_low`, `_high`)."""
+    found = []
+    for place, series in enumerate(every):
+        if known(series, column):
+            ends = (f"{column}_low", f"{column}_high")
+            band = ends if all(known(series, end) for end in ends) else None
+            said = words if words is not None and words in series.columns else None
+            found.append(Curve(place, column, label, style, band, said, stepped))
+    return found
+
+
+def chart(key: str, every: Sequence[Series], more: str = "") -> CurveChart:
+    """A figure of `figures.yaml`.
+
+    Args:
+        more: sentences that follow its caption.
+    """
+    values = _figures()[key]
+    stated = {name: value for name, value in values.items() if name != "look"}
+    curves: list[Curve] = []
+    for style, (column, label) in enumerate(values["curves"].items()):
+        curves += curves_of(every, column, label, style, **values.get("look", {}))
+    return CurveChart(key, **stated | {"caption": values["caption"] + more, "curves": curves})
+
+
+@cache
+def _figures() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text())
+    return found
 
 
 def places(count: int, most: int) -> list[int]:

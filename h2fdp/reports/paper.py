@@ -106,7 +106,7 @@ def paper_table(
     Raises:
         UserError: an unknown measure, key or label; several measures across a key.
     """
-    measures = [*show] or [name for name in SHOWN if _is_known(numbers, name)]
+    measures = [*show] or [name for name in SHOWN if any(cells[name].known for _, cells in numbers.points)]
     if not show and numbers.target is not None:
         measures += TO_TARGET
     for name in measures:
@@ -140,10 +140,6 @@ def check_measure(name: str, target: float | None, option: str) -> None:
         raise UserError(f"expected one of {', '.join(MEASURES)}, found {name}", option)
     if MEASURES[name].to_target and target is None:
         raise UserError(f"{name} needs a target accuracy, as --target 0.7", option)
-
-
-def _is_known(numbers: StudyNumbers, measure: str) -> bool:
-    return any(cells[measure].known for _, cells in numbers.points)
 
 
 def _called(value: Any, words: Mapping[str, str]) -> Any:
@@ -263,7 +259,7 @@ def over_key(
             words.get(measure, title_of(measure, numbers.target)),
             () if numeric else tuple(words.get(each, each) for each in places),
             at_values=numeric,
-            log_x=numeric and _spans(values),
+            log_x=numeric and len(values) > 2 and values[0] > 0 and values[-1] / values[0] >= _RATIO,
             bounds=MEASURES[measure].bounds,
         )
     )
@@ -341,7 +337,3 @@ def _checked(figure: Plot) -> Plot:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _spans(values: Sequence[Any]) -> bool:
-    return len(values) > 2 and min(values) > 0 and max(values) / min(values) >= _RATIO

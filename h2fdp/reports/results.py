@@ -1,33 +1,16 @@
-"""How the runs ended, their accuracy, loss and cost, what they ran with, and where they differ."""
+"""How runs ended, what they cost and ran with; what each observer learned, and the noise behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from h2fdp.records.summary import reached
-from h2fdp.reports.figures import Curve, CurveChart, Figure, ReportSection, Series, Table, number
-from h2fdp.reports.run_view import WITHHELD, RunView
-
-
-def known(series: Series, column: str) -> bool:
-    """Whether there is anything in a column."""
-    return any(value is not None for value in series.columns.get(column, ()))
-
-
-def curves_of(
-    every: Sequence[Series], column: str, label: str, style: int = 0, words: str | None = None, stepped: bool = False
-) -> list[Curve]:
-    """A column of every series that has it; with a band where the series has its ends (`_low`, `_high`)."""
-    found = []
-    for place, series in enumerate(every):
-        if known(series, column):
-            ends = (f"{column}_low", f"{column}_high")
-            band = ends if all(known(series, end) for end in ends) else None
-            said = words if words is not None and words in series.columns else None
-            found.append(Curve(place, column, label, style, band, said, stepped))
-    return found
+from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
+from h2fdp.privacy.places import UNTARGETED, height_of
+from h2fdp.privacy.statement import verdict_of, worst_epsilon
+from h2fdp.records.directory import reached
+from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table, chart, curves_of, known
+from h2fdp.reports.run_view import ADDERS, KINDS, WITHHELD, RunView
 
 
 def training(every: Sequence[Series], bands: str) -> ReportSection:
@@ -36,131 +19,14 @@ def training(every: Sequence[Series], bands: str) -> ReportSection:
     Args:
         bands: a sentence about the bands around the curves; empty where there are none.
     """
-    figures = [
-        CurveChart(
-            "accuracy",
-            "Accuracy",
-            f"Share of the test data that the global model classifies correctly, after each interval.{bands}",
-            "test accuracy",
-            [*curves_of(every, "accuracy", "test"), *curves_of(every, "validation_accuracy", "validation", 1)],
-        ),
-        CurveChart(
-            "loss",
-            "Loss",
-            f"Mean loss of the global model on the test data, after each interval.{bands}",
-            "test loss",
-            [*curves_of(every, "loss", "test"), *curves_of(every, "validation_loss", "validation", 1)],
-            scale="linear",
-        ),
-        CurveChart(
-            "energy",
-            "Energy",
-            f"Energy of messages and local steps so far, in joules, summed over all nodes.{bands}",
-            "energy so far (J)",
-            curves_of(every, "energy_j", "energy"),
-            scale="linear",
-        ),
-        CurveChart(
-            "clock",
-            "Time",
-            f"Seconds on the simulated clock of the network, on which subnets work in parallel.{bands}",
-            "simulated time (s)",
-            curves_of(every, "clock_s", "simulated time"),
-            scale="linear",
-        ),
-    ]
+    figures = [chart(key, every, bands) for key in ("accuracy", "loss", "energy", "clock")]
     return ReportSection("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
 
 
 def fairness(every: Sequence[Series]) -> ReportSection:
     """How evenly the devices are served."""
-    curves = [
-        *curves_of(every, "accuracy_trusted", "under trusted edge servers", 0),
-        *curves_of(every, "accuracy_untrusted", "under untrusted edge servers", 1),
-        *curves_of(every, "accuracy_secure-sum", "under secure sums", 2),
-    ]
-    caption = (
-        "Accuracy of the final model on each device's own records, devices sorted: at 0.1 along the axis, a tenth of "
-        "the devices have at most the accuracy of the curve. A flat curve is fair."
-    )
-    figure = CurveChart(
-        "devices",
-        "Accuracy over devices",
-        caption,
-        "accuracy on own records",
-        curves,
-        x="share",
-        x_title="share of the devices",
-    )
-    return ReportSection("fairness", "Devices", "", [figure] if curves else [])
-
-
-def schedule(
-    every: Sequence[Series],
-    bands: str,
-    heats: Sequence[Figure] = (),
-    folded: Mapping[str, Table | str] = MappingProxyType({}),
-) -> ReportSection:
-    """Interval length, participation and step size as they were chosen; what never changes is said in a sentence."""
-    why = " Point at a curve of a controlled run for the controller's reasons." if _reasoned(every) else ""
-    figures = [
-        CurveChart(
-            "tau",
-            "Interval length",
-            f"Local steps of each interval (tau_k).{bands}{why}",
-            "local steps (tau_k)",
-            curves_of(every, "local_steps", "local steps", words="reason", stepped=True),
-        ),
-        CurveChart(
-            "participants",
-            "Participation",
-            f"Devices that contributed to an average in each interval, after drop-outs.{bands}",
-            "devices",
-            curves_of(every, "participants", "devices", words="reason", stepped=True),
-        ),
-        CurveChart(
-            "step-size",
-            "Step size",
-            f"Step size of the devices in each interval (eta_k).{bands}",
-            "step size (eta_k)",
-            curves_of(every, "step_size", "step size", words="reason", stepped=True),
-            scale="linear",
-        ),
-    ]
-    terms = ("energy", "delay", "gap")
-    parts = [
-        curve for style, term in enumerate(terms) for curve in curves_of(every, f"term_{term}", term, style, "reason")
-    ]
-    if parts:
-        figures.append(
-            CurveChart(
-                "terms",
-                "Terms of the controller's objective",
-                "The three weighted terms of problem P at the chosen interval length and participation: energy and "
-                "delay of what remains of the run, and the gap that noise leaves (no unit; phi and the alphas are "
-                "in it).",
-                "weighted term of P",
-                parts,
-                scale="linear",
-            )
-        )
-    constants = {figure.key: value for figure in figures if (value := _constant(figure, every)) is not None}
-    said = [f"{figure.y_title} {number(constants[figure.key])}" for figure in figures if figure.key in constants]
-    lead = f"In every interval the same: {', '.join(said)}." if said else ""
-    changing = [figure for figure in figures if figure.curves and figure.key not in constants]
-    return ReportSection("schedule", "Schedule", lead, [*changing, *heats], folded=folded)
-
-
-def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:
-    """The one value of all curves of a figure; None where they differ, or where their points tell reasons."""
-    if any(curve.words for curve in figure.curves):
-        return None
-    values = {value for curve in figure.curves for value in every[curve.series].columns[curve.column]} - {None}
-    return values.pop() if len(values) == 1 else None
-
-
-def _reasoned(every: Sequence[Series]) -> bool:
-    return any("reason" in series.columns for series in every)
+    figure = chart("devices", every)
+    return ReportSection("fairness", "Devices", "", [figure] if figure.curves else [])
 
 
 _HEADS = ("run", "method", "seed", "state", "intervals", "accuracy", "mean of last 20", "best", "loss")
@@ -227,3 +93,158 @@ def _note(run: RunView) -> str:
     if fresh := summary.get("fresh_from"):
         return f"{run.name} continued with fresh draws from interval {', '.join(map(str, fresh))} on."
     return ""
+
+
+_WHO = {
+    "edge": "its own edge server (where that is not trusted)",
+    "peer": "another device of its subnet",
+    "cloud": "the cloud",
+    "public": "everybody else",
+}
+_UPPER = "an edge server above its own, of height {} (where that is outside its trusted chain)"
+_OBSERVED = ("run", "observer", "claimed", "accounted", "accountant", "verdict", "about device")
+LEAD = (
+    "Epsilon bounds what an observer can learn about one record of the worst device. Accounted is an upper bound from "
+    "all releases. Met: the accounted epsilon is within the target. Open: it is above the target, which it does not "
+    "refute."
+)
+CLAIM = "Where noise is the paper's (calibration: paper), the verdict is about the claim of its formula."
+
+
+def _who(observer: Observer) -> str:
+    return _WHO.get(observer, _UPPER.format(height_of(observer)))
+
+
+def observers_in(every: Iterable[Series]) -> tuple[Observer, ...]:
+    """All observers of these runs' networks, by the columns of their metrics."""
+    return observers_beside(name.removeprefix("epsilon_") for series in every for name in series.columns)
+
+
+def epsilon_figures(every: Sequence[Series], bands: str) -> list[CurveChart]:
+    """A figure for each observer that received anything private, all with one range."""
+    found: dict[Observer, list[Curve]] = {}
+    for observer in observers_in(every):
+        accounted = curves_of(every, f"epsilon_{observer}", "accounted", 0)
+        seen = {curve.series for curve in accounted}
+        beside = curves_of(every, "epsilon_claimed", "claimed", 1) + curves_of(every, "epsilon_target", "target", 2)
+        found[observer] = [*accounted, *(curve for curve in beside if curve.series in seen)]
+    scale: Scale = (
+        "log" if _spans_decades(every, [curve for curves in found.values() for curve in curves]) else "linear"
+    )
+    claim = " The claim ends where more was released than planned."
+    return [
+        CurveChart(
+            f"epsilon-{observer}",
+            f"Epsilon of the observer {observer}",
+            f"What {_who(observer)} has learned about the worst device: epsilon so far (no unit), at the run's "
+            f"delta.{claim if any(curve.column == 'epsilon_claimed' for curve in curves) else ''}{bands}",
+            f"epsilon of {observer}",
+            curves,
+            scale=scale,
+            share="epsilon",
+        )
+        for observer, curves in found.items()
+        if curves
+    ]
+
+
+def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
+    """Accounts over time and the verdicts; a sentence about the runs without an account."""
+    rows = [row for run in runs for row in verdict_rows(run)]
+    delta = {run.setting("privacy", "delta") for run in runs if run.private}
+    lead = f"{lead_of(rows, 2)} Delta is {' and '.join(f'{each:g}' for each in sorted(delta))}." if delta else ""
+    open_runs = [run.name for run in runs if not run.private and not run.summary.get("leaking")]
+    leaking = [run.name for run in runs if run.summary.get("leaking")]
+    if open_runs:
+        lead += f" Nothing is private in {', '.join(open_runs)}: no noise was recorded there, so there is no epsilon."
+    if leaking:
+        lead += f" {', '.join(leaking)} sent raw estimates (control.estimates: oracle), so no epsilon covers it."
+    notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
+    lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
+    tables = {"Epsilon of each observer at the end": without_claims(_OBSERVED, rows, 2)} if rows else {}
+    return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
+
+
+def lead_of(rows: Sequence[Sequence[Any]], claim: int) -> str:
+    """What the words mean; `claim` is the place of claims in rows."""
+    return f"{LEAD} {CLAIM}" if any(row[claim] is not None for row in rows) else LEAD
+
+
+def without_claims(heads: Sequence[str], rows: Sequence[Sequence[Any]], claim: int) -> Table:
+    """A table without its column of claims where nothing is claimed."""
+    kept = [at for at in range(len(heads)) if at != claim or any(row[claim] is not None for row in rows)]
+    return Table([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+def verdict_rows(run: RunView) -> list[list[Any]]:
+    """A row for each observer: the numbers side by side, and the word for the claim.
+
+    Of a run that has not ended there is only the account of its ledger so far.
+
+    Raises:
+        UserError: the ledger is damaged.
+    """
+    privacy = run.summary.get("privacy") or {}
+    known = observers_beside(name.removeprefix("epsilon_") for name in run.metrics)
+    if worst := privacy.get("worst"):
+        return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in known]
+    if not run.private:
+        return []
+    # The metrics end with the last checkpoint; what was released after it counts too.
+    claimed, by, rows = run.metrics["epsilon_claimed"][-1], run.accountant, []
+    for observer in known:
+        epsilon = worst_epsilon(run.accounts, observer, run.setting("privacy", "delta"), by)
+        verdict = _silence(run, observer) if epsilon is None else f"{_verdict(run, observer, claimed, epsilon)} so far"
+        shown = claimed if run.target is None else None
+        rows.append([run.name, observer, shown, epsilon, epsilon and by, verdict, ""])
+    return rows
+
+
+def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[str, Any] | None) -> list[Any]:
+    shown = claimed if run.target is None else None
+    if found is None:
+        return [run.name, observer, shown, None, None, _silence(run, observer), ""]
+    upper = [found[key] for key in ("rdp", "pld") if found.get(key) is not None]
+    verdict = _verdict(run, observer, claimed, min(upper, default=float("inf")))
+    by = run.accountant if run.accountant in found else "pld"
+    return [run.name, observer, shown, found.get(by), by, verdict, found["device"]]
+
+
+def _verdict(run: RunView, observer: Observer, claimed: float | None, accounted: float) -> str:
+    """About the target where the noise was calibrated to one, else about the claim."""
+    if run.target is None:
+        return verdict_of(claimed, accounted)
+    stated = tuple(run.setting("privacy", "target_observers"))
+    if observer not in stated and stated != OBSERVERS:  # the default stands for all there are
+        return UNTARGETED
+    return verdict_of(run.target, accounted)
+
+
+def _silence(run: RunView, observer: Observer) -> str:
+    return noise_placement_of(run.setting("method", "privacy")).silence(observer)
+
+
+def noise(every: Sequence[Series]) -> ReportSection:
+    """How much noise was added."""
+    curves: list[Curve] = []
+    for kind in KINDS:
+        for adder, words in ADDERS.items():
+            column = f"noise_{kind}_{adder}"
+            if any(known(series, column) for series in every):
+                style = len({curve.style for curve in curves})
+                curves += curves_of(every, column, f"{kind}, by {words}", style)
+    caption = (
+        "Standard deviation of the noise on each coordinate of an upload (in units of the model's parameters): mean "
+        "over those who add it, with a band from the smallest to the largest. Noise by devices is on their uploads, "
+        "noise by an edge server on the average of its subnet, or with more tiers on the average that the cloud sees "
+        "the subnet in."
+    )
+    labels = {curve.label for curve in curves}
+    title = f"Noise: {labels.pop()}" if len(labels) == 1 else "Noise"
+    figure = CurveChart("noise", title, caption, "standard deviation", curves, scale="log")
+    return ReportSection("noise", "Noise levels", "", [figure] if curves else [])
+
+
+def _spans_decades(every: Sequence[Series], curves: Sequence[Curve]) -> bool:
+    values = [value for curve in curves for value in every[curve.series].columns[curve.column] if value]
+    return bool(values) and max(values) > 10 * min(values)

@@ -101,9 +101,11 @@ MEASURES: Mapping[str, Measure] = {
     "energy_j": Measure("energy, J", "energy_j"),
     "delay_s": Measure("delay, s", "delay_s"),
     "clock_s": Measure("simulated time, s", "clock_s"),
+    "bytes": Measure("sent up, bytes", "bytes"),
     "target_intervals": Measure("intervals to {target}", "interval", to_target=True),
     "target_energy_j": Measure("J to {target}", "energy_j", to_target=True),
     "target_clock_s": Measure("s to {target}", "clock_s", to_target=True),
+    "target_bytes": Measure("bytes to {target}", "bytes", to_target=True),
 }
 
 
@@ -272,25 +274,13 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     others = [each for each in points.values() if word(each[0][key]) != value]
     if not others:
         raise UserError(f"every run has {value}, expected other values to compare with it", "--against", key)
-    compared = tuple((values, _differences(runs, _partner(points, values, key, value))) for values, runs in others)
-    return StudyNumbers(keys, compared, target, (key, value))
-
-
-def _partner(
-    points: Mapping[tuple[str, ...], tuple[dict[str, Any], dict[str, list[float]]]],
-    values: Mapping[str, Any],
-    key: str,
-    value: str,
-) -> Mapping[str, list[float]]:
-    """The runs by seed that differ from those at a point in this key alone; none where they have not run."""
-    place = tuple(value if each == key else word(found) for each, found in values.items())
-    return points[place][1] if place in points else {}
-
-
-def _differences(runs: Mapping[str, list[float]], partner: Mapping[str, list[float]]) -> dict[str, Cell]:
-    """Of the seeds that both have."""
-    pairs = [np.subtract(numbers, partner[seed]) for seed, numbers in runs.items() if seed in partner]
-    return _cells(np.array(pairs).reshape(-1, len(MEASURES)), differences=True)
+    compared = []
+    for values, runs in others:  # with the runs that differ in this key alone, if they have run, by seed
+        place = tuple(value if each == key else word(found) for each, found in values.items())
+        partner = points[place][1] if place in points else {}
+        pairs = [np.subtract(own, partner[seed]) for seed, own in runs.items() if seed in partner]
+        compared.append((values, _cells(np.array(pairs).reshape(-1, len(MEASURES)), differences=True)))
+    return StudyNumbers(keys, tuple(compared), target, (key, value))
 
 
 def _numbers(table: pd.DataFrame, sweep: Path, target: float | None) -> pd.DataFrame:

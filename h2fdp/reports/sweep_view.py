@@ -13,10 +13,10 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.privacy.places import UNTARGETED
 from h2fdp.records import read_summary
-from h2fdp.records.summary import read_checked_json
+from h2fdp.records.atomic import read_checked_json
+from h2fdp.reports.decisions import schedule
 from h2fdp.reports.figures import Column, Explorer, ReportSection, Series, Table, number, places
-from h2fdp.reports.observers import epsilon_figures, lead_of, observers_in, without_claims
-from h2fdp.reports.results import schedule, training
+from h2fdp.reports.results import epsilon_figures, lead_of, observers_in, training, without_claims
 from h2fdp.reports.run_view import MOST_POINTS, WITHHELD, table_of
 
 STATE, TABLE, STUDY = "sweep.json", "summary.parquet", "study.yaml"
@@ -157,6 +157,7 @@ _COSTS = {
     "energy_j": "energy (J)",
     "delay_s": "delay (s)",
     "clock_s": "simulated time (s)",
+    "bytes": "sent up (bytes)",
 }
 _WITH_INTERVAL = ("accuracy", "loss")  # in the table; all of them are in the explorer
 

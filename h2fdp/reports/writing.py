@@ -24,9 +24,8 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
 from h2fdp.records import versions
-from h2fdp.records.atomic import output_file, write_text
-from h2fdp.records.json_lines import json_values
-from h2fdp.reports.decisions import decision_table, participation
+from h2fdp.records.atomic import json_values, output_file, write_text
+from h2fdp.reports.decisions import decision_table, participation, schedule
 from h2fdp.reports.figures import (
     AXES,
     DASHES,
@@ -41,8 +40,7 @@ from h2fdp.reports.figures import (
     number,
 )
 from h2fdp.reports.network import MOST_DRAWN, network, networks_of
-from h2fdp.reports.observers import noise, privacy
-from h2fdp.reports.results import configuration, fairness, results, schedule, training
+from h2fdp.reports.results import configuration, fairness, noise, privacy, results, training
 from h2fdp.reports.run_view import RunView, read_runs, series_of
 from h2fdp.reports.sweep_view import SEED, GridPoint, SweepView, is_sweep, sweep_sections
 

@@ -20,8 +20,7 @@ from h2fdp.run.forecast import first_interval, planned_accounts
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
-from h2fdp.training.descent import gain
-from h2fdp.training.local_objective import pull_of
+from h2fdp.training.local_steps import gain, pull_of
 
 _ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
 

@@ -197,5 +197,5 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
 def _of_costs(network: Mapping[str, Any]) -> str:
     """What the network spends on the whole run."""
     seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
-    joules, sent = f"{network['energy_j']:.4g} J", f"{network['device_bytes'] / 1e6:.4g} MB sent"
+    joules, sent = f"{network['energy_j']:.4g} J", f"{network['bytes'] / 1e6:.4g} MB sent"
     return f"cost: {nearness(network)}{joules}, {seconds}, {sent}"

@@ -190,7 +190,6 @@ def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:
 
 
 _MOST_CHANNELS = 5_000_000  # that are drawn before a run, a few seconds of them
-_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -198,10 +197,9 @@ class PlannedWork:
     """What all intervals together do, and what the network spends on them.
 
     Attributes:
-        costs: `energy_j`, `delay_s`, `clock_s`: what the metrics have of these after the last interval; `device_bytes`
-            of the models that devices send, without the keys and shares of secure sums; `kind`: `exact`, those that the
-            run ends with; `at most`, where it may end early; `forecast`, where the schedule decides during the run;
-            `estimate`, of a network of which not all channels are drawn beforehand.
+        costs: `energy_j`, `delay_s`, `clock_s`, `bytes`: what the metrics have of these after the last interval;
+            `kind`: `exact`, those that the run ends with; `at most`, where it may end early; `forecast`, where the
+            schedule decides during the run; `estimate`, of a network of which not all channels are drawn beforehand.
     """
 
     intervals: int
@@ -223,15 +221,14 @@ def planned_work(run: RunSetup) -> PlannedWork:
     """
     most = max(1, _MOST_CHANNELS // run.topology.devices)
     drawn_all = run.config.training.intervals <= most
-    intervals = slots = local = steps = messages = 0
-    spent = dict.fromkeys(("energy_j", "delay_s", "clock_s"), 0.0)
+    intervals = slots = local = steps = 0
+    spent = dict.fromkeys(("energy_j", "delay_s", "clock_s", "bytes"), 0.0)
     for expected in forecast(run, by_participants=drawn_all):
         plan, times = expected.plan, expected.times
         intervals += times
         slots += times * plan.decision.local_steps
         local += times * len(run.aggregation_times.offsets(plan.decision.local_steps))
         steps += times * plan.device_steps
-        messages += times * sum(len(part.rows) * len(part.segments) for part in plan.subnets.values())
         drawn = min(times, most)
         for interval in range(plan.interval, plan.interval + drawn):
             for column, more in run.interval_costs(replace(plan, interval=interval)).items():
@@ -241,5 +238,4 @@ def planned_work(run: RunSetup) -> PlannedWork:
         kind = "forecast"
     elif drawn_all and (budgets_of(run) or run.config.training.until is not None):
         kind = "at most"
-    sent = messages * run.costs.upload_bits / _BITS
-    return PlannedWork(intervals, slots, local, steps, {**spent, "device_bytes": sent, "kind": kind})
+    return PlannedWork(intervals, slots, local, steps, {**spent, "kind": kind})

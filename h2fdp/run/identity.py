@@ -32,9 +32,8 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
-from h2fdp.records.atomic import write_text
+from h2fdp.records.atomic import digest_of_code, hash_of, write_text
 from h2fdp.records.noise_key import id_of
-from h2fdp.records.summary import digest_of_code, hash_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.host import ARITHMETIC, COMPILERS, processor
 

@@ -22,8 +22,7 @@ from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key, read_summary
 from h2fdp.records.checkpoint import load_checkpoint
-from h2fdp.records.directory import create, reopen
-from h2fdp.records.summary import SUMMARY
+from h2fdp.records.directory import SUMMARY, create, reopen
 from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
@@ -36,7 +35,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
-from h2fdp.training.local_objective import comparison_of
+from h2fdp.training.local_steps import comparison_of
 
 
 def notices(setup: RunSetup) -> list[str]:

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from h2fdp.arithmetic import worker_threads
+from h2fdp.network import Topology
+from h2fdp.network.processor import OF_STEPS
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.local_hosts import blocks
 from h2fdp.runtime.section import chosen_backend, inline_workers, usable_cpus
-from h2fdp.training import Evaluator
-from h2fdp.training.device_records import device_records
+from h2fdp.training.device_records import Evaluator, device_records
 
 MOST_DEVICES_SCORED = 100_000
 
@@ -68,17 +69,20 @@ def model_scores(run: RunSetup) -> Iterator[ModelScores]:
         yield ModelScores(run, threads, at_once)
 
 
-def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
-    """Columns of a row for each device: accuracy and loss of the global model on its own records, its subnet's means.
+def device_scores(run: RunSetup, model: Tensor, energy_j: np.ndarray) -> dict[str, list[Any]]:
+    """Columns of a row for each device: accuracy and loss of the global model on its own records, its subnet's means,
+    what it spent in the run (I,), and the numbers of its processor.
 
     Empty in networks of more than `MOST_DEVICES_SCORED`: to evaluate all their records takes longer than to train.
     """
-    read = run.topology.compute.columns
+    read = computing(run.topology)
     columns: dict[str, list[Any]] = {name: [] for name in (*DEVICE_SCHEMA.names, *read)}
     if run.topology.devices > MOST_DEVICES_SCORED:
         return columns
     firsts = run.blueprint.first_devices
     evaluator = Evaluator([run.blueprint.scores()], run.blueprint.loss)
+    if (visits := run.topology.visits) is not None:  # of each device at all its edge servers
+        energy_j = np.bincount(visits.device, weights=energy_j)[visits.device]
     homes = run.drawn.sizes if run.topology.visits is not None else run.topology.sizes  # rows of visits come after
     for numbers in blocks(run.topology.sizes, range(run.topology.edges), workers=1):
         first, last = int(firsts[numbers.start]), int(firsts[numbers.stop])
@@ -89,6 +93,7 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
             begin = int(firsts[number]) - first
             own = slice(begin, begin + size)
             columns["records"] += run.data.sizes[first:last][own].tolist()
+            columns["energy_j"] += energy_j[first:last][own].tolist()
             columns["accuracy"] += result.accuracy[own].tolist()
             columns["loss"] += result.loss[own].tolist()
             columns["device"] += subnet.device_names()[:size]
@@ -99,6 +104,11 @@ def device_scores(run: RunSetup, model: Tensor) -> dict[str, list[Any]]:
             columns["subnet_accuracy"] += [float(np.mean(result.accuracy[own]))] * size
             columns["subnet_loss"] += [float(np.mean(result.loss[own]))] * size
     return columns
+
+
+def computing(topology: Topology) -> list[str]:
+    """The columns of the processors that a network states."""
+    return [name for name in topology.table.columns if name in OF_STEPS]
 
 
 class PersonalScores:

@@ -19,16 +19,17 @@ from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.costs import NetworkCosts
-from h2fdp.data import DeviceData, FederatedData, Records, Standardizing, within_unit_ball
 from h2fdp.data.configured import DataSource, Network, configured_data
+from h2fdp.data.federate import within_unit_ball
+from h2fdp.data.federated import DeviceData, FederatedData, Standardizing
 from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
+from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
 from h2fdp.experiment.training_section import TrainingSection
-from h2fdp.models import ParameterLayout
-from h2fdp.models.construct import builder_of, load_parameters
+from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
@@ -47,11 +48,11 @@ from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, build_engine
-from h2fdp.training.batches import Batches, Sampling, padded_width, row_length
-from h2fdp.training.descent import StepTerms, TrainingResult, gain
+from h2fdp.training.batches import Batches, BatchSampler, Sampling, padded_width, row_length
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
-from h2fdp.training.engine import TrainingJob, engine_of_run
+from h2fdp.training.engine import TrainingJob, build_engine, engine_of_run
+from h2fdp.training.local_steps import StepTerms, TrainingResult, gain
 from h2fdp.training.losses import loss_of
 
 
@@ -187,6 +188,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         precision=training.precision,
         aggregation=aggregation_of(method.aggregation),
         compression=config.compression.of_devices,
+        uplink=config.compression.of_edges,
     )
     return RunInputs(
         config=config,
@@ -205,6 +207,8 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             config.control.power_rule,
             rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
+            Pipeline(config.compression.of_edges).message_bits,
+            config.control.frequency_rule,
         ),
         faults=faults,
         world=streams,

@@ -27,7 +27,7 @@ from h2fdp.runtime.section import inline_workers
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ObjectiveTerms
 from h2fdp.schedules.turns_controller import TurnsController
-from h2fdp.training.descent import StepTerms
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.wording import facts_html, table_html, word
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
@@ -202,7 +202,7 @@ def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
     return {
         "energy": f"{near}{costs['energy_j']:.4g} J{why.get(costs['kind'], '')}",
         "delay": f"{near}{delay}; {clock}",
-        "sent by devices": f"{near}{costs['device_bytes'] / 1e6:.4g} MB",
+        "sent up": f"{near}{costs['bytes'] / 1e6:.4g} MB by devices and edge servers",
     }
 
 

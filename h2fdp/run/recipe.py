@@ -27,9 +27,10 @@ from torch import nn
 
 from h2fdp.algorithms import aggregation_of
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data import DataSection, DeviceData
+from h2fdp.data.federate import DataSection
+from h2fdp.data.federated import DeviceData
 from h2fdp.data.files import is_bounded
-from h2fdp.data.leaf import Leaf
+from h2fdp.data.folders import Leaf
 from h2fdp.data.public_features import PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts

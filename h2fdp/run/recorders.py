@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from h2fdp.privacy import Observer, Release
 from h2fdp.protocol import Cloud, IntervalPlan
 from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
@@ -85,8 +87,8 @@ class Journal(Recorder):
 
 
 class Metrics(Recorder):
-    """The rows of `metrics.parquet`, one for each interval that is done, with what all intervals so far cost; and the
-    smallest and the largest standard deviation of each noise that was used."""
+    """The rows of `metrics.parquet`, one for each interval that is done, with what all intervals so far cost, also each
+    device (joules, (I,)); and the smallest and the largest standard deviation of each noise that was used."""
 
     def __init__(self, setup: RunSetup) -> None:
         measured = ["validation_"] if setup.data.validation is not None else []
@@ -95,6 +97,7 @@ class Metrics(Recorder):
         by = None if setup.noise is None else setup.accountant
         self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others, accountant=by))
         self._setup = setup
+        self.device_energy_j = np.zeros(setup.topology.devices)
         self._noises: dict[tuple[str, str], tuple[float, float]] = {}
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
@@ -107,7 +110,10 @@ class Metrics(Recorder):
     def after(self, plan: IntervalPlan, row: Row) -> None:
         """See `Recorder`; adds the sums of costs to the row, which is whole then."""
         before = self.rows[-1] if len(self.rows) else {}
-        row.update({name: before.get(name, 0.0) + more for name, more in self._setup.interval_costs(plan).items()})
+        cost = self._setup.interval_cost(plan)
+        columns = self._setup.cost_columns(cost, plan)
+        row.update({name: before.get(name, 0.0) + more for name, more in columns.items()})
+        self.device_energy_j += cost.device_energy_j
         self.rows.append(row)
         _log.debug("interval", extra=about(**row))
 
@@ -119,11 +125,16 @@ class Metrics(Recorder):
         ]
 
     def state(self) -> dict[str, Any]:
-        return {"rows": self.rows.state(), "noises": list(self._noises.items())}
+        return {
+            "rows": self.rows.state(),
+            "noises": list(self._noises.items()),
+            "device_energy_j": self.device_energy_j.copy(),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.rows.load(state["rows"])
         self._noises = dict(state["noises"])
+        self.device_energy_j[:] = np.asarray(state["device_energy_j"])
 
 
 def never() -> bool:

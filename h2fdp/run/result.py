@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
-from h2fdp.data import Standardizing
+from h2fdp.data.federated import Standardizing
 from h2fdp.data.public_features import PublicFeatures
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
-from h2fdp.models import CHOICES, ParameterLayout, build
-from h2fdp.models.construct import own_model
+from h2fdp.models.construct import ParameterLayout, build, own_model
+from h2fdp.models.registry import CHOICES
 from h2fdp.network.summary import summarise
 from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import (
@@ -41,9 +41,9 @@ from h2fdp.records import (
     write_columns,
 )
 from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.directory import LAST
 from h2fdp.records.json_lines import write_sums
-from h2fdp.records.summary import LAST
-from h2fdp.run.model_scores import ModelScores, device_scores
+from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached
 from h2fdp.run.setup import RunSetup
@@ -238,7 +238,8 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     found: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
     reached("results", len(state.rows))
     with run_arithmetic():
-        write_columns(directory.devices, device_scores(setup, returned), device_schema(setup.topology.compute.columns))
+        devices = device_scores(setup, returned, state.metrics.device_energy_j)
+        write_columns(directory.devices, devices, device_schema(computing(setup.topology)))
         if torch.equal(returned, state.cloud.model):
             return found
         scores = ModelScores(setup).scores_of(returned)
@@ -265,7 +266,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         f"accuracy_mean_last_{LAST}": float(np.mean(last)) if last else None,
         "loss": losses[-1] if losses else None,
         "not_finite_from": not_finite_from(rows),
-        **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s")},
+        **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s", "bytes")},
         "leaking": setup.leaks,
         "accountant": None if setup.noise is None else setup.accountant,
         "adaptive": setup.adapts,

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
-from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, interval_cost
-from h2fdp.data import DeviceData, public_features
-from h2fdp.data.federated import STANDARDIZED, Standardizing
+from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost
+from h2fdp.data import public_features
+from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import UNTIL
 from h2fdp.models.registry import WARM_STARTED, PublicFeatures
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
-from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, observers
+from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
 from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind
 from h2fdp.privacy.releases import ADJACENCY_NOTES
@@ -30,6 +30,7 @@ from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Planner
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.protocol.planned_releases import noise_and_gradients
+from h2fdp.protocol.tiers import Uplinks
 from h2fdp.records import noise_key
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
@@ -37,8 +38,7 @@ from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
-from h2fdp.training.descent import gradients_in_uploads
-from h2fdp.training.local_objective import pull_of
+from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 MOVING = (
     "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
@@ -270,9 +270,10 @@ class RunSetup(RunInputs, Noise):
             edges,
             schedule,
             server=upcycled(server_of(method.server, context), method.upcycle),
-            remembers=self.blueprint.objective.memory is not None,
+            remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
             meter=self.interval_costs,
             aggregators=aggregators,
+            uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
         )
 
     @cached_property
@@ -281,12 +282,19 @@ class RunSetup(RunInputs, Noise):
         return self.cloud(InProcessNodes({})).plan(0)
 
     def interval_costs(self, plan: IntervalPlan) -> dict[str, float]:
-        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11).
+        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11)."""
+        return self.cost_columns(self.interval_cost(plan), plan)
 
-        The clock (seconds) also advances by the interval's slots when no device takes part.
-        """
+    def cost_columns(self, cost: IntervalCost, plan: IntervalPlan) -> dict[str, float]:
+        """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
+        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
+        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
+        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+
+    def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
+        """All of it, by device and subnet."""
         parts = plan.subnets | plan.lost
-        cost = interval_cost(
+        return interval_cost(
             self.costs.drawn(plan.interval),
             self.topology,
             [self._numbers[name] for name in parts],
@@ -300,9 +308,6 @@ class RunSetup(RunInputs, Noise):
             [self._sum_messages(subnet) for subnet in parts.values()],
             self._upper_sums,
         )
-        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s}
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.
@@ -477,7 +482,6 @@ class RunSetup(RunInputs, Noise):
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             c2=privacy.c2,
-            v2=privacy.c2 if privacy.v2 is None else privacy.v2,
             clip_norm=training.first_clip_norm,
             control=self.config.control,
             step_noise_multiplier=self.step_noise_multiplier,

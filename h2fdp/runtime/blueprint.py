@@ -14,7 +14,8 @@ from torch import nn
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.data import LARGEST_HELD, DeviceData
+from h2fdp.data.federated import DeviceData
+from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.network import TRUSTS, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
@@ -23,13 +24,12 @@ from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, S
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Engine, Scores, build_engine, build_scores
-from h2fdp.training.batches import EpochSampler, Sampling, padded_width, row_length
-from h2fdp.training.descent import gain
-from h2fdp.training.device_records import device_records
-from h2fdp.training.engine import EngineName, ThreadLocalEngine
+from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords, Scores, device_records
+from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.local_objective import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, gain
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 _CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ class Blueprint:
         adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: what every aggregator makes of its children's uploads.
-        compression: the stages of devices' uploads after their noise.
+        compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up.
     """
 
     streams: Streams
@@ -101,6 +101,7 @@ class Blueprint:
     precision: Precision = "float32"
     aggregation: Aggregation = _AVERAGE
     compression: tuple[Stage, ...] = ()
+    uplink: tuple[Stage, ...] = ()
 
     @property
     def data_bytes(self) -> int:
@@ -146,6 +147,7 @@ class Blueprint:
                 self.topology.devices,
                 self._pipelines[subnet.trust],
                 self.aggregation.visible if self._pipelines[subnet.trust].keeps_sums else "each",
+                bool(self.uplink),
             )
             for subnet, first, stop in zip(
                 self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True

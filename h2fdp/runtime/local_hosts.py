@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from h2fdp.arithmetic import worker_threads
-from h2fdp.data import LARGEST_HELD
-from h2fdp.models import ParameterLayout
+from h2fdp.data.synthetic import LARGEST_HELD
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.protocol import NodeGroup, Upload
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import Lockstep

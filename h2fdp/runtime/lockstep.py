@@ -15,7 +15,7 @@ from h2fdp.privacy import Moment
 from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, Order, Plan, Upload, in_step
 from h2fdp.protocol.devices import released
 from h2fdp.training.batches import Batches, draw_together, joined
-from h2fdp.training.descent import StepTerms, TrainingResult
+from h2fdp.training.local_steps import StepTerms, TrainingResult
 
 _MOST_VALUES = 1 << 22  # that are released by one call, which may hold them in double precision
 

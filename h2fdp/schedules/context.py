@@ -36,7 +36,7 @@ class ScheduleContext:
         parameters: M, coordinates of the model.
         sampling_rates, records: (I,) q_i and D_i of the devices, subnet after subnet.
         clip_norm: None where nothing is clipped.
-        epsilon, delta, c2, v2: the target, and the paper's constants (15).
+        epsilon, delta, c2: the target, and the paper's constant (15), which is v2, too.
         step_noise_multiplier: sigma of the noise on every local step (DP-SGD); None where there is none.
         noise: tau -> (N,) each subnet's part of the noise variance on the global model after an interval of tau steps
             of size 1 in which `participation` devices take part, before the noise is calibrated to an account; None
@@ -64,7 +64,6 @@ class ScheduleContext:
     epsilon: float
     delta: float
     c2: float
-    v2: float
     clip_norm: float | None = None
     control: ControlSection = field(default_factory=ControlSection)
     step_noise_multiplier: float | None = None
@@ -93,4 +92,4 @@ class ScheduleContext:
         """What the privacy gap follows from; gradients must be clipped."""
         assert self.clip_norm is not None, "the controller weighs costs against noise"
         rate = float(self.sampling_rates.max())
-        return PrivacyTerms(self.parameters, rate, self.clip_norm, self.epsilon, self.delta, self.c2, self.v2)
+        return PrivacyTerms(self.parameters, rate, self.clip_norm, self.epsilon, self.delta, self.c2, self.c2)

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share
 from h2fdp.costs import PowerRule
+from h2fdp.network.processor import FrequencyRule
 
 TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
 Estimates = Literal["released", "private", "oracle"]
@@ -20,7 +21,7 @@ class ControlSection(Section):
     """Adaptive control: Algorithm 1, by the alphas; or a run that is planned as a whole, with edge servers in turns.
 
     Stating `joules`, `seconds` or `accuracy` turns it on, and plans the whole run. Otherwise all but `enabled` means
-    nothing while it is off, when `least_dbm` is refused.
+    nothing while it is off, when `least_dbm` is refused; `least_ghz` needs no plan.
 
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
@@ -37,6 +38,8 @@ class ControlSection(Section):
             less.
         least_dbm: let each device choose its transmit power in each interval, from this to its own, by its channel and
             by what a joule and a second weigh; null sends with that of the topology file.
+        least_ghz: let each processor run in each interval at a frequency from this to its own `cpu_ghz`, by when the
+            last device is ready and by what a joule and a second of `clock_s` weigh; null takes its own.
         alpha1: weight of energy in problem P.
         alpha2: weight of delay in problem P.
         alpha3: weight of the privacy gap in problem P.
@@ -68,6 +71,7 @@ class ControlSection(Section):
     turns: Share | None = None
     trust: Literal["used", "weighed"] = "used"
     least_dbm: Annotated[float, Field(ge=-300, le=300), Expect("a number from -300 to 300")] | None = None
+    least_ghz: Positive | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -100,6 +104,11 @@ class ControlSection(Section):
     def power_rule(self) -> PowerRule | None:
         """How devices choose their power; None where each sends with its own."""
         return None if self.least_dbm is None else PowerRule(self.least_dbm, *self.cost_weights)
+
+    @property
+    def frequency_rule(self) -> FrequencyRule | None:
+        """How devices choose how fast they compute; None where each does it as fast as it can."""
+        return None if self.least_ghz is None else FrequencyRule(self.least_ghz, *self.cost_weights)
 
     @model_validator(mode="after")
     def _idle_needs_exact(self) -> ControlSection:

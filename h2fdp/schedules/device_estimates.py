@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from h2fdp.data.records import Rows
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.schedules.schedule import DeviceSecants
-from h2fdp.training import Batches, BatchSampler, DeviceRecords, Engine
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import Engine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from h2fdp.data import FederatedData, Given, Pool
+from h2fdp.data.federated import FederatedData
+from h2fdp.data.source import Given, Pool
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.records.atomic import replacing
@@ -21,11 +22,10 @@ from h2fdp.run.api import Experiment
 from h2fdp.run.result import Run
 from h2fdp.run.tracking import PythonProgress
 from h2fdp.sweeps.conduct import conduct
-from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.grid import SWEEP
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, Study, study_of
-from h2fdp.sweeps.task import Outcome
+from h2fdp.sweeps.task import Outcome, SweepDirectory
 from h2fdp.wording import table_html
 
 if TYPE_CHECKING:
@@ -211,21 +211,6 @@ class PythonWatcher(SilentWatcher):
         self._bar.close()
 
 
-def _study_of(
-    experiment: Experiment,
-    settings: Sequence[str],
-    grid: Mapping[str, Sequence[Any]] | None,
-    out: str | Path | None,
-    shared: SharedInputs,
-) -> Study:
-    if settings:
-        raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
-    if not grid:
-        raise UserError('expected grid={"seed": [1, 2, 3], ...}, what the runs differ in', key="grid")
-    directory = Path("sweeps") / experiment.config.name if out is None else Path(out)
-    return study_of_experiment(experiment, grid, directory.parent, shared)
-
-
 def sweep(
     file: str | Path | Experiment,
     settings: Sequence[str] = (),
@@ -257,7 +242,12 @@ def sweep(
     """
     shared = SharedInputs()
     if isinstance(file, Experiment):
-        study = _study_of(file, settings, grid, out, shared)
+        if settings:
+            raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
+        if not grid:
+            raise UserError('expected grid={"seed": [1, 2, 3], ...}, what the runs differ in', key="grid")
+        folder = Path("sweeps") if out is None else Path(out).parent
+        study = study_of_experiment(file, grid, folder, shared)
     else:
         changes = [parse_setting(each) for each in settings] + ([] if grid is None else [grid_setting(grid)])
         study = study_of(named_document(Path(file)), changes, shared)

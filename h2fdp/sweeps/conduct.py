@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 import yaml
 
 from h2fdp.errors import Problem, UserError
+from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.atomic import write_text
 from h2fdp.records.directory import locked
+from h2fdp.records.tables import read_table, write_table
+from h2fdp.reports.study_numbers import means_with_intervals
 from h2fdp.run.identity import package_digest
 from h2fdp.runtime.section import usable_cpus
-from h2fdp.sweeps.directory import (
-    SweepDirectory,
-    SweepEntry,
-    read_entries,
-    remove_run,
-    write_entries,
-    write_tables,
-)
-from h2fdp.sweeps.grid import SWEEP
+from h2fdp.sweeps.grid import SWEEP, word
 from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
-from h2fdp.sweeps.task import Outcome, Task
+from h2fdp.sweeps.task import Outcome, SweepDirectory, SweepEntry, Task, read_entries, remove_run, write_entries
 
 _MOST_PROBLEMS = 20
 
@@ -172,3 +171,88 @@ def _note_failures(directory: SweepDirectory, outcomes: Mapping[str, Outcome]) -
         else:
             failure.unlink(missing_ok=True)
     return {name: outcome.reason for name, outcome in outcomes.items() if outcome.error}
+
+
+RUN, SEED, INTERVAL, COUNT = "run", "seed", "interval", "n"
+
+
+def write_tables(directory: SweepDirectory, keys: Sequence[str], values: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write `sweep.parquet` and `summary.parquet` of the finished runs.
+
+    Args:
+        keys: that are swept.
+        values: finished run -> swept key -> value, in the order of the grid.
+    """
+    table = _table(directory, keys, values)
+    write_table(directory.table, table)
+    means = summary_of(table.to_pandas(), keys)
+    write_table(directory.summary, pa.Table.from_pandas(means, preserve_index=False))
+
+
+def _table(directory: SweepDirectory, keys: Sequence[str], values: Mapping[str, Mapping[str, Any]]) -> pa.Table:
+    parts = []
+    for name in values:
+        path = RunDirectory(directory.run(name)).metrics
+        try:
+            parts.append(read_table(path))
+        except UserError as error:
+            text = f"{error.problems[0].text}, although its run is done; delete the run's folder and repeat the command"
+            raise UserError(text, str(path)) from None
+    metrics = pa.concat_tables(parts or [METRICS_SCHEMA.empty_table()], promote_options="default")
+    run_of_row = pa.array(np.repeat(np.arange(len(parts)), [part.num_rows for part in parts]))
+    columns = {RUN: pa.array(list(values), pa.string())}
+    columns |= {key: column_of([point[key] for point in values.values()]) for key in keys}
+    repeated = [column.take(run_of_row) for column in columns.values()]
+    return pa.table([*repeated, *metrics.columns], names=[*columns, *metrics.column_names])
+
+
+def column_of(values: Sequence[Any]) -> pa.Array:
+    """Swept values as a column: numbers or truth values where all are, else words as YAML has them.
+
+    >>> [str(column_of(each).type) for each in ([1, 2], [1, 0.5], [True, None], ["hfl", "h2fdp"], [1, "auto"])]
+    ['int64', 'double', 'bool', 'string', 'string']
+    """
+    kinds = {type(value) for value in values if value is not None}
+    for allowed, kind in (({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())):
+        if kinds and kinds <= allowed:
+            return pa.array(values, kind)
+    words = [value if value is None or isinstance(value, str) else word(value) for value in values]
+    return pa.array(words, pa.string())
+
+
+def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Means over seeds, for each combination of the other swept values and each interval.
+
+    Columns: those values, `interval`, `n` (runs that have it) and for each column of the metrics its `_mean` over the
+    runs that know it, `_low` and `_high`: Student's 95 % interval, null with fewer than two runs.
+    """
+    others = [key for key in keys if key != SEED]
+    metrics = [name for name in table.columns if name not in (RUN, INTERVAL, *keys)]
+    columns = [*others, INTERVAL, COUNT, *(f"{name}_{what}" for name in metrics for what in ("mean", "low", "high"))]
+    if table.empty:
+        return pd.DataFrame({name: pd.Series(dtype="float64") for name in columns})
+    groups = [group for _, group in table.groupby(others, sort=False, dropna=False)] if others else [table]
+    parts = [_summary_of_group(group, others, metrics) for group in groups]
+    return pd.concat(parts, ignore_index=True)[columns]
+
+
+def _summary_of_group(group: pd.DataFrame, others: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
+    runs, run_of = np.unique(group[RUN].to_numpy(dtype=str), return_inverse=True)
+    intervals, interval_of = np.unique(group[INTERVAL].to_numpy(), return_inverse=True)
+    values = np.full((len(runs), len(intervals), len(metrics)), np.nan)
+    values[run_of, interval_of] = group[list(metrics)].to_numpy(dtype=np.float64, na_value=np.nan)
+    means = means_with_intervals(values.reshape(len(runs), -1))
+    found: dict[str, Any] = {key: [group[key].iloc[0]] * len(intervals) for key in others}
+    found |= {INTERVAL: intervals, COUNT: np.bincount(interval_of)}
+    for what in ("mean", "low", "high"):
+        columns = getattr(means, what).reshape(len(intervals), len(metrics))
+        found |= {f"{name}_{what}": columns[:, place] for place, name in enumerate(metrics)}
+    return pd.DataFrame(found)
+
+
+def last_intervals(summary: pd.DataFrame) -> pd.DataFrame:
+    """The last interval of each combination of a summary."""
+    others = list(summary.columns[: summary.columns.get_loc(INTERVAL)])
+    if summary.empty or not others:
+        return summary.tail(1)
+    return summary.groupby(others, sort=False, dropna=False).tail(1)

@@ -16,8 +16,8 @@ import yaml
 
 from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart, own_parts_in
-from h2fdp.data import DataRequest, Pool
 from h2fdp.data.configured import configured_data
+from h2fdp.data.source import DataRequest, Pool
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import (
     Setting,
@@ -32,7 +32,7 @@ from h2fdp.experiment.file import (
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
 from h2fdp.network.yaml_text import yaml_text
-from h2fdp.records.summary import hash_of
+from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import code_of, counted
 from h2fdp.run.prepare import prepare
 from h2fdp.run.recipe import intervals_of
@@ -203,19 +203,11 @@ def study_of(document: Document, settings: Sequence[Setting], shared: SharedInpu
             base.append(setting)
     points = points_of(document)
     keys = tuple(points[0].values)
-    _check_not_swept(base, keys)
+    if both := [setting for setting in base if setting.key in keys]:
+        text = f"is part of the sweep; expected {SWEEP}.{{}}=[...]"
+        raise UserError(Problem(text.format(each.key), each.where, each.key) for each in both)
     runs, name = _checked(document, base, points, shared)
     return Study(name, document, tuple(base), keys, runs)
-
-
-def _check_not_swept(base: Sequence[Setting], keys: Sequence[str]) -> None:
-    problems = [
-        Problem(f"is part of the sweep; expected {SWEEP}.{setting.key}=[...]", setting.where, setting.key)
-        for setting in base
-        if setting.key in keys
-    ]
-    if problems:
-        raise UserError(problems)
 
 
 def _checked(
@@ -235,38 +227,23 @@ def _checked(
             if len(told) >= _MOST_PROBLEMS:
                 break
             continue
-        runs.append(_planned(point, settings, config, shared.network(topology), len(topology.subnets)))
+        network, data = shared.network(topology), json.dumps(config.model_dump(mode="json", include={"data"}))
+        intervals, on_ray = intervals_of(config, len(topology.subnets)), chosen_backend(config.runtime) == "ray"
+        alike, digest = hash_of([data, network, str(config.seed)]), digest_of(config, network)
+        runs.append(PlannedRun(point, settings, digest, intervals, on_ray, config.runtime.address, alike))
         name = name or config.name
     if told:
         raise UserError([_of_runs(problem, at, len(points)) for problem, at in told.items()])
     return tuple(runs), name
 
 
-def _planned(
-    point: Point, settings: tuple[Setting, ...], config: ExperimentFile, network: str, servers: int
-) -> PlannedRun:
-    data = json.dumps(config.model_dump(mode="json", include={"data"}))
-    return PlannedRun(
-        point,
-        settings,
-        digest_of(config, network),
-        intervals_of(config, servers),
-        chosen_backend(config.runtime) == "ray",
-        config.runtime.address,
-        hash_of([data, network, str(config.seed)]),
-    )
-
-
 def digest_of(config: ExperimentFile, network: str) -> str:
     """Of all in a configuration that bits depend on; `network` see `SharedInputs.network`."""
-    stated = [json.dumps(configuration_of(config), sort_keys=True), config.runtime.engine, network]
+    # What a run's config.yaml says about bits, but for the topology, which has a file of its own there.
+    said = {key: value for key, value in counted(config.model_dump(mode="json")).items() if key != "topology"}
+    stated = [json.dumps(said, sort_keys=True), config.runtime.engine, network]
     own_code = code_of(part.part for part in own_parts_in(config))
     return hash_of([*stated, own_code] if own_code else stated)
-
-
-def configuration_of(config: ExperimentFile) -> dict[str, Any]:
-    """What a run's `config.yaml` says about bits, but for the topology, which has a file of its own there."""
-    return {key: value for key, value in counted(config.model_dump(mode="json")).items() if key != "topology"}
 
 
 def _of_runs(problem: Problem, at: Sequence[Point], of: int) -> Problem:

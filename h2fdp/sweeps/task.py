@@ -1,9 +1,10 @@
-"""One run of a sweep, or a trial of a search, as a task that any process can carry out, and its outcome."""
+"""A sweep's directory and the state of its runs; each run, or trial of a search, as a task for any process."""
 
 from __future__ import annotations
 
+import shutil
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,126 @@ from h2fdp.config import Document
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.records import in_use, read_summary
+from h2fdp.records.atomic import read_checked_json, write_checked_json
+from h2fdp.records.directory import Inside
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
 from h2fdp.run.result import FINISHED, Run
 from h2fdp.run.setup import RunSetup
-from h2fdp.sweeps.directory import SweepDirectory, remove_run
 from h2fdp.sweeps.study import SharedInputs, digest_of
+
+SCHEMA_VERSION = 2  # 1 had no checksum
+WAITING = "waiting"
+DAMAGED = "damaged"
+
+
+@dataclass(frozen=True)
+class SweepDirectory:
+    """Paths of one sweep's directory."""
+
+    path: Path
+    study = Inside("study.yaml")  # its settings written in
+    state = Inside("sweep.json")  # the points of the grid, what their runs were made of, and how these stand
+    table = Inside("sweep.parquet")  # a row for each run and interval
+    summary = Inside("summary.parquet")  # means over seeds, for each combination of other values and each interval
+
+    def run(self, name: str) -> Path:
+        """The run directory of a point."""
+        return self.path / "runs" / name
+
+    def failure(self, name: str) -> Path:
+        """What a point's run failed with at its last try."""
+        return self.path / "failures" / f"{name}.txt"
+
+    def state_of(self, name: str) -> str:
+        """How a point's run stands, by its own directory; one that says it is running was killed, one whose summary
+        is damaged is `damaged`."""
+        try:
+            state = (read_summary(self.run(name)) or {}).get("state", WAITING)
+        except UserError:
+            return DAMAGED
+        return "killed" if state == "running" else str(state)
+
+    def intervals_of(self, name: str) -> int:
+        """How many intervals a point's run has recorded, by its summary."""
+        if self.state_of(name) == DAMAGED:
+            return 0
+        return int((read_summary(self.run(name)) or {}).get("intervals", 0))
+
+    def finished(self, names: Iterable[str]) -> list[str]:
+        """The points whose runs have nothing left to do."""
+        return [name for name in names if self.state_of(name) in FINISHED]
+
+    def is_begun(self, name: str) -> bool:
+        """Whether a point's run can be continued, or has a damaged summary, which says nothing about its releases."""
+        run = self.run(name)
+        has_inputs = (run / "config.yaml").is_file() and (run / "topology.yaml").is_file()
+        return has_inputs and self.state_of(name) != WAITING
+
+
+def remove_run(path: Path) -> None:
+    """Remove what is there of a run.
+
+    Raises:
+        UserError: a process is writing to it.
+    """
+    if in_use(path):
+        raise UserError("another run is writing to this directory", str(path))
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class SweepEntry:
+    """What `sweep.json` says about a point.
+
+    Attributes:
+        values: swept key -> value.
+        digest: of the configuration that its run has, if there is one.
+        code: of the code that its run is made by.
+    """
+
+    values: dict[str, Any]
+    digest: str
+    code: str
+    state: str = WAITING
+    error: str = ""
+
+
+def write_entries(directory: SweepDirectory, name: str, keys: Sequence[str], entries: Mapping[str, SweepEntry]) -> None:
+    """Replace `sweep.json`: at the start of a sweep, and at its end.
+
+    Args:
+        name: of the study.
+        keys: that are swept.
+        entries: point -> what is known, those of earlier grids too as long as they have a run.
+    """
+    points = {point: vars(entry) for point, entry in entries.items()}
+    values = {"schema_version": SCHEMA_VERSION, "name": name, "keys": list(keys), "points": points}
+    write_checked_json(directory.state, values, indent=1)
+
+
+def read_entries(directory: SweepDirectory) -> dict[str, SweepEntry]:
+    """The points of an earlier start of the sweep; none where the directory is new.
+
+    Raises:
+        UserError: the directory holds something else, or the file is damaged.
+    """
+    where = str(directory.path)
+    if directory.path.exists() and not directory.path.is_dir():
+        raise UserError("expected a directory for the sweep, found a file", where)
+    if not directory.state.exists():
+        if directory.path.is_dir() and any(each.name != ".lock" for each in directory.path.iterdir()):
+            raise UserError("the directory contains something other than a sweep; choose another --out", where)
+        return {}
+    try:
+        values = read_checked_json(directory.state) or {}
+        return {name: SweepEntry(**entry) for name, entry in values["points"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        text = f"damaged ({error!r}); expected the file that a sweep wrote, or another --out"
+        raise UserError(text, str(directory.state)) from None
+
 
 FAILED = "failed"
 

@@ -1,15 +1,22 @@
-"""The records of a group of devices, as they were stored, scaled only when a batch is gathered."""
+"""The records of a group of devices, scaled only when a batch is gathered; accuracy and loss of a model on them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
-from h2fdp.data import DeviceData, Records
+from h2fdp.data.federated import DeviceData
+from h2fdp.data.records import Records
+from h2fdp.models.construct import ParameterLayout
+from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
 
 def placed(array: np.ndarray, device: torch.device) -> Tensor:
@@ -96,3 +103,76 @@ def device_records(data: DeviceData, records: Records, offsets: np.ndarray | Non
 def _writable(array: np.ndarray) -> np.ndarray:
     """Arrays from an object store are read-only, which torch warns of; nothing here writes to them."""
     return array if array.flags.writeable else array.copy()
+
+
+class Scores(Protocol):
+    """A forward pass. Threads that compute side by side have one each."""
+
+    def __call__(self, model: Tensor, records: DeviceRecords, part: slice) -> Tensor:
+        """(b, classes) scores of a part of the records by parameters `model` (M,)."""
+        ...
+
+
+class ModuleScores:
+    """By calling a module functionally: meanwhile the model's parameters hang in it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._layout = module, ParameterLayout(module)
+
+    def __call__(self, model: Tensor, records: DeviceRecords, part: slice) -> Tensor:
+        scores: Tensor = functional_call(self._module, self._layout.views(model), (records.inputs(part),))
+        return scores
+
+
+_VALUES_AT_ONCE = 1_000_000  # inputs of a batch, as float32 4 MB: few calls, and work for eight threads
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """(devices,) share of records classified right, and mean loss; `whole` is over all records."""
+
+    accuracy: np.ndarray
+    loss: np.ndarray
+    accuracy_whole: float
+    loss_whole: float
+
+
+class Evaluator:
+    """Evaluates models of one architecture. Batches are the same for any number of threads, and so are the bits.
+
+    Args:
+        scores: ways to compute what the models say, one for each batch at once.
+        threads: where they are called; None for the caller's.
+    """
+
+    def __init__(self, scores: Sequence[Scores], loss: Loss = CROSS_ENTROPY, threads: Executor | None = None) -> None:
+        self._scores = scores
+        self._loss = loss
+        self._threads = threads
+
+    def evaluate(self, model: Tensor, records: DeviceRecords) -> Evaluation:
+        """Evaluate parameters `model` (M,) on every record; a set without devices is one device."""
+        count = len(records.y)
+        step = max(1, _VALUES_AT_ONCE // max(1, records.x[0].numel()))
+        right = torch.empty(count, dtype=torch.bool, device=records.y.device)
+        errors = torch.empty(count, dtype=torch.float64, device=records.y.device)
+
+        def lane(number: int) -> None:
+            with torch.no_grad():
+                for first in range(number * step, count, len(self._scores) * step):
+                    part = slice(first, first + step)
+                    output = self._scores[number](model, records, part)
+                    labels = records.y[part]
+                    right[part] = output.argmax(dim=1) == labels
+                    errors[part] = self._loss.evaluated(output, labels)
+
+        for _ in (map if self._threads is None else self._threads.map)(lane, range(len(self._scores))):
+            pass
+        hits, losses = (each.cpu().double().numpy() for each in (right, errors))  # a GPU is waited for once
+        owners = records.offsets[:-1]
+        return Evaluation(
+            np.add.reduceat(hits, owners) / records.sizes,
+            np.add.reduceat(losses, owners) / records.sizes,
+            float(hits.mean()),
+            float(losses.mean()),
+        )

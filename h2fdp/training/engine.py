@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -16,16 +16,14 @@ from torch import Tensor, nn
 
 from h2fdp.config.own_answers import FAILURES, failure
 from h2fdp.errors import UserError
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
-from h2fdp.training.descent import PLAIN_TERMS, StepTerms, TrainingResult
-from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.evaluation import ModuleScores, Scores
+from h2fdp.training.device_records import DeviceRecords, ModuleScores, Scores
 from h2fdp.training.gradients import gradient_rule, is_layered
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.local_objective import LocalObjective, comparison_of
+from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, TrainingResult, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.stacked import StackedEngine
@@ -56,7 +54,6 @@ class Engine(Protocol):
 
 
 EngineName = Literal["loop", "stacked", "compiled"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 # Multiply-adds of an interval from which `auto` compiles: the paper's network has 250 million with Fashion-MNIST.
 # Compiling takes ten seconds once; smaller runs may be over sooner.
@@ -125,81 +122,43 @@ class TrainingJob:
     width: int
     precision: Precision = "float32"
 
-    def compiles(self, module: nn.Module) -> bool:
-        """Whether the compiled engine can do it, and may earn back the seconds that compiling takes."""
-        known = self.clipping is None or self.clipping.plain
-        return (
-            known
-            and self.products >= WORTH_COMPILING
-            and why_not_compiled(module, self.objective, self.loss, self.shape) is None
-        )
+    def why_not_compiled(self, module: nn.Module) -> str | None:
+        """What the compiled engine lacks for it, as the end of a sentence; None where it can do it."""
+        return why_not_compiled(module, self.objective, self.loss, self.shape)
 
     def why_not_stacked(self, module: nn.Module) -> str | None:
-        """What the stacked engine lacks for it, as the end of a sentence; None where it can do it."""
-        return why_not_stacked(module, self.objective, self.loss, self.clipping, self.shape)
+        """What the stacked engine lacks for it, as the end of a sentence; None where it can do it.
 
-
-def why_not_stacked(
-    module: nn.Module, objective: LocalObjective, loss: Loss, clipping: Clipping | None, shape: tuple[int, ...]
-) -> str | None:
-    """What the stacked engine lacks for these, as the end of a sentence; None where it can train them.
-
-    A module that is no chain of known layers is tried: which ones `torch.func` can batch, no list says.
-    """
-    comparison = comparison_of(objective)
-    if is_layered(module) and comparison is None:
+        A module that is no chain of known layers is tried: which ones `torch.func` can batch, no list says.
+        """
+        comparison, clipping = comparison_of(self.objective), self.clipping
+        if is_layered(module) and comparison is None:
+            return None
+        norm = clipping.norm if clipping is not None and clipping.scope == "record" else None
+        models = ParameterLayout(module).to_vector(module).expand(2, -1)
+        others = None if comparison is None else (models, models)
+        try:
+            rule = gradient_rule(module, norm, self.loss, comparison)
+            labels = torch.zeros(2, 2, dtype=torch.int64)
+            rule.sums(models, torch.zeros(2, 2, *self.shape), labels, torch.ones(2, 2), others)
+        except FAILURES as error:
+            reason = failure(error.__cause__ or error).splitlines()[0]
+            return f"torch.func cannot batch the model or the loss ({reason})"
         return None
-    norm = clipping.norm if clipping is not None and clipping.scope == "record" else None
-    models = ParameterLayout(module).to_vector(module).expand(2, -1)
-    others = None if comparison is None else (models, models)
-    labels = torch.zeros(2, 2, dtype=torch.int64)
-    try:
-        rule = gradient_rule(module, norm, loss, comparison)
-        rule.sums(models, torch.zeros(2, 2, *shape), labels, torch.ones(2, 2), others)
-    except FAILURES as error:
-        return f"torch.func cannot batch the model or the loss ({failure(error.__cause__ or error).splitlines()[0]})"
-    return None
 
 
-def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob | None = None) -> EngineName:
-    """What `engine: auto` means for a model: a rule, so that equal runs have equal bits. It does not look for numba.
-
-    Args:
-        job: what is known of the work; None for none, which is not compiled.
-
-    >>> chosen_engine(nn.Linear(784, 10), torch.device("cpu"))
-    'stacked'
-    """
-    if job is not None and job.precision != "float32":
+def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob) -> EngineName:
+    """What `engine: auto` means for a model: a rule, so that equal runs have equal bits. It does not look for numba."""
+    if job.precision != "float32":
         return "stacked"
-    if device.type == "cpu" and job is not None and job.compiles(module):
-        return "compiled"
-    convolutions = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in module.modules())
-    if device.type == "cpu" and convolutions and not is_layered(module):
-        return "loop"
-    if job is not None and job.why_not_stacked(module) is not None:
-        return "loop"
-    return "stacked"
-
-
-def engines_for(
-    module: nn.Module,
-    device: torch.device,
-    objective: LocalObjective,
-    loss: Loss,
-    clipping: Clipping | None,
-    shape: tuple[int, ...],
-) -> list[EngineName]:
-    """The engines that can train this model here.
-
-    Args:
-        shape: one record's.
-    """
-    lacks: dict[str, str | None] = {"stacked": why_not_stacked(module, objective, loss, clipping, shape)}
-    lacks["compiled"] = why_not_compiled(module, objective, loss, shape)
-    if device.type != "cpu" or not numba_is_there():
-        lacks["compiled"] = "numba, or a CPU"
-    return [name for name in ENGINES if lacks.get(name) is None]
+    if device.type == "cpu":
+        plain = job.clipping is None or job.clipping.plain
+        if plain and job.products >= WORTH_COMPILING and job.why_not_compiled(module) is None:
+            return "compiled"
+        convolutions = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in module.modules())
+        if convolutions and not is_layered(module):
+            return "loop"
+    return "loop" if job.why_not_stacked(module) is not None else "stacked"
 
 
 def engine_of_run(
@@ -217,8 +176,7 @@ def engine_of_run(
     reason = None
     if asked == "compiled":
         on_gpu = "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
-        known = why_not_compiled(module, job.objective, job.loss, job.shape)
-        reason = known if device.type == "cpu" else on_gpu
+        reason = job.why_not_compiled(module) if device.type == "cpu" else on_gpu
     elif asked == "stacked" or (asked == "auto" and engine == "loop"):
         reason = job.why_not_stacked(module)
     if reason is not None and asked == "auto":

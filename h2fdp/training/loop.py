@@ -11,9 +11,16 @@ from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping, NormVotes
-from h2fdp.training.descent import PLAIN_TERMS, Descent, StepTerms, TrainingResult
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.local_objective import LocalObjective, comparison_of, previous_models
+from h2fdp.training.local_steps import (
+    PLAIN_TERMS,
+    Descent,
+    LocalObjective,
+    StepTerms,
+    TrainingResult,
+    comparison_of,
+    previous_models,
+)
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
 
 

@@ -21,8 +21,8 @@ from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import FAILURES, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
-from h2fdp.models import ParameterLayout
-from h2fdp.training.local_objective import FeatureComparison
+from h2fdp.models.construct import ParameterLayout
+from h2fdp.training.local_steps import FeatureComparison
 
 # Of torch's attention and recurrent layers: what it computes slowly it computes rightly, and a user cannot help it.
 warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batching rule")
@@ -57,12 +57,22 @@ class Loss(ABC):
         return gradient.view(scores.shape)
 
 
-class CrossEntropy(Loss):
+class NamedLoss(Loss, Options):
+    """A loss that a file names, with its options."""
+
+
+LOSSES: Choices[NamedLoss] = Choices(OwnKind("a loss"))
+
+
+@LOSSES.register
+class CrossEntropy(NamedLoss):
     """- log softmax(scores)[label].
 
     >>> CrossEntropy().each(torch.zeros(1, 4), torch.tensor([2]))
     tensor([1.3863])
     """
+
+    name: Literal["cross-entropy"] = "cross-entropy"
 
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses."""
@@ -86,20 +96,30 @@ class CrossEntropy(Loss):
         return delta.mul_(each).scatter_add_(1, columns, each.neg()).transpose(1, 2)
 
 
-@dataclass(frozen=True)
-class LabelSmoothing(Loss):
-    """Cross-entropy against (1 - s) one-hot(label) + s / classes (Szegedy et al. 2016)."""
+CROSS_ENTROPY = CrossEntropy()
 
-    smoothing: float
+
+@LOSSES.register
+class LabelSmoothing(NamedLoss):
+    """Cross-entropy against smoothed labels, (1 - s) one-hot(label) + s / classes (Szegedy et al. 2016).
+
+    Attributes:
+        smoothing: what of a label's weight all classes share.
+    """
+
+    name: Literal["label-smoothing"] = "label-smoothing"
+    smoothing: Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")] = 0.1
 
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses."""
         return functional.cross_entropy(scores, labels, reduction="none", label_smoothing=self.smoothing)
 
 
-@dataclass(frozen=True)
-class Hinge(Loss):
-    """max(0, 1 + largest other score - the label's score) (Crammer and Singer 2001)."""
+@LOSSES.register
+class Hinge(NamedLoss):
+    """The multiclass hinge loss, max(0, 1 + largest other score - the label's score) (Crammer and Singer 2001)."""
+
+    name: Literal["hinge"] = "hinge"
 
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses."""
@@ -142,71 +162,20 @@ class OwnLoss(Loss):
         return found.to(scores.dtype)
 
 
-class LossOptions(Options):
-    """The options of a loss."""
-
-    @abstractmethod
-    def build(self) -> Loss:
-        """The loss with these options."""
-
-
-LOSSES: Choices[LossOptions] = Choices(OwnKind("a loss"))
-
-
-@LOSSES.register
-class CrossEntropyOptions(LossOptions):
-    """Without options."""
-
-    name: Literal["cross-entropy"] = "cross-entropy"
-
-    def build(self) -> Loss:
-        """The loss."""
-        return CROSS_ENTROPY
-
-
-@LOSSES.register
-class LabelSmoothingOptions(LossOptions):
-    """Cross-entropy against smoothed labels.
-
-    Attributes:
-        smoothing: what of a label's weight all classes share.
-    """
-
-    name: Literal["label-smoothing"] = "label-smoothing"
-    smoothing: Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")] = 0.1
-
-    def build(self) -> Loss:
-        """The loss."""
-        return LabelSmoothing(self.smoothing)
-
-
-@LOSSES.register
-class HingeOptions(LossOptions):
-    """The multiclass hinge loss; the label's score must exceed the others by 1."""
-
-    name: Literal["hinge"] = "hinge"
-
-    def build(self) -> Loss:
-        """The loss."""
-        return Hinge()
-
-
 if TYPE_CHECKING:
-    LossSection = LossOptions | OwnPart
+    LossSection = NamedLoss | OwnPart
 else:
     LossSection = LOSSES.section()
 
-CROSS_ENTROPY = CrossEntropy()
 
-
-def loss_of(section: LossOptions | OwnPart, classes: int) -> Loss:
+def loss_of(section: NamedLoss | OwnPart, classes: int) -> Loss:
     """The loss that a section describes.
 
     Raises:
         UserError: a user's own function does not give one number for a record, or mixes records.
     """
-    if isinstance(section, LossOptions):
-        return section.build()
+    if isinstance(section, NamedLoss):
+        return section
     origin, scores = section.origin, torch.linspace(-1.0, 1.0, 2 * classes).view(2, classes).requires_grad_()
     labels = torch.tensor([0, classes - 1])
     looped = OwnLoss(section.function, origin, looped=True)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from h2fdp.data import DeviceData
+from h2fdp.data.federated import DeviceData
 from h2fdp.data.public_features import BIAS
 from h2fdp.errors import UserError
 from h2fdp.training.losses import Loss
@@ -53,7 +53,9 @@ class Probe:
         inputs = _public_inputs(data, module, rng, unit_inputs)
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         before = [parameter.detach().clone() for parameter in trained]
-        directions = [[_normals(rng, each) for each in before] for _ in range(_DRAWS)]
+        directions = [
+            [torch.from_numpy(rng.standard_normal(each.shape, np.float32)) for each in before] for _ in range(_DRAWS)
+        ]
         module.eval()
         with torch.no_grad():
             first = module(inputs).clone()  # scores may be a parameter itself
@@ -111,7 +113,3 @@ def _public_inputs(data: DeviceData, module: nn.Module, rng: np.random.Generator
         drawn /= np.linalg.norm(drawn[:, :-1], axis=1, keepdims=True)
         drawn[:, -1] = BIAS
     return torch.from_numpy(drawn.astype(np.float32))
-
-
-def _normals(rng: np.random.Generator, like: Tensor) -> Tensor:
-    return torch.from_numpy(rng.standard_normal(like.shape, dtype=np.float32))

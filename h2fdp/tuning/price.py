@@ -17,12 +17,12 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, total_rdp
 from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_best
 from h2fdp.privacy.calibration import Composition, scaled, smallest_factor
 from h2fdp.records.atomic import write_text
-from h2fdp.run.forecast import planned_accounts, planned_work
+from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.prepare import with_settings
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.registry import chosen
-from h2fdp.tuning.space import TUNE
 
+TUNE = "tune"
 PRIVATE = "publish only best.yaml; everything else here can leak"
 _INSTEAD = "tune.privacy: ignore, or stand_in data"
 _CAUTION, _ROUNDS = 0.998, 20
@@ -204,12 +204,12 @@ def with_facts(facts: Path, bounds: Mapping[int, float] | None, setup: RunSetup)
     """The trial under its noise; what is known of it before it runs is on disk when this returns.
 
     Args:
-        facts: the file of the number of validation records, and of the bytes that devices send as planned.
+        facts: the file of the number of validation records.
         bounds: order -> largest divergence of the trial; None where its own epsilon holds.
     """
     setup = setup if bounds is None else within(setup, bounds)
     assert setup.data.validation is not None, "trials are judged on validation records"
-    known = {"validation_records": len(setup.data.validation), "bytes": planned_work(setup).costs["device_bytes"]}
+    known = {"validation_records": len(setup.data.validation)}
     facts.parent.mkdir(exist_ok=True)
     write_text(facts, json.dumps(known) + "\n")
     return setup

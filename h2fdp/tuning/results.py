@@ -17,20 +17,18 @@ from matplotlib.figure import Figure
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records import in_use, noise_key
-from h2fdp.records.atomic import replacing, write_text
+from h2fdp.records.atomic import read_checked_json, replacing, write_checked_json, write_text
 from h2fdp.records.directory import Inside
-from h2fdp.records.summary import read_checked_json, write_checked_json
 from h2fdp.records.tables import write_table
-from h2fdp.sweeps.directory import column_of
+from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.study import SharedInputs, written_out
-from h2fdp.tuning.plan import TunePlan
-from h2fdp.tuning.price import within
-from h2fdp.tuning.space import TUNE, Drawn
+from h2fdp.tuning.plan import Drawn, TunePlan
+from h2fdp.tuning.price import TUNE, within
 
 SCHEMA_VERSION = 2  # 1 had no checksum
-COLUMNS = {"joules": "energy_j", "seconds": "clock_s"}  # of the metrics, which add up
-_UNITS = {"joules": "energy, J", "seconds": "simulated time, s", "bytes": "sent by devices, bytes"}
+COLUMNS = {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}  # of the metrics, which add up
+_UNITS = {"joules": "energy, J", "seconds": "simulated time, s", "bytes": "sent up, bytes"}
 _LOOKS = {"done": ("o", "#0072B2"), "pruned": ("x", "#999999"), "over a limit": ("v", "#D55E00")}
 
 
@@ -254,7 +252,10 @@ def _why_none(trials: Sequence[Trial]) -> str:
 def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, data_root: Path | None) -> dict[str, Any]:
     """Write the file of a trial's values, ready to run; the answer says what it is, for machines."""
     settings = plan.final_settings(trial.drawn)
-    epsilon = _final_epsilon(plan, settings, shared, data_root)
+    epsilon = None
+    if plan.price.budget is not None:  # what is left for a final run under the account of the search
+        config, topology = shared.experiment(plan.document, settings)
+        epsilon = within(shared.prepare(config, topology, data_root), plan.price.budget.bounds).target
     if epsilon is not None:
         settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
     values = written_out(plan.document, settings)
@@ -275,16 +276,6 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
     reached = {"trial": trial.number, "validation_accuracy": trial.accuracy, **trial.costs}
     return reached | {"values": tried, "file": str(path), "epsilon": epsilon}
-
-
-def _final_epsilon(
-    plan: TunePlan, settings: tuple[Setting, ...], shared: SharedInputs, data_root: Path | None
-) -> float | None:
-    """The epsilon of a final run of a trial's values under the account of the search; None where there is none."""
-    if plan.price.budget is None:
-        return None
-    config, topology = shared.experiment(plan.document, settings)
-    return within(shared.prepare(config, topology, data_root), plan.price.budget.bounds).target
 
 
 def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:

@@ -32,11 +32,10 @@ from h2fdp.run.result import Run
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.section import usable_cpus
 from h2fdp.streams import Streams
-from h2fdp.sweeps.directory import SweepDirectory
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of
-from h2fdp.sweeps.task import FAILED, Outcome, Task
-from h2fdp.tuning.plan import CHECKS, TunePlan
+from h2fdp.sweeps.task import FAILED, Outcome, SweepDirectory, Task
+from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna
 from h2fdp.tuning.price import share_of, unaccounted, with_facts
 from h2fdp.tuning.results import (
     COLUMNS,
@@ -48,7 +47,6 @@ from h2fdp.tuning.results import (
     write_results,
     write_state,
 )
-from h2fdp.tuning.space import Drawn, quiet_optuna
 
 _TRIAL = "h2fdp"  # what Optuna keeps of a trial for us
 _STARTUP, _FEWEST_TO_PRUNE = 8, 5
@@ -207,7 +205,7 @@ class Search(SilentWatcher):
         except UserError as error:
             self._fail(trial, Outcome(FAILED, error.report, mistake=True))
             return None
-        limits = {COLUMNS[cost]: most for cost, most in plan.section.limits.items() if cost in COLUMNS}
+        limits = {COLUMNS[cost]: most for cost, most in plan.section.limits.items()}
         bounds = None if plan.price.budget is None else plan.price.budget.bounds
         every = -(-intervals // CHECKS)
         self._running[name] = trial, every
@@ -266,7 +264,7 @@ class Search(SilentWatcher):
         scores = scores_of(rows)
         checks = [score for interval, score in scores.items() if interval % every == 0]
         accuracy = list(scores.values())[-1] if scores else None
-        costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()} | {"bytes": float(facts["bytes"])}
+        costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()}
         excesses = {cost: costs[cost] / most - 1 for cost, most in plan.section.limits.items()}
         for cost, excess in excesses.items():
             trial.set_constraint(cost, excess)

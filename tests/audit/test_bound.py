@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from h2fdp.audit import epsilon_lower_bound, guess, guesses_planned
+from h2fdp.audit.run_audit import epsilon_lower_bound, guess, guesses_planned
 
 
 def chance_by_hand(epsilon, right, guesses, canaries, delta):

@@ -6,10 +6,11 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.audit.canaries import CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords
-from h2fdp.training.batches import Batches
+from h2fdp.training.batches import Batches, BatchSampler
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.loop import LoopEngine
 
 RNG = np.random.default_rng(0)

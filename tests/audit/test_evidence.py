@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from h2fdp.audit import CanaryDesign, CanaryEffect, guess, log_likelihood_ratio
-from h2fdp.audit.guessing import TurningEffect
+from h2fdp.audit.canaries import CanaryDesign, CanaryEffect, TurningEffect, log_likelihood_ratio
+from h2fdp.audit.run_audit import guess
 from h2fdp.streams import Streams
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from h2fdp.audit import IntervalTranscript, SubnetTranscript, observations
+from h2fdp.audit.instrumented_run import IntervalTranscript, SubnetTranscript, observations
 from h2fdp.privacy import levels_of_observers, releases
 from h2fdp.privacy.views import Reach
 from tests.privacy.uploads import PLACES, uploads_of

@@ -1,11 +1,16 @@
 """Usage lines, completion and the names of choices, in this process."""
 
+import io
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from h2fdp.cli.main import app
+from h2fdp.cli.session import interruptible
 from h2fdp.methods import METHODS, axes_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -49,3 +54,24 @@ def test_the_list_of_methods_its_help_and_the_pages_name_the_same_six_axes():
         passage = next(part for part in text.split("\n\n") if "six axes" in part)
         assert [passage.find(f"`{axis}`") for axis in axes] == sorted(passage.find(f"`{axis}`") for axis in axes)
         assert all(f"`{axis}`" in passage for axis in axes)
+
+
+def test_a_signal_that_comes_while_a_line_is_written_stops_the_run_all_the_same(monkeypatch, capfd):
+    """A buffered stream refuses to be entered by a handler that interrupts its own write."""
+
+    class Interrupted(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, text):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(Interrupted())))
+    with interruptible() as interrupt:
+        print("note: a line", file=sys.stderr, flush=True)
+        assert interrupt.asked()
+        assert interrupt.exit_code == 143
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert "stopping after this interval (SIGTERM again to stop at once)" in capfd.readouterr().err

@@ -62,12 +62,7 @@ def test_what_the_data_or_other_files_show_to_be_wrong_has_its_line_too(h2fdp, t
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"\x00\x01\x02\xff",
-        b"a: [1, 2",
-        b"a: !!python/object/apply:os.system [ls]",
-        b"a: " + b"x" * 10_000_000,
-    ],
+    [b"\x00\x01\x02\xff", b"a: [1, 2", b"a: !!python/object/apply:os.system [ls]", b"a: " + b"x" * 10_000_000],
 )
 def test_what_is_no_experiment_file_is_refused_without_a_traceback(h2fdp, tmp_path, content):
     file = tmp_path / "file.yaml"

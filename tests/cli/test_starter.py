@@ -2,13 +2,13 @@
 
 import json
 import shlex
-import subprocess
-import sys
+import unittest
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import SMALL
+from tests.forks import in_a_child
 
 
 @pytest.fixture
@@ -38,9 +38,12 @@ def test_what_it_prints_can_be_typed_where_it_was_run(tmp_path, h2fdp, monkeypat
 
 @pytest.mark.process
 def test_its_test_passes_without_pytest(folder):
-    done = subprocess.run([sys.executable, "-m", "unittest", "discover", folder], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "Ran 2 tests" in done.stderr
+    def tested():
+        done = unittest.TextTestRunner().run(unittest.defaultTestLoader.discover(str(folder)))
+        assert done.wasSuccessful()
+        assert done.testsRun == 2
+
+    assert in_a_child(tested) == 0
     assert "pytest" not in (folder / "test_experiment.py").read_text()
 
 

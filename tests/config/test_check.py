@@ -79,14 +79,7 @@ def test_what_is_no_number_is_quoted(written, found):
     ]
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "1.5",
-        "yes",
-        "'3'",
-    ],
-)
+@pytest.mark.parametrize("written", ["1.5", "yes", "'3'"])
 def test_integers_are_strict(written):
     assert problems(f"inner: {{sizes: [{written}]}}")[0].startswith("a.yaml:1: inner.sizes[0]: expected a whole number")
 

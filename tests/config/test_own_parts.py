@@ -99,12 +99,6 @@ def test_options_that_a_class_does_not_take_are_refused(folder):
     assert "missing a required argument: 'size'" in refusal("part_options:Rule", folder, SERVER)
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        "a:",
-        "a b",
-    ],
-)
+@pytest.mark.parametrize("reference", ["a:", "a b"])
 def test_what_is_no_reference_is_refused(folder, reference):
     assert refusal(reference, folder).startswith("expected module:Name, as mymodule:Net, found")

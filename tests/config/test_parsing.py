@@ -61,15 +61,7 @@ def test_an_explosion_of_aliases_is_refused_at_once(body):
     assert f"more than {LARGEST_EXPANSION:,} values" in refusal("\n".join(["a0: &a0 {k: 1}", *lines]))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a: [1, 2",
-        "a: 'x",
-        "a: \x01",
-        "*nothing",
-    ],
-)
+@pytest.mark.parametrize("text", ["a: [1, 2", "a: 'x", "a: \x01", "*nothing"])
 def test_what_is_not_yaml_is_one_problem_without_a_traceback(text):
     assert len(refusal(text).splitlines()) == 1
     assert refusal(text).startswith("a.yaml")

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from h2fdp.costs import Failing, NetworkCosts, interval_cost
-from h2fdp.network import Link, PerStep, Radio, Topology
+from h2fdp.network import Link, Radio, Topology
 from h2fdp.streams import Streams
 from tests.networks import placed
 
@@ -43,8 +43,8 @@ def trees(draw):
         fading=draw(st.sampled_from(["rayleigh", "none"])),
         bits_per_parameter=1,
     )
-    compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
-    return Topology("net", tuple(subnets), radio, compute)
+    of_steps = {name: draw(st.floats(0, 10)) for name in ("seconds_per_step", "joules_per_step")}
+    return Topology("net", tuple(subnets), radio).with_devices(**of_steps)
 
 
 @st.composite
@@ -70,7 +70,8 @@ def failures(draw, rows, segments):
 
 def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
     """H2FDP, Appendix D, in loops over devices, from powers and distances."""
-    radio, compute = topology.radio, topology.compute
+    radio, columns = topology.radio, topology.table.columns
+    step_s, step_j = (columns[name][0] for name in ("seconds_per_step", "joules_per_step"))
     local_energy, global_energy, local_delay, global_delay = ([0.0] * topology.edges for _ in range(4))
     of_devices, clocks, round_trips = [0.0] * topology.devices, [0.0], [0.0]
     of_compute = 0.0
@@ -89,7 +90,7 @@ def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
             local, last = int(some.uploads[:-1, place].sum()), int(some.uploads[-1, place])
             power = 10 ** (subnet.column("power_dbm")[j] / 10 - 3)
             loss = radio.pathloss
-            gain = 10 ** (loss.beta0_db / 10) * (subnet.column("distance_m")[j] / loss.reference_m) ** -loss.exponent
+            gain = 10 ** (loss.beta0_db / 10) * subnet.column("distance_m")[j] ** -loss.exponent
             noise = 10 ** (radio.noise_dbm_per_hz / 10 - 3)
 
             def rate(width, signal=power * gain * fading[first + j], density=noise):
@@ -108,12 +109,12 @@ def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
             global_energy[c] += last * (power * t + relay_energy)
             local_delay[c] += local * t
             global_delay[c] += last * 2 * (t + relay + wire)
-            of_devices[first + j] = (local + last) * power * t + some.steps[place] * compute.joules_per_step
-            of_compute += some.steps[place] * compute.joules_per_step
+            of_devices[first + j] = (local + last) * power * t + some.steps[place] * step_j
+            of_compute += some.steps[place] * step_j
             if local + last:
                 round_trips.append(2 * (relay + wire))
         for point in times.values():
-            clocks.append(sum(lengths) * compute.seconds_per_step)
+            clocks.append(sum(lengths) * step_s)
             for uploads in point:
                 if uploads:
                     alone, shared = zip(*uploads, strict=True)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.costs import Failing
-from h2fdp.network import Aggregator, Link, PerStep, Topology
+from h2fdp.network import Aggregator, Link, Topology
 from tests.costs.plans import PLAIN, THREE, cost, everybody
 from tests.networks import placed
 
@@ -74,15 +74,14 @@ def deep_plans(draw):
                 subnets.append(subnet(name, draw(st.integers(1, 2)), wire(draw(seconds), draw(seconds)), parent))
 
     grow(None, 1)
-    network = Topology(
-        "net", tuple(subnets), PLAIN, PerStep(seconds_per_step=draw(st.floats(0, 3))), aggregators=tuple(aggregators)
-    )
+    network = Topology("net", tuple(subnets), PLAIN, aggregators=tuple(aggregators))
+    network = network.with_devices(seconds_per_step=draw(st.floats(0, 3)))
     heights = draw(st.lists(st.integers(1, network.depth), max_size=4))
     lengths = tuple(draw(st.integers(1, 5)) for _ in range(len(heights) + 1))
     return network, lengths, (*heights, network.depth + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(plan=deep_plans())
 def test_any_tree_costs_what_the_recursion_over_it_says(plan):
     network, lengths, heights = plan
@@ -97,7 +96,7 @@ def test_any_tree_costs_what_the_recursion_over_it_says(plan):
         if not network.children(node):
             size = network.subnets[network.below(node)[0]].size
             slots = sum(lengths[first:stop])
-            return slots * network.compute.seconds_per_step + (stop - first) * (4 * size + 4)
+            return slots * network.table.columns["seconds_per_step"][0] + (stop - first) * (4 * size + 4)
         clock, begin = 0.0, first
         for end in range(first + 1, stop + 1):
             if end == stop or heights[end - 1] >= network.height(node):

@@ -1,4 +1,4 @@
-"""What an interval costs: by hand, and against the formulas written out device by device."""
+"""What an interval costs in a tree and in its star: by hand, and against the formulas written out."""
 
 from dataclasses import replace
 from math import log2
@@ -8,21 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.costs import Failing, fading_power
-from h2fdp.network import Link, PerStep, Topology
+from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, fading_power, interval_cost
+from h2fdp.network import Aggregator, Link, Topology
 from h2fdp.streams import Streams
-from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, written_out
+from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, trees, written_out
 from tests.networks import placed
 
 
-def two_devices(access="tdma", compute=PerStep(), powers=(THREE, THREE)):  # noqa: B008 - frozen
+def two_devices(access="tdma", powers=(THREE, THREE), **of_steps):
     link = Link(rate_bps=8.0, power_dbm=30.0)  # one watt
-    return Topology("net", (placed("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access), compute)
+    network = Topology("net", (placed("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access))
+    return network.with_devices(**of_steps)
 
 
 def test_by_hand():
     """8 bits: t = 4 s and e = 0.003 W * 4 s; tbar = 1 s and ebar = 1 J. One local and one global aggregation."""
-    found = everybody(two_devices(compute=PerStep(seconds_per_step=0.5, joules_per_step=0.25)), (3, 2))
+    found = everybody(two_devices(seconds_per_step=0.5, joules_per_step=0.25), (3, 2))
     e = 0.012
     assert found.local_energy_j == pytest.approx([2 * e])
     assert found.global_energy_j == pytest.approx([2 * e + 1])
@@ -37,6 +38,33 @@ def test_by_hand():
     assert found.clock_s == pytest.approx(5 * 0.5 + 2 * (8 + 4) + 2)
 
 
+def test_compressed_messages_by_hand():
+    """8 bits down; 2 from a device, 1 s and 0.003 J; 4 from the edge server, 1/2 s and 1/2 J, and 1 s back down."""
+    network = two_devices(seconds_per_step=0.5, joules_per_step=0.25)
+    shorter = (lambda bits, size: bits / 4), (lambda bits, size: bits / 2)
+    radio = replace(network.radio, bits_per_parameter=1)
+    costs = NetworkCosts(replace(network, radio=radio), 8, Streams(1), None, None, *shorter).drawn(0)
+    found = interval_cost(costs, network, [0], [np.array([0, 1])], [(3, 2)])
+    assert found.device_energy_j == pytest.approx([2 * 0.003 + 1.25] * 2)
+    assert found.wired_energy_j == pytest.approx([0.5])
+    assert found.local_delay_s == pytest.approx([2 * 1])
+    assert found.global_delay_s == pytest.approx([2 * (1 + 0.5 + 1 + 4)])  # up, up, down, down
+    assert found.clock_s == pytest.approx(5 * 0.5 + 2 * (2 * 1 + 4) + 0.5 + 1)
+    assert found.bytes == pytest.approx((4 * 2 + 4) / 8)
+
+
+def test_bytes_are_of_all_that_is_sent_up():
+    """Devices and edge servers of two tiers; relays of a star; with keys and shares of a secure sum."""
+    assert everybody(two_devices(), (3, 2)).bytes == 4 + 1
+    assert everybody(two_devices().as_star(), (3, 2)).bytes == 4 + 2
+    subnets = [placed(name, True, [1.0, 1.0], [THREE] * 2, parent="u") for name in "ab"]
+    tree = Topology("net", tuple(subnets), PLAIN, aggregators=(Aggregator("u", True),))
+    assert everybody(tree, (1, 1, 1), heights=(1, 2, 0)).bytes == 3 * 4 + 2 * 2 + 1
+    sizes = ExchangeSizes.of_bits(key=2, share=1, vector=8, message=8)
+    masked = [SumMessages.planned(sizes, 2, 2)]
+    assert everybody(two_devices(), (3, 2), sums=masked).bytes == 4 + 1 + 2 * 2 * (2 * 2 + 4 * 1) / 8
+
+
 def test_shared_bandwidth_by_hand():
     """Two devices on half a hertz each see half the noise: R = 1/2 log2(1 + 6)."""
     found = everybody(two_devices("ofdma"), (1, 1))
@@ -45,9 +73,9 @@ def test_shared_bandwidth_by_hand():
 
 def test_devices_that_fail_by_hand():
     """Device 1 does 4 of 5 steps and is gone before the global aggregation; device 2 is slow and does 2."""
-    compute = PerStep(seconds_per_step=0.5, joules_per_step=0.25)
+    of_steps = {"seconds_per_step": 0.5, "joules_per_step": 0.25}
     failing = [Failing(np.array([[True, True], [False, True]]), np.array([4, 2]))]
-    found = cost(two_devices(compute=compute), [0], [[0, 1]], [(3, 2)], failing=failing)
+    found = cost(two_devices(**of_steps), [0], [[0, 1]], [(3, 2)], failing=failing)
     e = 0.012
     assert found.local_energy_j == pytest.approx([2 * e])
     assert found.global_energy_j == pytest.approx([e + 1])
@@ -60,7 +88,7 @@ def test_devices_that_fail_by_hand():
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     plan=plans(),
     seed=st.integers(0, 2**32),
@@ -81,3 +109,34 @@ def test_agrees_with_the_formulas_written_out(plan, seed, interval, bits, faults
     assert found.energy_j == pytest.approx(parts.sum(), rel=1e-9)
     assert found.delay_s == pytest.approx(found.device_delay_s.sum(), rel=1e-9)
     assert found.delay_s == pytest.approx((found.local_delay_s + found.global_delay_s).sum(), rel=1e-9)
+
+
+def test_in_a_star_the_clock_waits_for_the_slowest_active_access_point_and_relay():
+    """Three devices of four seconds: two of them take turns at one access point, beside the third at the other."""
+    slow, fast = placed("a", True, [1.0], [THREE], Link(0.5)), placed("b", True, [1.0] * 2, [THREE] * 2, Link(4.0))
+    star = Topology("net", (slow, fast), PLAIN).as_star()
+    assert everybody(star, (1,)).clock_s == pytest.approx((8 + 4) + 2 * 16)
+    assert cost(star, [0], [[0, 1]], [(1,)]).clock_s == pytest.approx((4 + 4) + 2 * 16)
+    assert cost(star, [0], [[1]], [(1,)]).clock_s == pytest.approx((4 + 4) + 2 * 2)
+    shared = replace(star, radio=replace(PLAIN, access="ofdma"))
+    assert everybody(shared, (1,)).clock_s == pytest.approx(8 / (0.5 * log2(7)) + 4 + 2 * 16, rel=1e-12)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(plan=plans(trees()), steps=st.integers(1, 20), seed=st.integers(0, 2**32), bits=st.integers(1, 10**8))
+def test_under_one_aggregation_a_star_differs_from_its_tree_by_the_wires_energy_alone(plan, steps, seed, bits):
+    tree, subnets, rows, _ = plan
+    star, starts = tree.as_star(), np.cumsum(tree.sizes) - tree.sizes
+    together = [int(starts[c]) + j for c, active in zip(subnets, rows, strict=True) for j in active]
+    of_tree = cost(tree, subnets, rows, [[steps]] * len(subnets), bits, seed)
+    of_star = cost(star, [0], [together], [[steps]], bits, seed)
+    assert of_star.clock_s == of_tree.clock_s
+    for name in ("device_energy_j", "device_delay_s"):
+        assert getattr(of_star, name).tolist() == getattr(of_tree, name).tolist(), name
+    assert of_star.delay_s == pytest.approx(of_tree.delay_s, rel=1e-12)
+    active = np.zeros(tree.edges)
+    active[list(subnets)] = [len(of_subnet) for of_subnet in rows]
+    assert of_star.wired_energy_j == pytest.approx([of_tree.wired_energy_j @ active], rel=1e-12, abs=0)
+    without_wires = [found.energy_j - found.wired_energy_j.sum() for found in (of_tree, of_star)]
+    assert without_wires[1] == pytest.approx(without_wires[0], rel=1e-9, abs=1e-12 * of_star.energy_j)

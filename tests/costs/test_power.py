@@ -8,7 +8,6 @@ from scipy.special import lambertw
 
 from h2fdp.costs import NetworkCosts, PowerRule, interval_cost
 from h2fdp.network import Radio, Topology
-from h2fdp.network.fading import Fading
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -90,23 +89,3 @@ def test_an_interval_costs_uplinks_at_chosen_power_and_downlinks_as_before():
         + 2 * costs.link_seconds[0]
     )
     assert after.clock_s == pytest.approx(clock, rel=1e-12)
-
-
-class Drawn:
-    """A fading that is told by its draws alone."""
-
-    def draw(self, stream, size, floor):
-        return np.ones(size)
-
-    def mean_seconds(self, bits, bandwidth_hz, snr, floor):
-        return bits / (bandwidth_hz * np.log2(1 + snr))
-
-    def least(self, floor):
-        return 1.0
-
-
-class Even(Fading):
-    """Powers from 0.5 to 1.5."""
-
-    def quantile(self, probability):
-        return 0.5 + probability

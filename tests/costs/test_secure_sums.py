@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.costs import ExchangeSizes, Failing, SumMessages
-from h2fdp.network import Aggregator, Link, PerStep, Topology
+from h2fdp.network import Aggregator, Link, Topology
 from tests.costs.plans import PLAIN, THREE, cost
 from tests.networks import placed
 
@@ -24,8 +24,7 @@ def network(access="tdma", size=2):
         "net",
         (placed("a", "secure-sum", [1.0] * size, [THREE] * size, link),),
         radio,
-        PerStep(seconds_per_step=0.5, joules_per_step=0.25),
-    )
+    ).with_devices(seconds_per_step=0.5, joules_per_step=0.25)
 
 
 def of_two(segments=(3, 2), sizes=SIZES, access="tdma", sums=None, failing=None):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from h2fdp.config import Section, check, empty_document
-from h2fdp.data import DataOptions, DataSection
+from h2fdp.data.federate import DataSection
+from h2fdp.data.source import DataOptions
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import OTHER_NAMES
 

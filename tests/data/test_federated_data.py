@@ -7,7 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from h2fdp.data import DATA_SETS, FederatedData, Records, Scaling, from_function, load
+from h2fdp.data.federate import DATA_SETS, from_function, load
+from h2fdp.data.federated import FederatedData
+from h2fdp.data.records import Records, Scaling
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from h2fdp.data import DATA_SETS, load
+from h2fdp.data.federate import DATA_SETS, load
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -171,10 +171,7 @@ def test_a_folder_of_tables_is_read_part_by_part(tmp_path, suffix):
         ({"data.csv": "x,label\n1,0\n"}, "expected a table, or a folder with train.csv"),
         ({"train.csv": "x,label\n1,0\n", "train.parquet": ""}, "expected train.csv or train.parquet, found both"),
         ({"train.csv": "x,label\n1,0\n", "test.csv": "x\n1\n"}, ": there is no column label"),
-        (
-            {"train.csv": ",x,label\n0,1,0\n"},
-            "column 1 has no heading, as row numbers that pandas wrote",
-        ),
+        ({"train.csv": ",x,label\n0,1,0\n"}, "column 1 has no heading, as row numbers that pandas wrote"),
         (
             {"train.csv": "x,label\n1,0\n2,1,9,9\n"},
             "train.csv: data.path: cannot be read as a table: Expected 2 fields in line 3",

@@ -4,11 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import ToTensor
 
 from h2fdp import Experiment
-from h2fdp.data import DATA_SETS, load
+from h2fdp.data.federate import DATA_SETS, load
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -35,6 +33,9 @@ def refusal(folder, **options):
 
 
 def test_pixels_and_labels_are_those_of_torchvision(tmp_path):
+    from torchvision.datasets import ImageFolder  # six seconds, for those who run this test
+    from torchvision.transforms import ToTensor
+
     for part in ("train", "test"):
         images(tmp_path / part)
     found = loaded(tmp_path)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h2fdp.data import DATA_SETS, images, load
+from h2fdp.data import images
+from h2fdp.data.federate import DATA_SETS, load
 from h2fdp.data.images import FashionMnist, download
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h2fdp.data import DATA_SETS, FederatedData, load
+from h2fdp.data.federate import DATA_SETS, load
+from h2fdp.data.federated import FederatedData
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from h2fdp.data import DATA_SETS, DataRequest
+from h2fdp.data.federate import DATA_SETS
+from h2fdp.data.source import DataRequest
 from h2fdp.streams import Streams
 
 GROUPS = ([("a", 2), ("b", 3)], [("a", 2), ("b", 2)], [("a", 2), ("c", 3)])

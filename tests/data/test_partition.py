@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from h2fdp.data import PartitionSection
 from h2fdp.data.partition import (
+    PartitionSection,
     by_dirichlet,
     by_labels,
     choose,

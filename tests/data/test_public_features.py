@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.signal import fftconvolve
 
-from h2fdp.data import load, public_features
+from h2fdp.data import public_features
+from h2fdp.data.federate import load
 from h2fdp.data.images import Digits
 from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, pixel_bounds, with_features
 from h2fdp.data.records import Records, Scaling
@@ -101,13 +102,7 @@ def test_a_record_is_of_length_1_with_a_constant_next_to_it():
 
 
 @pytest.mark.usefixtures("few_crops")
-@pytest.mark.parametrize(
-    "shape",
-    [
-        (1, 16, 30),
-        (3, 100, 80),
-    ],
-)
+@pytest.mark.parametrize("shape", [(1, 16, 30), (3, 100, 80)])
 def test_other_sides_are_padded_and_scaled(shape):
     features = PublicFeatures.of(shape, 5)
     found = features(np.random.default_rng(1).random((2, *shape), np.float32))

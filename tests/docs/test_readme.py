@@ -1,7 +1,11 @@
 """What README.md sums up is what the pages say."""
 
 import re
+from pydoc import locate
 
+import pytest
+
+import h2fdp
 from experiments.reproduction.regions import RESULTS, begin
 from experiments.reproduction.verdict import Verdict
 from tests.docs.reader import REPOSITORY
@@ -42,3 +46,16 @@ def test_what_comes_back_by_account_is_counted_as_on_the_page():
     met = sum(line.endswith("**holds** |") for line in numbered)
     assert (len(numbered), met) == (8, 3)
     assert "Of the eight that state a number three are met" in " ".join(README.split())
+
+
+PAGE = (REPOSITORY / "docs" / "reference.md").read_text()
+NAMED = re.findall(r"^\.\. auto\w+:: (\S+)$", PAGE, re.MULTILINE)
+
+
+def test_every_name_of_the_package_is_in_the_reference():
+    assert {f"h2fdp.{name}" for name in h2fdp.__all__ if name != "__version__"} - {*NAMED} == set()
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_of_the_reference_can_be_imported(name):
+    assert locate(name) is not None

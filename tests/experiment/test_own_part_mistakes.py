@@ -118,10 +118,7 @@ class Objective(StatelessObjective):
         (lambda model, gradient: gradient, r"expected a pair: .* from .*Objective\.direction, found Tensor of shape"),
         (lambda model, gradient: (gradient[..., :2], None), r"a tensor of shape \((2, )?6,?\) .*found Tensor .*2,?\)"),
         (lambda model, gradient: (gradient, gradient), r"no personal model, since its `personal` is False"),
-        (
-            lambda model, gradient: (gradient / gradient.norm(), None),
-            r"finite numbers for an empty batch, whose",
-        ),
+        (lambda model, gradient: (gradient / gradient.norm(), None), r"finite numbers for an empty batch, whose"),
         (
             lambda model, gradient: (gradient.clone().requires_grad_(), None),
             r"a tensor of shape .*, detached, from .*direction, found Tensor of .* that requires gradients",
@@ -190,10 +187,7 @@ _calls = itertools.count(1)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (
-            lambda shares: shares + 1 / next(_calls),
-            r"the same weights for the same facts from .*Rule\.weights, found",
-        ),
+        (lambda shares: shares + 1 / next(_calls), r"the same weights for the same facts from .*Rule\.weights, found"),
         (lambda shares: -shares, r"weights above 0 for \d uploads? from .*Rule\.weights, found \[-"),
         (lambda shares: shares + 0j, r"weights above 0 for \d uploads? from .*Rule\.weights, found complex numbers"),
     ],

@@ -31,10 +31,7 @@ def test_a_network_of_three_tiers_takes_two_numbers(tmp_path, training):
         ({"aggregate_every": [2, 3]}, "each a multiple of the one before, found [2, 3]"),
         ({"aggregate_every": 0}, "aggregate_every: expected a whole number of at least 1, found 0"),
         ({"aggregations_per_interval": [0, 2]}, "each a divisor of the one before, or 0, found [0, 2]"),
-        (
-            {"aggregate_every": [2], "aggregations_per_interval": [1]},
-            "exactly one of aggregate_every and",
-        ),
+        ({"aggregate_every": [2], "aggregations_per_interval": [1]}, "exactly one of aggregate_every and"),
     ],
 )
 def test_what_means_nothing_is_refused_with_its_key(tmp_path, training, message):

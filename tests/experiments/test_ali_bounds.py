@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.ali_bounds import (
-    DpSgdNoise,
-    ali_first_optimum,
-    ali_optimum,
-    with_noise,
-)
+from experiments.ali_bounds import DpSgdNoise, ali_first_optimum, ali_optimum, with_noise
 from experiments.drift import DriftConstants, drift_bound
 
 

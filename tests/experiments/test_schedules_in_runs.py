@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.protocol import Cloud
 from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.preview import privacy_report

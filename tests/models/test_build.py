@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,12 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
 from experiments import ali_models
+from h2fdp.config import Section, check, empty_document
+from h2fdp.config.fields import Options
 from h2fdp.errors import UserError
-from h2fdp.models import MODELS, ParameterLayout, build, describe
+from h2fdp.models.architectures import lstm
+from h2fdp.models.construct import ParameterLayout, build
+from h2fdp.models.registry import MODELS, ModelSection, describe
 
 
 def size(name: str, shape: tuple[int, ...], classes: int = 10, **options: Any) -> int:
@@ -28,10 +33,7 @@ def test_the_registry_states_the_right_number_of_parameters(row):
 
 @pytest.mark.parametrize(
     ("network", "shape", "parameters"),
-    [
-        (ali_models.ali_cnn_28, (1, 28, 28), 26_010),
-        (ali_models.ali_cnn_32, (3, 32, 32), 550_570),
-    ],
+    [(ali_models.ali_cnn_28, (1, 28, 28), 26_010), (ali_models.ali_cnn_32, (3, 32, 32), 550_570)],
 )
 def test_the_networks_of_ali_dpfl_have_the_sizes_of_its_tables_and_program(network, shape, parameters):
     assert ParameterLayout(build(lambda: network(shape), shape, 10)).size == parameters
@@ -121,3 +123,64 @@ def test_a_module_that_cannot_be_federated_is_refused_with_the_reason(factory, m
 @pytest.mark.parametrize("layer", [nn.Dropout(0.0), nn.GroupNorm(1, 2), nn.LayerNorm(2)])
 def test_layers_that_act_on_each_record_alone_are_allowed(layer):
     build(lambda: nn.Sequential(nn.Linear(4, 2), layer), (4,), 2)
+
+
+def test_its_scores_are_those_of_torchs_lstm():
+    torch.manual_seed(0)
+    ours = lstm((6,), 3, vocabulary=20, embedding=5, hidden=4)
+    theirs = nn.LSTM(5, 4, batch_first=True, bidirectional=True)
+    for at, suffix in enumerate(["", "_reverse"]):
+        for name, value in (
+            ("weight_ih", ours.inputs[at].weight),
+            ("weight_hh", ours.states[at].weight),
+            ("bias_ih", ours.inputs[at].bias),
+            ("bias_hh", torch.zeros(16)),
+        ):
+            getattr(theirs, f"{name}_l0{suffix}").data = value.data
+    x = torch.randint(0, 21, (7, 6))
+    _, (state, _) = theirs(ours.embedding(x))
+    expected = ours.scores(torch.cat(list(state), dim=1))
+    torch.testing.assert_close(ours(x.float()), expected)
+
+
+def test_gradients_of_single_records_are_those_of_autograd():
+    model = lstm((4,), 2, vocabulary=9, embedding=3, hidden=2)
+    parameters = dict(model.named_parameters())
+    x, y = torch.randint(0, 10, (5, 4)).float(), torch.tensor([0, 1, 0, 1, 1])
+
+    def loss(values, record, label):
+        return nn.functional.cross_entropy(torch.func.functional_call(model, values, (record[None],)), label[None])
+
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, x, y)
+    for place in range(5):
+        expected = torch.autograd.grad(loss(parameters, x[place], y[place]), list(parameters.values()))
+        for ours, theirs in zip(found.values(), expected, strict=True):
+            torch.testing.assert_close(ours[place], theirs)
+
+
+class File(Section):
+    model: ModelSection
+
+
+def read(value: Any) -> Options:
+    return check(File, empty_document("x.yaml", Path(), {"model": value})).model
+
+
+@pytest.mark.parametrize("value", ["softmax", "mlp", {"name": "mlp", "hidden": 3}])
+def test_a_resolved_section_is_read_back_equal(value):
+    assert read(File(model=read(value)).model_dump(mode="json")["model"]) == read(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("softmaxx", f'x.yaml: model: expected one of {", ".join(MODELS)}, or module:Name, found "softmaxx"; did you'),
+        ({"name": "softmax", "hidden": 3}, "model.hidden: `hidden` means nothing for softmax; allowed here: name"),
+        ({"name": "mlp", "hidden": 0}, "model.hidden: expected a whole number of at least 1, found 0"),
+        ({"name": "mlp", "hiden": 4}, "model.hiden: unknown key; did you mean `hidden`?"),
+    ],
+)
+def test_a_wrong_section_is_told_by_its_key(value, message):
+    with pytest.raises(UserError) as caught:
+        read(value)
+    assert message in str(caught.value)

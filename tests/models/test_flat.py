@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, vmap
 
-from h2fdp.models import MODELS, ParameterLayout, build
+from h2fdp.models.construct import ParameterLayout, build
+from h2fdp.models.registry import MODELS
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.booleans())

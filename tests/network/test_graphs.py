@@ -88,8 +88,8 @@ def test_trust_that_a_graph_leaves_open_is_drawn(stored):
 
 
 def test_attributes_of_the_whole_have_dotted_keys(stored):
-    network = stored(graph(name="net", **{"radio.bandwidth_mhz": 2.0, "compute.joules_per_step": 1}))
-    assert (network.name, network.radio.bandwidth_hz, network.compute.joules_per_step) == ("net", 2e6, 1.0)
+    network = stored(graph(name="net", **{"radio.bandwidth_mhz": 2.0, "devices.joules_per_step": 1}))
+    assert (network.name, network.radio.bandwidth_hz, network.table.columns["joules_per_step"][0]) == ("net", 2e6, 1.0)
 
 
 @pytest.mark.parametrize(("nodes", "links", "expected"), [

@@ -6,7 +6,7 @@ import pytest
 
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
-from h2fdp.network import Link, PerStep, Radio, from_document, read
+from h2fdp.network import Link, Radio, from_document, read
 
 FILES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
 
@@ -38,7 +38,7 @@ def test_the_collection_has_the_networks_of_the_paper():
 def test_defaults_are_the_papers():
     small = topology("edges: [{name: a, trusted: true, devices: [{}]}]")
     assert small.radio == Radio()
-    assert small.compute == PerStep()
+    assert sorted(small.table.columns) == ["distance_m", "power_dbm"]
     assert small.subnets[0].link == Link(100e6, 38.0)
     assert small.subnets[0].column("distance_m").tolist() == [50.0]
     assert small.subnets[0].column("power_dbm").tolist() == [24.0]
@@ -48,14 +48,13 @@ def test_defaults_are_the_papers():
 def test_units_of_the_file_become_si_units():
     small = topology("""
 radio: {bandwidth_mhz: 2.5, noise_dbm_per_hz: -170, access: ofdma, fading: none, fading_floor_db: -30,
-        bits_per_parameter: 16, pathloss: {beta0_db: -20, exponent: 2, reference_m: 10}}
-compute: {seconds_per_step: 0.5, joules_per_step: 2}
+        bits_per_parameter: 16, pathloss: {beta0_db: -20, exponent: 2}}
+devices: {seconds_per_step: 0.5, joules_per_step: 2}
 edges: [{name: a, devices: [{}], link: {rate_mbps: 10, power_dbm: 30}}]
 """)
-    assert small.radio == Radio(
-        2.5e6, -170, "ofdma", "none", -30, 16, {"beta0_db": -20, "exponent": 2, "reference_m": 10}
-    )
-    assert small.compute == PerStep(seconds_per_step=0.5, joules_per_step=2)
+    assert small.radio == Radio(2.5e6, -170, "ofdma", "none", -30, 16, {"beta0_db": -20, "exponent": 2})
+    assert small.subnets[0].column("seconds_per_step").tolist() == [0.5]
+    assert small.subnets[0].column("joules_per_step").tolist() == [2]
     assert small.subnets[0].link == Link(10e6, 30)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.network import Link, PerStep, Radio, Topology, read, write
+from h2fdp.network import Link, Radio, Topology, read, write
 from h2fdp.network.channel import LogDistance
 from h2fdp.network.trust import TRUSTS
 from tests.networks import placed
@@ -23,7 +23,7 @@ radios = st.builds(
     st.sampled_from(["rayleigh", "none"]),
     st.floats(-100, 20),
     st.integers(1, 1024),
-    st.builds(LogDistance, beta0_db=decibels, exponent=st.floats(0, 20), reference_m=positive),
+    st.builds(LogDistance, beta0_db=decibels, exponent=st.floats(0, 20)),
 )
 
 
@@ -37,11 +37,12 @@ def topologies(draw):
         own = tuple(taken.pop() for _ in range(size)) if draw(st.booleans()) else None
         lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (positive, decibels)]
         subnets.append(placed(name, draw(st.sampled_from(TRUSTS)), *lists, draw(links), own))
-    compute = PerStep(seconds_per_step=draw(st.floats(0, 10)), joules_per_step=draw(st.floats(0, 10)))
+    of_steps = {name: draw(st.floats(0, 10)) for name in ("seconds_per_step", "joules_per_step")}
     odds = draw(st.just((None, 0.0)) | st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)))
-    given = (draw(names), tuple(subnets), draw(radios), compute)
+    given = (draw(names), tuple(subnets), draw(radios))
     cloud = draw(st.sampled_from(["untrusted", "secure-sum"]))
-    return Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1], cloud_trust=cloud)
+    made = Topology(*given, trust_probability=odds[0], secure_sum_probability=odds[1], cloud_trust=cloud)
+    return made.with_devices(**of_steps)
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])

@@ -22,8 +22,10 @@ from h2fdp.privacy.mechanisms.stages import ClippedUpdate, CutToLongest, NoisySt
 from h2fdp.privacy.releases import release_of, under
 from h2fdp.protocol import DeviceGroup, Order
 from h2fdp.streams import Streams
-from h2fdp.training import Clipping, DeviceRecords, build_engine
 from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import build_engine
 from tests.privacy.accounting.hockey_stick import both_directions, line_density, plane_density
 
 SEEDS, STREAMS = st.integers(0, 10**6), Streams(seed=4)

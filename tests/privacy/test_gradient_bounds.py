@@ -11,9 +11,10 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.privacy.accounting import ReleaseType, mixture_of
 from h2fdp.privacy.gradient_bounds import ClippedRecords, LinearScores, StepsDoNotExpand
-from h2fdp.training import Clipping, DeviceRecords
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import gain
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.local_steps import gain
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.stacked import StackedEngine
 

@@ -95,7 +95,7 @@ def test_the_statement_says_no_less_than_any_device_has():
         ),
         min_size=1,
         max_size=12,
-    ),
+    )
 )
 def test_the_worst_epsilon_is_the_largest_of_all_accounts_though_most_are_passed_over(rows):
     accounts = Accounts({"a": 4})

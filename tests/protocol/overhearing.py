@@ -23,7 +23,7 @@ from h2fdp.privacy import Release
 from h2fdp.privacy.releases import rows_in
 from h2fdp.protocol import DeviceGroup, InProcessNodes
 from h2fdp.streams import Streams
-from h2fdp.training.descent import PLAIN_TERMS, TrainingResult
+from h2fdp.training.local_steps import PLAIN_TERMS, TrainingResult
 
 DIMENSION = 1000
 Device = tuple[str, int]  # edge server and row

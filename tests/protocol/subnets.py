@@ -7,8 +7,9 @@ from h2fdp.privacy import Pipeline
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, DeviceRecords
-from h2fdp.training.descent import PLAIN_TERMS, TrainingResult
+from h2fdp.training.batches import BatchSampler
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.local_steps import PLAIN_TERMS, TrainingResult
 
 STREAMS = Streams(seed=7)
 

@@ -13,8 +13,9 @@ from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_releases import observation
 from h2fdp.schedules import Decision
 from h2fdp.schedules.device_estimates import GradientProbe, MeasuringOrder
-from h2fdp.training import BatchSampler, DeviceRecords
-from h2fdp.training.descent import PLAIN_TERMS, TrainingResult
+from h2fdp.training.batches import BatchSampler
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.local_steps import PLAIN_TERMS, TrainingResult
 from tests.privacy.uploads import PLACES
 from tests.protocol.subnets import STREAMS
 from tests.protocol.test_noise_boundaries import carries

@@ -24,7 +24,7 @@ from h2fdp.protocol import Averaging, Planner, SubnetFacts, TierFacts
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.schedules import AggregationTimes, Decision
 from h2fdp.streams import Streams
-from h2fdp.training.descent import gain, gradients_in_uploads
+from h2fdp.training.local_steps import gain, gradients_in_uploads
 
 ETA, CLIP = 0.3, 0.7
 TIERS = {(1, 2): 40, (2, 3): 40}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from h2fdp.records.summary import digest_of_code
+from h2fdp.records.atomic import digest_of_code
 
 CODE = '''
 """Rules."""

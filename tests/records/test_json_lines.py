@@ -1,12 +1,14 @@
 """The ledger on disk: rows are there, and synced, when `append` returns; rows that come again are not written twice."""
 
+import json
+import logging
 import os
 import shutil
 
 import pytest
 
 from h2fdp.errors import UserError
-from h2fdp.records import JsonLines, read_json_lines
+from h2fdp.records import JsonLines, about, logged_to, read_json_lines
 
 
 def test_a_short_row_is_in_the_file_and_synced_when_append_returns(tmp_path, monkeypatch):
@@ -32,15 +34,7 @@ def left_by_a_crash(path, content=b""):
     return mark
 
 
-@pytest.mark.parametrize(
-    "torn",
-    [
-        b'{"a',
-        b'{"a": 5}',
-        b'{"a": 5}\n{"a": 6',
-        b"\0" * 5000,
-    ],
-)
+@pytest.mark.parametrize("torn", [b'{"a', b'{"a": 5}', b'{"a": 5}\n{"a": 6', b"\0" * 5000])
 def test_rows_that_come_again_are_not_written_twice(tmp_path, torn):
     mark = left_by_a_crash(tmp_path / "ledger", torn)
     with JsonLines(tmp_path / "ledger", mark) as ledger:
@@ -86,3 +80,32 @@ def test_a_failed_append_leaves_no_part_of_its_group(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="full"):
             ledger.append([{"a": 2}, {"a": 3}])
     assert (tmp_path / "ledger").read_text() == '{"a": 1}\n'
+
+
+LOG = logging.getLogger("h2fdp.runtime.somewhere")
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_record_names_its_node_and_interval(tmp_path, capsys):
+    with logged_to(tmp_path / "log.jsonl"):
+        LOG.info("host lost", extra=about(node="host-2", interval=7, devices=3, loss=float("nan")))
+        LOG.debug("too much")
+    (line,) = lines(tmp_path / "log.jsonl")
+    assert line.pop("time") > 1e9
+    named = {"level": "info", "node": "host-2", "interval": 7, "event": "host lost", "devices": 3, "loss": None}
+    assert line == named
+    assert capsys.readouterr().err == ""
+
+
+def test_warnings_are_notes_to_the_user_and_plain_records_are_the_drivers(tmp_path, capsys):
+    with logged_to(tmp_path / "log.jsonl"):
+        LOG.warning("slow", extra=about(note="the disk is slow"))
+        LOG.warning("plain %d", 5)
+    assert capsys.readouterr().err == "note: the disk is slow\nnote: plain 5\n"
+    assert [(line["event"], line["node"]) for line in lines(tmp_path / "log.jsonl")] == [
+        ("slow", "driver"),
+        ("plain 5", "driver"),
+    ]

@@ -67,10 +67,6 @@ def x_of(page, figure, curve=0):
     return page.evaluate(f'[...document.getElementById("plot-{figure}").data[{curve}].x]')
 
 
-def shown(page, figure):
-    return page.evaluate(f'document.getElementById("plot-{figure}").data.length')
-
-
 def ground(page):
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 

@@ -6,7 +6,7 @@ import pytest
 
 from h2fdp import Experiment, report
 from h2fdp.network import read
-from h2fdp.reports.observers import verdict_rows
+from h2fdp.reports.results import verdict_rows
 from h2fdp.reports.run_view import RunView
 from tests.reports.pages import Page
 

@@ -39,19 +39,3 @@ def test_every_node_of_a_deep_network_is_drawn_with_its_facts(tiers):
     assert titles == {server.name for server in servers} | {
         name for subnet in topology.subnets for name in subnet.device_names()
     }
-
-
-def row(interval, **changes):
-    values = {
-        "interval": interval,
-        "slot": interval * 5,
-        "tau": 5,
-        "participation": {"a": 2, "b": 3},
-        "step_size": 0.1,
-        "objective": 1.0,
-        "terms": {"energy": 0.5, "delay": 0.25, "gap": 0.25},
-        "runner_up": None,
-        "constants": {"beta": 1.0},
-        "swamped": [],
-    }
-    return values | changes

@@ -6,7 +6,7 @@ import pytest
 from h2fdp import UserError, report
 from h2fdp.records import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
-from h2fdp.reports.observers import verdict_rows
+from h2fdp.reports.results import verdict_rows
 from h2fdp.reports.run_view import RunView, noise_columns
 from tests.reports.pages import Page
 

@@ -46,7 +46,8 @@ def test_every_part_of_the_project_can_be_run_and_quick_is_smaller(project):
     of, shared = project, SharedInputs()
     runs = {}
     for quick in (False, True):
-        for part in of.parts(of.file.figures, of.file.data_sets, quick):
+        data_sets = list(of.file.data_sets)[:1] if quick else of.file.data_sets
+        for part in of.parts(of.file.figures, data_sets, quick):
             if of.table(part.figure) is None:
                 runs[part, quick] = of.study(part, quick, shared).runs
     for (part, quick), made in runs.items():

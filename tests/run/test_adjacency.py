@@ -23,7 +23,7 @@ class BySize(Aggregation):
 
 def experiment(adjacency="null-record", **settings):
     shared = {"method": DP_SGD, "calibration": "accounted", "intervals": 2, "local_steps": STEPS, "clip_norm": CLIP}
-    defaults = {"sampling_rate": 0.3, "epsilon": 2.0, "adjacency": adjacency}
+    defaults = {"sampling_rate": 0.3, "epsilon": 2.0, "accountant": "pld", "adjacency": adjacency}
     return Experiment(
         topology=Topology.regular(edges=1, devices=2), data="digits", **{**shared, **defaults, **settings}
     )

@@ -121,6 +121,10 @@ REFUSED = [
         {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}, "schedule": BUFFERS}},
         r"method\.privacy\.noise_multiplier: a stated noise_multiplier",
     ),
+    (
+        {"control": {"least_ghz": 0.5}},
+        r"control\.least_ghz: under buffered no device waits for the slowest; expected null",
+    ),
     ({"control": {"enabled": True}}, r"control\.enabled: the method's schedule is buffered; expected false"),
     (
         {"local_epochs": 1, "local_steps": None, "aggregate_every": None, "aggregations_per_interval": 0},

@@ -98,7 +98,7 @@ FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.4}, "edge_outage
 
 @pytest.mark.parametrize("settings", [{}, {"privacy": "local", "weights": "by-size"}, {"privacy": "output"}], ids=str)
 def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
-    made = experiment(**settings, participation=0.6, faults=FAULTS, intervals=3)
+    made = experiment(**settings, accountant="pld", participation=0.6, faults=FAULTS, intervals=3)
     planned, run = planned_accounts(made.prepare()), made.run(tmp_path / "run")
     for observer in OBSERVERS:
         expected = run.privacy.epsilon(observer=observer, accountant="rdp")
@@ -132,13 +132,7 @@ def test_private_estimates_carry_the_noise_of_the_lowest_edge_servers(tmp_path):
 
 
 # Server rules and what devices remember do not see how many aggregators a vector passes.
-METHODS = [
-    {"extends": "hfl", **axes}
-    for axes in (
-        {"objective": "scaffold", "server": "scaffold"},
-        {"server": "adam"},
-    )
-]
+METHODS = [{"extends": "hfl", **axes} for axes in ({"objective": "scaffold", "server": "scaffold"}, {"server": "adam"})]
 
 
 def one_below_another(tiers):

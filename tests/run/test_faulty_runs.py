@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.network import PerStep, Radio
+from h2fdp.network import Radio
 from h2fdp.run.preview import estimate
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -17,8 +17,7 @@ NETWORK = Topology(
     "t",
     tuple(placed(name, name == "A", np.full(4, 10.0), np.full(4, 24.0)) for name in "ABC"),
     Radio(fading="none"),
-    PerStep(seconds_per_step=0.5, joules_per_step=0.25),
-)
+).with_devices(seconds_per_step=0.5, joules_per_step=0.25)
 FAULTS = {
     "device_dropout": 0.4,
     "straggler": {"probability": 0.4},

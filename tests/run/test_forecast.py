@@ -76,7 +76,7 @@ def test_the_joules_and_seconds_that_are_planned_are_those_that_the_run_ends_wit
 
 
 @pytest.mark.parametrize(
-    "ends", [{"calibration": "accounted", "budget": {"edge": 45.0}}, {"until": {"accuracy": 0.12}}]
+    "ends", [{"calibration": "accounted", "accountant": "pld", "budget": {"edge": 45.0}}, {"until": {"accuracy": 0.12}}]
 )
 def test_costs_are_at_most_those_planned_where_the_run_may_end_early(ends, tmp_path):
     made = experiment(**ends)

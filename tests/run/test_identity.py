@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from h2fdp.records import PACKAGE, summary
+from h2fdp.records import PACKAGE
+from h2fdp.records.directory import _version
 from h2fdp.run import identity
 from h2fdp.run.identity import code_of, package_digest
 
@@ -38,9 +39,11 @@ def test_what_a_part_imports_of_the_users_own_belongs_to_it(models):
 def test_libraries_that_a_part_imports_belong_to_it_and_others_do_not(models, monkeypatch):
     helper = "import filelock\ndef scale(x):\n    return filelock.FileLock(x)\n"
     before = code_of([models(helper).A])
-    original = summary._version
+    original = _version
     for library, same in (("pandas", True), ("filelock", False)):
-        monkeypatch.setattr(summary, "_version", lambda name, library=library: name == library or original(name))
+        monkeypatch.setattr(
+            "h2fdp.records.directory._version", lambda name, library=library: name == library or original(name)
+        )
         assert (code_of([models(helper).A]) == before) == same
 
 

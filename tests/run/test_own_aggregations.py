@@ -18,29 +18,9 @@ class Failing(Rule):
     def weights(self, uploads):
         return uploads.shares / uploads.missing
 
-class Negative(Rule):
-    def weights(self, uploads):
-        return -uploads.shares
-
-class Greedy(Rule):
-    def weights(self, uploads):
-        uploads.shares[0] = 1.0
-        return uploads.shares
-
 class Middle(Rule):
     def combine(self, updates, weights):
         return torch.stack(list(updates)).median(dim=0).values
-
-class Short(Middle):
-    def combine(self, updates, weights):
-        return updates[0][:3]
-
-    def reach(self, weights):
-        return weights
-
-class Vague(Middle):
-    def reach(self, weights):
-        return weights if len(weights) == 1 else None
 
 class Still(Middle):
     def reach(self, weights):

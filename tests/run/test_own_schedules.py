@@ -63,22 +63,6 @@ training: {{extends: paper, intervals: 4, local_steps: 2, aggregate_every: 1, ba
 NETWORK = h2fdp.Topology.regular(edges=2, devices=2, trust=0.5, seed=1)
 
 
-class Steady(OwnSchedule):
-    """Every interval has this many local steps, whatever the file says."""
-
-    varies_tau = True
-
-    def __init__(self, tau, longest):
-        self.tau, self.longest = tau, longest
-
-    def longest_interval(self, horizon):
-        return self.longest
-
-    def choose(self, interval, slot):
-        step_size = self.context.step_size / math.sqrt(interval + 1)
-        return Decision(self.tau, step_size, self.context.participation)
-
-
 class Unbounded(Steady):
     longest_interval = OwnSchedule.longest_interval
 
@@ -176,7 +160,7 @@ class Factory(Plain):
     ],
 )
 def test_a_schedule_that_is_handed_no_release_needs_no_privacy_filter(schedule, calibration, accountant):
-    setup = experiment(schedule(), calibration=calibration).prepare()
+    setup = experiment(schedule(), calibration=calibration, accountant="pld").prepare()
     assert setup.accountant == accountant
     notes = [note for note in setup.notes if "reads_releases = False" in note]
     assert bool(notes) == (accountant == "rdp")

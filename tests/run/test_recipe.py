@@ -99,7 +99,9 @@ def mu_of(epsilon, delta):
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_noise_moves_the_scores_by_what_the_rule_says_in_closed_form(epsilon):
-    setup = asked(model="softmax", epsilon=epsilon, data={"name": "digits", "partition": "iid"}).prepare()
+    setup = asked(
+        model="softmax", epsilon=epsilon, accountant="pld", data={"name": "digits", "partition": "iid"}
+    ).prepare()
     training, sizes = setup.config.training, setup.data.sizes
     steps = training.step_size * (1 - np.arange(30) / 30)  # falls in equal parts towards 0
     by_device = math.sqrt(30) / mu_of(epsilon, 1e-5) * training.clip_norm / sizes  # of a mean gradient, each step
@@ -174,31 +176,15 @@ def test_a_run_is_written_out_and_has_the_same_bits_from_what_is_written(tmp_pat
     assert any("public" in note and "CC BY" in note for note in first.summary["privacy"]["notes"])
 
 
-PAPER = {
-    "intervals": 200,
-    "local_steps": 20,
-    "aggregate_every": 5,
-    "batch_size": 32,
-    "step_size": 0.1,
-    "step_decay": "sqrt",
-    "clip_norm": 1.0,
-    "clip_scope": "batch",
-    "weights": "uniform",
-    "sampling": "poisson",
-}
-
-
 def test_without_noise_steps_fit_the_scale_of_the_inputs():
     setup = asked(method="hfl", calibration=None).prepare()
     assert setup.config.training.step_size == pytest.approx(80 / 1.01, rel=0.1)  # features of length 1, and a constant
     assert setup.config.training.local_steps == 20
 
 
-@pytest.mark.parametrize(("key", "limit", "column"), [("joules", 0.2, "energy_j"), ("seconds", 0.8, "delay_s")])
-def test_a_budget_in_one_line_is_kept_to(tmp_path, key, limit, column):
-    run = asked(control={key: limit}, network=Topology.regular(4, 3, trust=0.5, seed=2)).run(tmp_path / "run")
-    assert run.summary[column] <= limit
-    assert run.summary[column] > 0.5 * limit
+def test_a_budget_in_one_line_is_kept_to(tmp_path):
+    run = asked(control={"joules": 0.2}, network=Topology.regular(4, 3, trust=0.5, seed=2)).run(tmp_path / "run")
+    assert 0.1 < run.summary["energy_j"] <= 0.2
     assert all(run.privacy.epsilon(observer=each) <= 2.0 for each in ("edge", "peer", "cloud", "public"))
 
 

@@ -34,7 +34,7 @@ def test_events_have_every_column_of_every_row_also_after_a_resume(tmp_path, mon
     events = [each for each in loader.LegacyEventFileLoader(str(file)).Load() if each.summary.value]
     assert sorted({each.step for each in events}) == [1, 2, 3, 4, 5]
     for step in range(1, 6):
-        row = metrics.loc[step].dropna().rename(lambda name: name if name in PLAIN else f"{name}_pld")
+        row = metrics.loc[step].dropna().rename(lambda name: name if name in PLAIN else f"{name}_rdp")
         written = [value for each in events if each.step == step for value in each.summary.value]
         assert {value.tag: value.simple_value for value in written} == pytest.approx(dict(row), rel=1e-6)
         assert len(written) == len(row), "no step appears twice"

@@ -37,13 +37,7 @@ def test_each_device_sends_with_the_power_that_costs_least_as_the_form_weighs_it
     assert (joule * own.joules + second * own.seconds > 1.01 * least).all()
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
-        {"joules": 0.02},
-        {"joules": 0.012, "seconds": 0.5},
-    ],
-)
+@pytest.mark.parametrize("budget", [{"joules": 0.02}, {"joules": 0.012, "seconds": 0.5}])
 def test_a_budget_is_never_exceeded(budget):
     costs = [cost for _, cost in planned(experiment({**budget, **LOW}).prepare())]
     spent = {"joules": sum(each["energy_j"] for each in costs), "seconds": sum(each["delay_s"] for each in costs)}
@@ -61,15 +55,15 @@ def test_a_run_goes_on_to_the_same_bits_and_tells_the_powers_of_those_who_take_p
             raise KeyboardInterrupt
 
     with keys_are(known):
-        whole = made("budget", checkpoint_every=1).run(tmp_path / "whole")
+        whole = made("budget", intervals=4, checkpoint_every=1).run(tmp_path / "whole")
         with pytest.raises(KeyboardInterrupt):
-            made("budget", checkpoint_every=1).run(tmp_path / "cut", on_interval=stop)
+            made("budget", intervals=4, checkpoint_every=1).run(tmp_path / "cut", on_interval=stop)
         again = h2fdp.resume(tmp_path / "cut")
     for column in ("loss", "energy_j", "delay_s", "clock_s"):
         assert whole.metrics[column].tolist() == again.metrics[column].tolist()
     assert rows_of(whole) == rows_of(again)
     assert h2fdp.check(whole.directory).whole
-    setup = made("budget").prepare()
+    setup = made("budget", intervals=4).prepare()
     for row, (plan, _) in zip(rows_of(whole), planned(setup), strict=True):
         starts = np.cumsum([0, *setup.topology.sizes])
         names = [subnet.name for subnet in setup.topology.subnets]

@@ -56,7 +56,7 @@ def planned(setup):
         cloud.skip(plan)
 
 
-@pytest.mark.parametrize("budget", [{"joules": 0.025}, {"seconds": 0.1}, {"joules": 0.03, "seconds": 0.1}])
+@pytest.mark.parametrize("budget", [{"seconds": 0.1}, {"joules": 0.03, "seconds": 0.1}])
 def test_a_budget_is_used_and_never_exceeded(budget):
     setup = experiment({**budget, "tau_max": 12}).prepare()
     costs = [cost for _, cost in planned(setup)]
@@ -84,7 +84,7 @@ def test_a_run_keeps_budget_and_epsilon_says_why_and_goes_on_to_the_same_bits(tm
             raise KeyboardInterrupt
 
     with keys_are(known):
-        settings = {"epsilon": 1.5, "accountant": "pld", "checkpoint_every": 1}
+        settings = {"epsilon": 1.5, "checkpoint_every": 1}
         whole = experiment(wanted, **settings).run(tmp_path / "whole")
         with pytest.raises(KeyboardInterrupt):
             experiment(wanted, **settings).run(tmp_path / "cut", on_interval=stop)

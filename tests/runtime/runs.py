@@ -21,6 +21,7 @@ def small(method="h2fdp", seed=3, model="softmax", topology=None, **settings):
         local_steps=4,
         batch_size=4,
         epsilon=20.0,
+        accountant="rdp",
     )
 
 

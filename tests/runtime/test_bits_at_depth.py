@@ -31,11 +31,6 @@ edges:
   - {name: north, trusted: true, edges: [{name: n1, trusted: true, devices: {count: 2}}]}
   - {name: alone, trusted: false, devices: {count: 1}}
 """
-SUM_BELOW = """
-name: a secure sum below a trusted server
-edges:
-  - {name: north, trusted: true, edges: [{name: n1, trust: secure-sum, devices: {count: 2}}]}
-"""
 SUMS = """
 name: secure sums below a trusted server, and beside it
 edges:

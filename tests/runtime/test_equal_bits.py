@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import ray
@@ -37,11 +38,6 @@ def _one_key():
 
 
 @pytest.fixture(scope="module")
-def inline(tmp_path_factory):
-    return recorded(small().run(tmp_path_factory.mktemp("inline") / "run"))
-
-
-@pytest.fixture(scope="module")
 def session():
     """One local cluster for all; meanwhile outsiders try to join it, with no token and with a wrong one."""
     outside = {key: value for key, value in os.environ.items() if not key.startswith("RAY_AUTH")}
@@ -59,55 +55,43 @@ def session():
             outsider.communicate()
 
 
-def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray(session, inline, tmp_path):
-    rows = []
-    start_run(small().prepare(), tmp_path / "run", RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 1))
-    where = ["runtime.backend=ray", "runtime.hosts=2", "runtime.cpus_per_host=0.5"]
-    assert_equal(inline, recorded(h2fdp.resume(tmp_path / "run", settings=where)))
-
-
 REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", "upcycle": 0.5}
 
 
-VOTING = {"clip_scope": "record", "clip_norm": {"quantile": 0.5, "initial": 2.0}, "aggregate_every": 1}
-VOTING |= {"weights": "by-size", "faults": {"device_dropout": 0.3, "straggler": {"probability": 0.3}}}
+def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray_with_what_devices_remember(session, tmp_path):
+    made, rows = partial(small, REMEMBERING, participation=0.6), []
+    start_run(made().prepare(), tmp_path / "run", RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 1))
+    where = ["runtime.backend=ray", "runtime.hosts=2", "runtime.cpus_per_host=0.5"]
+    again = h2fdp.resume(tmp_path / "run", settings=where)
+    assert_equal(recorded(made().run(tmp_path / "inline")), recorded(again))
 
 
-@pytest.mark.parametrize(
-    ("method", "engine", "more", "count"),
-    [
-        (REMEMBERING, "auto", {}, 2),
-        ("h2fdp", "stacked", VOTING, 2),
-    ],
-    ids=str,
-)
-def test_what_devices_remember_measure_and_vote_is_the_same_on_ray(session, tmp_path, method, engine, more, count):
-    settings = {"method": method, "participation": 0.6, **more}
-    one = small(**settings, runtime={"engine": engine}).run(tmp_path / "inline")
-    other = small(**settings, runtime=HALF | {"hosts": count, "engine": engine}).run(tmp_path / "ray")
-    assert_equal(recorded(one), recorded(other))
+VOTING = {"clip_norm": {"quantile": 0.5, "initial": 2.0}, "weights": "by-size", "participation": 0.6}
+VOTING |= {"faults": {"device_dropout": 0.3, "straggler": {"probability": 0.3}}}
 
 
-PAIR = placed("a", True, [9], [9]), placed("b", False, [9], [9])
+def test_noise_on_steps_and_votes_give_the_bits_of_one_process_on_all_hosts(session, tmp_path):
+    method, seen = {"extends": "h2fdp", "privacy": "dp-sgd"}, set()
+    one = small(method, **VOTING).run(tmp_path / "inline")
+    other = small(method, **VOTING, runtime=HALF | {"hosts": 2})
+    assert_equal(recorded(one), recorded(other.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))))
+    assert {name.partition("#")[0] for name in seen} == {"host:0", "host:1"}
 
 
-@pytest.mark.parametrize(
-    ("privacy", "subnets", "runtime", "names"),
-    [
-        ("dp-sgd", PAIR, {"hosts": 2}, {"host:0", "host:1"}),
-        ("central", PAIR[:1], {"placement": "entity"}, {"cloud", "edge:a", "device:a/1"}),
-    ],
-)
-def test_every_placement_of_noise_gives_the_bits_of_one_process_on_all_hosts(
-    session, tmp_path, privacy, subnets, runtime, names
-):
-    topology = Topology("net", subnets)
-    settings = {"topology": topology, "intervals": 2, "aggregate_every": None, "aggregations_per_interval": 0}
-    method, seen = {"extends": "h2fdp", "privacy": privacy}, set()
-    inline = small(method, **settings).run(tmp_path / "inline")
-    run = small(method, **settings, runtime=runtime)
-    assert_equal(recorded(inline), recorded(run.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))))
-    assert {name.partition("#")[0] for name in seen} == names
+FEEDBACK = {"top_k": 0.1, "error_feedback": True}
+
+
+@pytest.mark.parametrize("schedule", ["fixed", {"name": "buffered", "buffer": {"edge": 1, "cloud": 1}}], ids=str)
+def test_a_host_for_each_node_remembers_what_compression_left(session, tmp_path, schedule):
+    """The cloud travels with what it remembers of uplinks, and with its clock of events."""
+    settings = {"topology": Topology("net", (placed("b", False, [9], [9]),)), "compression": {"device": FEEDBACK}}
+    settings["compression"]["edge"] = FEEDBACK
+    method, seen = {"extends": "h2fdp", "privacy": "local", "schedule": schedule}, set()
+    settings |= {"calibration": "accounted"}
+    one = small(method, **settings).run(tmp_path / "inline")
+    other = small(method, **settings, runtime={"placement": "entity"})
+    assert_equal(recorded(one), recorded(other.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))))
+    assert {name.partition("#")[0] for name in seen} == {"cloud", "edge:b", "device:b/1"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def close(one: float, other: float) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(problems())
 def test_exact_finds_the_least_of_all_integer_points(problem: ControlProblem) -> None:
     points = every_point(problem)
@@ -31,7 +31,7 @@ def test_exact_finds_the_least_of_all_integer_points(problem: ControlProblem) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(problems(idle=True))
 def test_with_idle_subnets_too(problem: ControlProblem) -> None:
     found = solve(problem, "exact").best

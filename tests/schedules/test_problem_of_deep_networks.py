@@ -5,7 +5,7 @@ import pytest
 
 from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
 from h2fdp.network import Aggregator, Topology
-from h2fdp.network.devices import StepCosts
+from h2fdp.network.processor import StepCosts
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.problem import ControlProblem, prices
 from h2fdp.streams import Streams
@@ -36,11 +36,14 @@ COSTS = DrawnCosts(
     relay_seconds=np.zeros(4),
     relay_joules=np.zeros(4),
     step=StepCosts(),
+    upload_bits=8,
+    uplink_bits=8,
     snr=np.ones(4),
     down_snr=np.ones(4),
     power_dbm=np.full(4, 20.0),
 )
 RHYTHM = AggregationTimes(every=[1, 2])
+STEP_J = 0.125
 
 
 def problem_p(costs=COSTS, tree=TREE, aggregation_times=RHYTHM, remaining=8, exchanges=None):
@@ -53,7 +56,7 @@ def problem_p(costs=COSTS, tree=TREE, aggregation_times=RHYTHM, remaining=8, exc
         limits=tree.sizes,
         trusted=network.trusted,
         aggregations=lambda tau: len(aggregation_times.offsets(tau)),
-        prices=prices(network, costs, tree.compute.joules_per_step),
+        prices=prices(network, costs, STEP_J),
         gap_scale=lambda tau, local, active: 0.0,
         edge_gap=1.0,
         device_gap=1.0,
@@ -73,7 +76,7 @@ def test_energy_and_delay_by_hand():
     # Seconds of a device: 2, 2, 4 at each of two local aggregations, there and back by way of 0.5, 0.25, 1 s to the
     # region, and by way of 0.6, 0.35, 1.2 s to the cloud.
     delay = 2 * (2 * (4 + 2 * 2.5 + 2 * 2.6) + (4 + 2 * 2.25 + 2 * 2.35) + (8 + 2 * 5.0 + 2 * 5.2))
-    computed = 8 * 4 * TREE.compute.joules_per_step
+    computed = 8 * 4 * STEP_J
     terms = problem_p().terms(4, TREE.sizes)
     assert terms.energy == pytest.approx(energy + computed)
     assert terms.delay == pytest.approx(delay)
@@ -92,7 +95,7 @@ def test_the_shares_of_the_subnets_sum_to_the_objective():
 @pytest.mark.parametrize("tau", [1, 4, 8])
 @pytest.mark.parametrize("vector", [None, 1.0, 0.5])  # of secure sums, in messages
 def test_an_interval_of_all_devices_costs_what_the_radio_model_says(aggregation_times, tau, vector):
-    tree = Topology.deep(tiers=(2, 2, 2, 3), seed=3)
+    tree = Topology.deep(tiers=(2, 2, 2, 3), seed=3).with_devices(joules_per_step=STEP_J)
     costs = NetworkCosts(tree, parameters=1000, streams=Streams(1)).drawn(0)
     sizes = None if vector is None else ExchangeSizes(key=0.3, share=0.2, vector=vector)
     exchanges = [sizes if number % 2 else None for number in range(tree.edges)]

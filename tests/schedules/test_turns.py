@@ -13,7 +13,7 @@ from h2fdp.schedules.turns import TurnsSetting, cheapest, most_turns, next_turn,
 
 
 @given(st.integers(1, 6), st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_the_next_turn_saves_most_of_all_that_keep_turns_equal(servers, data):
     """Equal: nobody is taken who has had more turns than one who is left out."""
     taken = np.array(data.draw(st.lists(st.integers(0, 2), min_size=servers, max_size=6)))
@@ -29,7 +29,7 @@ def test_the_next_turn_saves_most_of_all_that_keep_turns_equal(servers, data):
 
 
 @given(st.integers(1, 8), st.integers(1, 12), st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_turns_never_differ_by_more_than_one_and_are_as_many_as_planned(servers, intervals, seed):
     random, taken = np.random.default_rng(seed), np.zeros(8, dtype=int)
     for _ in range(intervals):

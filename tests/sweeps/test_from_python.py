@@ -53,10 +53,7 @@ def test_records_of_a_function_stay_with_their_devices(tmp_path):
     [
         ({}, r"grid: expected grid=\{"),
         ({"grid": {"training.intervls": [1]}}, "training.intervls: unknown key; did you mean"),
-        (
-            {"grid": {"training.step_size": 0.1}},
-            r"step_size: expected a list of values, \[0\.1\], found 0\.1",
-        ),
+        ({"grid": {"training.step_size": 0.1}}, r"step_size: expected a list of values, \[0\.1\], found 0\.1"),
     ],
 )
 def test_mistakes_are_told(tmp_path, arguments, told):

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from h2fdp import Experiment, UserError, sweep
+from h2fdp.records.atomic import write_checked_json
 from h2fdp.records.directory import locked
-from h2fdp.records.summary import write_checked_json
 from h2fdp.run import recorders
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.pool import WorkOptions

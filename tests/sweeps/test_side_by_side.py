@@ -2,11 +2,12 @@
 
 import multiprocessing
 import os
+import runpy
 import signal
-import subprocess
 import sys
 import threading
 
+import pytest
 from typer.testing import CliRunner
 
 from h2fdp import Experiment
@@ -16,6 +17,7 @@ from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, read_study
 from tests.cli.test_sweep_command import assert_stopped
+from tests.forks import in_a_child
 from tests.sweeps.studies import BASE, assert_equal_runs, study
 
 
@@ -42,8 +44,9 @@ class KillsAWorker(SilentWatcher):
         self.again += [name] * again
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_and_another_fails(tmp_path):
-    base = BASE.replace("intervals: 3", "intervals: 30")
+    base = BASE.replace("intervals: 3", "intervals: 12")
     sweep = '{"seed, data": [[1, digits], [2, digits], [3, {name: npz, path: none.npz}]]}'
     path, watcher = study(tmp_path, sweep, base), KillsAWorker()
     outcomes, done = two_at_a_time(path, tmp_path / "out", watcher)
@@ -57,6 +60,7 @@ def test_runs_side_by_side_have_the_bits_of_h2fdp_run_though_a_worker_is_lost_an
         assert_equal_runs(done.runs[f"seed={seed},data=digits"].directory, alone.directory)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_ctrl_c_ends_them_after_their_intervals_and_the_same_command_goes_on(tmp_path):
     path, out = study(tmp_path, "{seed: [1, 2, 3]}"), tmp_path / "out"
     ledger = out / "runs" / "seed=1" / "privacy.jsonl"
@@ -85,9 +89,8 @@ from h2fdp import Experiment, Topology, sweep
 
 {part}
 network = Topology.regular(edges=2, devices=2, trust=1)
-settings = dict(method="hfl", intervals=2, local_steps=2, aggregate_every=2, data="digits", model={model})
+settings = dict(method="hfl", training="paper", intervals=2, local_steps=2, data="digits", model={model})
 {guard}found = sweep(Experiment(topology=network, **settings), grid={{"seed": [1, 2]}}, out=sys.argv[1], jobs=2)
-{guard}print("made", len(found.runs), "failed", found.failures)
 """
 NET = """
 class Net(nn.Sequential):
@@ -96,12 +99,19 @@ class Net(nn.Sequential):
 """
 
 
-def test_a_script_runs_once_and_may_have_parts_of_its_own(tmp_path):
-    guard = 'if __name__ == "__main__": '
-    scripts = {"plain": ("", "'softmax'", ""), "own": (NET, "Net", guard)}
-    for name, (part, model, guarded) in scripts.items():
-        path = tmp_path / f"{name}.py"
-        path.write_text(SCRIPT.format(part=part, model=model, guard=guarded))
-        command = [sys.executable, str(path), str(tmp_path / name)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert "made 2 failed {}" in done.stdout, done.stdout + done.stderr
+@pytest.mark.parametrize(
+    ("part", "model", "guard"),
+    [("", "'softmax'", ""), (NET, "Net", 'if __name__ == "__main__": ')],
+    ids=["plain", "own part"],
+)
+def test_a_script_runs_once_and_may_have_parts_of_its_own(tmp_path, monkeypatch, part, model, guard):
+    """Its workers are processes of their own, as a user's are."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.format(part=part, model=model, guard=guard))
+    monkeypatch.setattr(sys, "argv", [str(path), str(tmp_path / "out")])
+
+    def run():
+        found = runpy.run_path(str(path), run_name="__main__")["found"]
+        assert (len(found.runs), found.failures) == (2, {})
+
+    assert in_a_child(run) == 0

@@ -9,10 +9,10 @@ from torch import nn
 
 from experiments.ali_models import ali_cnn_28, ali_cnn_32
 from h2fdp.data.records import Rows
-from h2fdp.models import ParameterLayout, build
+from h2fdp.models.construct import ParameterLayout, build
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, DeviceRecords, Evaluator, ModuleScores
-from h2fdp.training.batches import row_length
+from h2fdp.training.batches import BatchSampler, row_length
+from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
 from h2fdp.training.losses import CROSS_ENTROPY
 
 SHAPES = {

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, DeviceRecords, build_engine, chosen_engine
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import NormVotes
-from h2fdp.training.engine import TrainingJob
+from h2fdp.training.clipping import Clipping, NormVotes
+from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import TrainingJob, build_engine, chosen_engine
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.gradients import rule as rules
 from h2fdp.training.losses import CROSS_ENTROPY

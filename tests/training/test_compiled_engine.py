@@ -11,10 +11,12 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import FedDyn, Proximal
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.errors import UserError
-from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, DeviceRecords, build_engine, engines_for
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import StepTerms
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
+from h2fdp.training.engine import build_engine, build_scores
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
 
@@ -24,13 +26,7 @@ CLIPPINGS = {
     "record": Clipping(0.5, "record"),
     "mean too": Clipping(0.5, "record", mean_too=True),
 }
-OBJECTIVES = {
-    "plain": Plain(),
-    "proximal": Proximal(mu=0.3),
-    "scaffold": Scaffold(),
-    "feddyn": FedDyn(alpha=0.2),
-}
-LOSSES = {"cross-entropy": CROSS_ENTROPY, "smoothed": LabelSmoothing(0.2)}
+OBJECTIVES = {"plain": Plain(), "proximal": Proximal(mu=0.3), "scaffold": Scaffold(), "feddyn": FedDyn(alpha=0.2)}
 SHAPE, CLASSES = (3, 5), 7  # of 15 features, which fill no register of any processor
 MODELS = {
     "softmax": lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 7, bias=False)),
@@ -80,7 +76,7 @@ def assert_alike(found, expected):
             assert ((a - b).norm(dim=1) <= 1e-5 * b.norm(dim=1) + 1e-7).all(), name
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     rate=st.floats(0.02, 1.0),
@@ -217,7 +213,7 @@ class OwnSmoothing(LabelSmoothing):
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), Plain(), CROSS_ENTROPY, "chains of Linear"),
         (nn.Sequential(*[nn.Linear(4, 4)] * 2), Plain(), CROSS_ENTROPY, "shared"),
         (nn.Linear(4, 2), OwnDirection(), CROSS_ENTROPY, "the objectives plain"),
-        (nn.Linear(4, 2), Plain(), OwnSmoothing(0.1), "the losses cross-entropy"),
+        (nn.Linear(4, 2), Plain(), OwnSmoothing(smoothing=0.1), "the losses cross-entropy"),
     ],
     ids=["convolution", "tied", "own objective", "own loss"],
 )
@@ -225,4 +221,39 @@ def test_what_has_no_compiled_steps_is_refused_with_the_reason(module, objective
     with pytest.raises(UserError, match=reason) as caught:
         build_engine("compiled", module, None, objective, 8, 0.0, loss)
     assert caught.value.problems[0].key == "runtime.engine"
-    assert "compiled" not in engines_for(module, torch.device("cpu"), objective, loss, None, (4,))
+
+
+def both(name, held, part=slice(None)):
+    module, starts = model_and_starts(name, 1)
+    model = starts[0]
+    return build_scores("compiled", module)(model, held, part), ModuleScores(module)(model, held, part)
+
+
+@pytest.mark.parametrize("stored", ["bytes", "float32"])
+@pytest.mark.parametrize("name", MODELS)
+def test_compiled_scores_are_the_modules(name, stored):
+    held = records(SHAPE, SIZES)
+    if stored == "float32":
+        held = DeviceRecords(held.x.float() * 0.37, held.y, held.offsets, held.scale, held.shift)
+    found, expected = both(name, held)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_records_scores_do_not_depend_on_its_batch():
+    held = records(SHAPE, SIZES)
+    whole, _ = both("deep", held)
+    for first, stop in [(0, 1), (3, 20), (140, 146), (20, 20)]:
+        part, _ = both("deep", held, slice(first, stop))
+        assert part.numpy().tobytes() == whole[first:stop].numpy().tobytes()
+
+
+def test_evaluation_by_compiled_scores():
+    held = records(SHAPE, SIZES)
+    held = DeviceRecords(held.x, held.y % CLASSES, held.offsets, held.scale, held.shift)
+    module, starts = model_and_starts("mlp", 1)
+    found, expected = (
+        Evaluator([build_scores(name, module)], CROSS_ENTROPY).evaluate(starts[0], held)
+        for name in ("compiled", "loop")
+    )
+    np.testing.assert_array_equal(found.accuracy, expected.accuracy)
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)

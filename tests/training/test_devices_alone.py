@@ -9,10 +9,12 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
 from h2fdp.algorithms.pfedme import PFedMe
 from h2fdp.algorithms.scaffold import Scaffold
-from h2fdp.models import ParameterLayout, build
-from h2fdp.training import Clipping, build_engine, stacked
+from h2fdp.models.construct import ParameterLayout, build
+from h2fdp.training import stacked
 from h2fdp.training.batches import Batches
-from h2fdp.training.descent import StepTerms
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.engine import build_engine
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 from tests.training.groups import KnownNoise, draw, own_chain, records
 
@@ -76,7 +78,7 @@ def assert_alike(expected, found):
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_and_clipping_is_the_loops(name, clipping):
-    batches = draw("poisson", SIZES, RATES, 3)
+    batches = draw("poisson", SIZES, RATES, 2)
     assert batches.counts.min() == 0, "some batches are empty"
     assert_alike(*both(name, CLIPPINGS[clipping], Plain(), batches))
 

@@ -8,7 +8,10 @@ from torch import nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import worker_threads
 from h2fdp.streams import Streams
-from h2fdp.training import BatchSampler, Clipping, DeviceRecords, Evaluator, ModuleScores, build_engine
+from h2fdp.training.batches import BatchSampler
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
+from h2fdp.training.engine import build_engine
 from tests.training.groups import evaluate
 
 RNG = np.random.default_rng(0)
@@ -87,7 +90,7 @@ def test_evaluation_counts_each_device_and_the_whole():
 @pytest.mark.parametrize("at_once", [2, 3, 16])
 def test_evaluation_on_threads_is_the_same_to_the_bit(monkeypatch, at_once):
     """Batches of five records, of which there are three, on as many threads as there are, and on more."""
-    import h2fdp.training.evaluation as evaluation
+    import h2fdp.training.device_records as evaluation
 
     monkeypatch.setattr(evaluation, "_VALUES_AT_ONCE", 5 * RECORDS.x[0].numel())
     start = torch.from_numpy(START).flatten()

@@ -8,9 +8,10 @@ from torch import nn
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.config.own_answers import Origin
-from h2fdp.training import Clipping, build_engine
 from h2fdp.training.batches import Batches
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
+from h2fdp.training.engine import build_engine
 from h2fdp.training.losses import LOSSES, OwnLoss
 from tests.training.groups import evaluate
 
@@ -21,7 +22,7 @@ TORCH = torch.from_numpy(SCORES), torch.from_numpy(LABELS)
 
 
 def loss(value):
-    return LOSSES.read(value).build()
+    return LOSSES.read(value)
 
 
 def log_softmax(scores):

@@ -8,9 +8,10 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, build_engine
-from h2fdp.training.descent import StepTerms
+from h2fdp.models.construct import ParameterLayout
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.engine import build_engine
+from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.stacked import PaddedBatches, StackedEngine
 from tests.training.groups import SHAPES, draw, model_and_start, records
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.errors import UserError
-from h2fdp.models import ParameterLayout
-from h2fdp.training import Clipping, build_engine
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
-from h2fdp.training.engine import TrainingJob, engine_of_run
+from h2fdp.training.clipping import Clipping
+from h2fdp.training.engine import TrainingJob, build_engine, engine_of_run
 from h2fdp.training.losses import CROSS_ENTROPY
 from tests.training.groups import records
 

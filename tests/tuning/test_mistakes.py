@@ -14,11 +14,7 @@ STEP = "training.step_size: {uniform: [0.1, 10]}"
     ("ranges", "options", "message"),
     [
         ("training.step_sise: [1, 2]", "", "8: training.step_sise: unknown key; did you mean `step_size`?"),
-        (
-            "training.step_size: {low: 1, high: 2}",
-            "",
-            "8: tune.ranges.training.step_size.low: unknown key",
-        ),
+        ("training.step_size: {low: 1, high: 2}", "", "8: tune.ranges.training.step_size.low: unknown key"),
         ("training.step_size: {log: [0, 1]}", "", "expected numbers above 0 on a logarithmic scale, found 0"),
         ('"training.clip_scope, training.clip_norm": [[batch, 1], [batch, 1]]', "", "the value [batch, 1] comes twice"),
         ("privacy.epsilon: [1, 2]", "", "8: tune.ranges.privacy.epsilon: is held by calibration for every setting"),
@@ -55,11 +51,7 @@ def test_what_no_account_covers_is_refused(tmp_path, options, message):
     [
         ("privacy: {calibration: paper}", STEP, "some settings have no noise that is calibrated to an account"),
         ("privacy: {calibration: accounted}", "method.privacy: [central]", "the account covers records, and central"),
-        (
-            "privacy: {calibration: accounted}",
-            f"{STEP}\n    {PUBLIC}",
-            "data.public draws public records by the seed",
-        ),
+        ("privacy: {calibration: accounted}", f"{STEP}\n    {PUBLIC}", "data.public draws public records by the seed"),
     ],
 )
 def test_trials_without_a_known_account_are_refused(tmp_path, keys, ranges, message):
@@ -70,12 +62,7 @@ def test_trials_without_a_known_account_are_refused(tmp_path, keys, ranges, mess
     assert "expected tune.privacy: ignore, or stand_in data, or" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("section", "told"),
-    [
-        ("", "empty.yaml: tune: the section is missing; expected ranges"),
-    ],
-)
+@pytest.mark.parametrize(("section", "told"), [("", "empty.yaml: tune: the section is missing; expected ranges")])
 def test_an_empty_section_is_told(tmp_path, section, told):
     path = tmp_path / "empty.yaml"
     path.write_text(BASE + section)

@@ -86,6 +86,7 @@ def test_a_search_that_is_killed_goes_on_to_the_same_trials(searched, tmp_path, 
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("forked_workers")
 def test_trials_are_made_side_by_side(tmp_path):
     found = tune(search(tmp_path, options="trials: 3\n  privacy: ignore"), out=tmp_path / "out", jobs=2).trials
     assert set(found["state"]) == {"done"}

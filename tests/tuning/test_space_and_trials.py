@@ -95,6 +95,4 @@ def test_the_noise_of_a_trial_takes_its_budget_and_is_stated_as_an_epsilon(prepa
     assert held.target == held.config.privacy.epsilon < 1.5  # of the 2 that all of the search may take
     with_facts(tmp_path / "facts" / "x.json", None, prepared)
     facts = json.loads((tmp_path / "facts" / "x.json").read_text())
-    bits = prepared.costs.message_bits
-    assert facts["bytes"] == 3 * 50 * bits / 8  # a message of each of 50 devices in 3 intervals
     assert facts["validation_records"] == len(prepared.data.validation) == 143

@@ -16,7 +16,7 @@ from experiments.reproduction.settings.file import SETTINGS, SettingsFile
 from h2fdp.config import Document, empty_document
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting, named_document
-from h2fdp.records.summary import hash_of
+from h2fdp.records.atomic import hash_of
 from h2fdp.sweeps.grid import SWEEP, points_of
 from h2fdp.sweeps.study import SharedInputs, Study, study_of
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
-from pydantic import create_model, model_validator
 
-from h2fdp.config.fields import Section
 from h2fdp.data.records import Rows
 from h2fdp.privacy.modular_sums import IntegerSum
 from h2fdp.privacy.places import AggregationKind
@@ -76,6 +74,7 @@ class Moment(Rows):
         rows: (s,) of the devices within their subnet; empty where no stage asks.
         facts: what stages go by.
         votes: (s,) sums of records' votes about it, as the engine counted them.
+        memory: (s, M) what the senders remember of earlier uploads; a stage writes what they remember next into it.
     """
 
     streams: Streams
@@ -91,6 +90,7 @@ class Moment(Rows):
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     facts: StageFacts = NO_FACTS
     votes: Tensor | None = None
+    memory: Tensor | None = None
 
     def keys(self, purpose: str) -> list[int]:
         """(s,) of the stream of each device's noise; none ever comes again."""
@@ -145,6 +145,7 @@ class Stage(Protocol):
         extra: coordinates that it appends to every update.
         has_code: what it uploads is no vector of the model's space: the node decodes the sum.
         draws: it draws private numbers of each device.
+        remembers: it reads and writes `Moment.memory`, of noisy updates alone where it comes after the noise.
         keeps_sums: a weighted sum of what it makes of vectors is a function of their weighted sum, and of numbers that
             are public or independent of them. Where a stage after the noise does not, nothing hides a device but its
             own noise.
@@ -156,6 +157,7 @@ class Stage(Protocol):
     counts_votes: ClassVar[bool] = False
     has_code: ClassVar[bool] = False
     draws: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
     keeps_sums: ClassVar[bool] = False
 
     @property
@@ -221,6 +223,11 @@ class Pipeline:
         return any(stage.noisy or stage.draws for stage in self.stages)
 
     @property
+    def remembers(self) -> bool:
+        """Whether something of an upload is kept for the next one."""
+        return any(stage.remembers for stage in self.stages)
+
+    @property
     def keeps_sums(self) -> bool:
         """Whether the sum of what devices send is a function of the sum of their noisy updates, see `Stage`, and the
         noises in it have an account together."""
@@ -280,50 +287,3 @@ class Pipeline:
     def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:
         """The code of a sum, if any; see `Stage.coded`."""
         return next((stage.coded(planned, levels) for stage in self.stages if stage.has_code), None)
-
-
-class Compressor(Stage, Protocol):
-    """A stage after the noise, made of one number of the file.
-
-    Attributes:
-        key: of the file; `allowed`: the type of its value there; `meaning`: of the value, in words.
-    """
-
-    key: ClassVar[str]
-    allowed: ClassVar[Any]
-    meaning: ClassVar[str]
-    hides: ClassVar[bool] = False
-
-    def __init__(self, value: Any) -> None: ...
-
-
-COMPRESSORS: dict[str, type[Compressor]] = {}
-
-
-def compressor(stage: type[Compressor]) -> type[Compressor]:
-    """Register a stage; a decorator."""
-    COMPRESSORS[stage.key] = stage
-    return stage
-
-
-class CompressedLink(Section):
-    """What happens to the messages of a link; at most one of the registered stages."""
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if len(self.stages) > 1:
-            raise ValueError(f"expected one of {', '.join(COMPRESSORS)}")
-        return self
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The one that the file asks for, if any."""
-        return tuple(COMPRESSORS[key](value) for key, value in self if value is not None)
-
-
-def device_link() -> type[CompressedLink]:
-    """The section of a link, with a key for each registered stage."""
-    meanings = "".join(f"    {key}: {stage.meaning}\n" for key, stage in COMPRESSORS.items())
-    keys: dict[str, Any] = {key: (stage.allowed | None, None) for key, stage in COMPRESSORS.items()}
-    doc = f"What becomes of the uploads of devices, after their noise.\n\nAttributes:\n{meanings}"
-    return create_model("DeviceLink", __base__=CompressedLink, __doc__=doc, __module__=__name__, **keys)

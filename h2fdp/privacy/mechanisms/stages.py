@@ -1,21 +1,18 @@
-"""The stages of devices' uploads: lengths are cut, votes counted, noise added, messages made smaller."""
+"""The stages of devices' uploads: lengths are cut, votes counted, noise added."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from h2fdp.config.fields import Expect, OpenProbability
 from h2fdp.errors import UserError
-from h2fdp.privacy.mechanisms.pipeline import Compressor, Moment, PlannedSum, Stage, StepNoise, compressor
+from h2fdp.privacy.mechanisms.pipeline import Moment, PlannedSum, Stage, StepNoise
 from h2fdp.privacy.modular_sums import IntegerSum, code_for
 from h2fdp.privacy.vectors import GAUSSIAN, ROUNDING, AdaptiveClipping, NoiseLaw, add_gaussian_noises, clip_rows
-from h2fdp.streams import generator_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -234,71 +231,3 @@ class RandomLinearTerm(Stage):
             length = level * stream.gamma(model.numel()) / np.linalg.norm(direction)
             found[position] = torch.from_numpy(direction * length)
         return found.to(model.device)
-
-
-SCALE_BITS = 32  # of the largest coordinate, which goes along
-
-
-@compressor
-@dataclass(frozen=True)
-class Quantise(Compressor):
-    """Each coordinate x becomes A floor(L x / A + u) / L: A = max |x| of its vector, L = 2^(b-1) - 1, u in [0, 1).
-
-    The mean over u is x, whatever the vector; the variance of a coordinate is at most (A / L)^2 / 4. u is private: a
-    stream of its own for each device and upload.
-
-    Attributes:
-        width: b.
-
-    >>> Quantise(8).message_bits(32 * 1000, 1000)
-    8032.0
-    """
-
-    width: int
-    key: ClassVar[str] = "quantise"
-    allowed: ClassVar[Any] = Annotated[int, Field(ge=2, le=16), Expect("a whole number of bits from 2 to 16")]
-    meaning: ClassVar[str] = "bits of a coordinate, which is rounded at random so that its mean stays."
-    draws: ClassVar[bool] = True
-
-    def message_bits(self, bits: float, size: int) -> float:
-        return float(size * self.width + SCALE_BITS)
-
-    def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        import torch
-
-        levels = 2 ** (self.width - 1) - 1
-        for node, vector in zip(at.nodes, updates, strict=True):
-            stream = generator_of(at.streams.key(node, f"quantise-{at.kind}", at.interval, at.last_slot))
-            uniform = torch.from_numpy(stream.random(vector.numel(), dtype=np.float32)).to(vector)
-            scale = vector.abs().max()
-            if scale > 0:
-                # The largest coordinate and u near 1 may round up to the next level, which no code word has.
-                vector.mul_(levels / scale).add_(uniform).floor_().clamp_(max=levels).mul_(scale / levels)
-        return updates
-
-
-@compressor
-@dataclass(frozen=True)
-class TopK(Compressor):
-    """All but the k = ceil(share M) coordinates that are farthest from 0 become 0; of equal ones the first stay.
-
-    Attributes:
-        share: of the coordinates.
-
-    >>> TopK(0.01).message_bits(32 * 1000, 1000)  # ten numbers, and ten bits to say which each is
-    420.0
-    """
-
-    share: float
-    key: ClassVar[str] = "top_k"
-    allowed: ClassVar[Any] = OpenProbability
-    meaning: ClassVar[str] = "share of the coordinates, those farthest from 0, that are sent; the others count as 0."
-
-    def message_bits(self, bits: float, size: int) -> float:
-        """A number and its place for each; whole vectors where these are shorter."""
-        return min(bits, math.ceil(self.share * size) * (bits / size + math.ceil(math.log2(max(size, 2)))))
-
-    def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        kept = math.ceil(self.share * updates.shape[1])
-        smaller = updates.abs().argsort(dim=1, descending=True, stable=True)[:, kept:]
-        return updates.scatter_(1, smaller, 0.0)

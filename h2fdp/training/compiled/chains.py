@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from h2fdp.training.gradients.layers import Activation, Differentiated, Flattened, Linear, chain_of, probabilities
-from h2fdp.training.local_objective import LocalObjective, pull_alone
+from h2fdp.training.local_steps import LocalObjective, pull_alone
 from h2fdp.training.losses import CrossEntropy, LabelSmoothing, Loss
 
 Integers = NDArray[np.int64]

@@ -13,9 +13,8 @@ from h2fdp.training.compiled import kernels
 from h2fdp.training.compiled.blocks import BLOCK, Floats, Stored, memory_for
 from h2fdp.training.compiled.chains import network_of, why_not_compiled
 from h2fdp.training.compiled.kernels import Carried, Drawn, Rules
-from h2fdp.training.descent import PLAIN_TERMS, StepTerms, TrainingResult
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.local_objective import LocalObjective, pull_alone
+from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, TrainingResult, pull_alone
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing, Loss
 
 

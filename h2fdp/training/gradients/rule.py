@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from h2fdp.models import ParameterLayout
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.clipping import Clipping, NormVotes, clip_factors
 from h2fdp.training.gradients.layers import chain_of
 from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target
-from h2fdp.training.local_objective import FeatureComparison
+from h2fdp.training.local_steps import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
 
 Precision = Literal["float32", "bfloat16"]

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from h2fdp.privacy import MechanismContext
-from h2fdp.training.descent import gain
+from h2fdp.training.local_steps import gain
 from tests.privacy.uploads import uploads_of
 
 RECORDS = np.array([100, 200, 400])

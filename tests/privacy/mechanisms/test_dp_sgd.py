@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from opacus.accountants.analysis.rdp import compute_rdp
-from opacus.optimizers import DPOptimizer
 from scipy import stats
 
 from h2fdp.privacy import Accounts, AggregationCounts
@@ -52,6 +50,8 @@ def test_the_claim_is_the_classic_account_of_the_steps_really_made():
 
 
 def test_opacus_has_the_same_divergences():
+    from opacus.accountants.analysis.rdp import compute_rdp
+
     orders = list(range(2, 65))
     accounts = account(GIVEN, [upload("step", [0.55] * 3)])
     for rate in RATES.tolist():
@@ -78,6 +78,8 @@ def test_a_given_noise_allows_as_many_steps_as_the_papers_table(epsilon, safe, p
 
 def test_opacus_optimizer_adds_noise_of_the_same_size():
     """DPOptimizer on gradients of zero, against ours: N(0, (z C / expected batch)^2), at an error rate of 1e-6."""
+    from opacus.optimizers import DPOptimizer
+
     size, multiplier, clip_norm, batch = 40_000, 1.3, 0.7, 8.0
     parameter = torch.nn.Parameter(torch.zeros(size))
     theirs = DPOptimizer(

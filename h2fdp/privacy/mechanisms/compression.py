@@ -1,0 +1,250 @@
+"""Compression of what a link carries: stochastic quantisation, the largest coordinates, random ones, error feedback.
+
+It comes after the noise, so it costs the account of the sender's own noise nothing; where a compressor does not keep
+sums, nobody is credited with the noise of other senders any more (docs/privacy.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+
+import numpy as np
+from pydantic import AfterValidator
+
+from h2fdp.config.fields import Expect
+from h2fdp.privacy.mechanisms.pipeline import Moment, Stage
+from h2fdp.streams import generator_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SCALE_BITS = 32  # of the largest coordinate, which goes along
+WHOLE = 32  # bits of a coordinate as it is
+FEEDBACK = "error_feedback"
+
+
+class Compressor(Stage, Protocol):
+    """A stage after the noise, made of one number of the file.
+
+    Attributes:
+        key: of the file; `expected`: its values there, in words.
+    """
+
+    key: ClassVar[str]
+    expected: ClassVar[str]
+    hides: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, value: float, uplink: bool, feedback: bool) -> Stage | None:
+        """The stage; None where the value asks for nothing.
+
+        Args:
+            uplink: for what edge servers send up, one sender at a time; else for uploads of devices.
+            feedback: what it leaves out comes back.
+
+        Raises:
+            ValueError: no such stage, in the words of `expected`.
+        """
+        ...
+
+
+COMPRESSORS: dict[str, type[Compressor]] = {}
+
+
+def compressor(stage: type[Compressor]) -> type[Compressor]:
+    """Register a stage; a decorator."""
+    COMPRESSORS[stage.key] = stage
+    return stage
+
+
+@compressor
+@dataclass(frozen=True)
+class Quantise(Compressor):
+    """QSGD (Alistarh et al. 2017) by the largest coordinate: x becomes A floor(L x / A + u) / L.
+
+    A = max |x| of its vector, L = 2^(b-1) - 1, u in [0, 1). The mean over u is x, whatever the vector; the variance of
+    a coordinate is (A / L)^2 p (1 - p), p the fractional part of L x / A, and at most (A / L)^2 / 4. u is private: a
+    stream of its own for each sender and upload.
+
+    Attributes:
+        width: b.
+
+    >>> Quantise(8).message_bits(32 * 1000, 1000)
+    8032.0
+    """
+
+    width: int
+    key: ClassVar[str] = "quantise"
+    expected: ClassVar[str] = "a whole number of bits from 2 to 16, or 32 for coordinates as they are"
+    draws: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, value: float, uplink: bool, feedback: bool) -> Stage | None:
+        if type(value) is not int or not (2 <= value <= 16 or value == WHOLE):
+            raise ValueError
+        if feedback:
+            raise ValueError(f"{FEEDBACK} goes with what top_k and rand_k leave out; quantise is right in the mean")
+        return None if value == WHOLE else cls(value)
+
+    def message_bits(self, bits: float, size: int) -> float:
+        return float(size * self.width + SCALE_BITS)
+
+    def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
+        import torch
+
+        levels = 2 ** (self.width - 1) - 1
+        for node, vector in zip(at.nodes, updates, strict=True):
+            stream = generator_of(at.streams.key(node, f"quantise-{at.kind}", at.interval, at.last_slot))
+            uniform = torch.from_numpy(stream.random(vector.numel(), dtype=np.float32)).to(vector)
+            scale = vector.abs().max()
+            if scale > 0:
+                # The largest coordinate and u near 1 may round up to the next level, which no code word has.
+                vector.mul_(levels / scale).add_(uniform).floor_().clamp_(max=levels).mul_(scale / levels)
+        return updates
+
+
+@dataclass(frozen=True)
+class _Sparse(Compressor):
+    """All but k = ceil(share M) coordinates become 0."""
+
+    share: float
+    expected: ClassVar[str] = "a number above 0 and below 1"
+
+    @classmethod
+    def of(cls, value: float, uplink: bool, feedback: bool) -> Stage | None:
+        if type(value) is not float or not 0 < value < 1:
+            raise ValueError
+        return ErrorFeedback(cls(value)) if feedback else cls(value)
+
+    def kept(self, size: int) -> int:
+        """k of so many coordinates."""
+        return math.ceil(self.share * size)
+
+
+@compressor
+@dataclass(frozen=True)
+class TopK(_Sparse):
+    """The coordinates that are farthest from 0 stay (Stich, Cordonnier and Jaggi 2018); of equal ones the first.
+
+    Attributes:
+        share: of the coordinates.
+
+    >>> TopK(0.01).message_bits(32 * 1000, 1000)  # ten numbers, and ten bits to say which each is
+    420.0
+    """
+
+    key: ClassVar[str] = "top_k"
+
+    def message_bits(self, bits: float, size: int) -> float:
+        """A number and its place for each; whole vectors where these are shorter."""
+        return min(bits, self.kept(size) * (bits / size + math.ceil(math.log2(max(size, 2)))))
+
+    def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
+        smaller = updates.abs().argsort(dim=1, descending=True, stable=True)[:, self.kept(updates.shape[1]) :]
+        return updates.scatter_(1, smaller, 0.0)
+
+
+@compressor
+@dataclass(frozen=True)
+class RandK(_Sparse):
+    """Random coordinates stay, times M / k, so that the mean is the vector; which, everybody knows from the seed.
+
+    All devices of the network keep the same ones at a slot: a sum of what they send is then a function of the sum of
+    their vectors, and hides what that hides.
+
+    Attributes:
+        share: of the coordinates.
+        own: each sender keeps others than the next, so that sums are not kept; it is given alone.
+        scaled: False where what is left out comes back.
+
+    >>> RandK(0.01).message_bits(32 * 1000, 1000)
+    320.0
+    """
+
+    own: bool = False
+    scaled: bool = True
+    key: ClassVar[str] = "rand_k"
+    draws: ClassVar[bool] = True
+    keeps_sums: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, value: float, uplink: bool, feedback: bool) -> Stage | None:
+        super().of(value, uplink, feedback)
+        found = cls(value, own=uplink, scaled=not feedback)
+        return ErrorFeedback(found) if feedback else found
+
+    def message_bits(self, bits: float, size: int) -> float:
+        return self.kept(size) * bits / size
+
+    def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
+        import torch
+
+        size, sender = updates.shape[1], "devices"
+        if self.own:
+            (sender,) = at.nodes
+        stream = at.streams.public.open(sender, "rand-k", at.interval, at.last_slot)
+        dropped = torch.from_numpy(stream.permutation(size)[self.kept(size) :]).to(updates.device)
+        updates[:, dropped] = 0.0
+        return updates.mul_(size / self.kept(size)) if self.scaled else updates
+
+
+@dataclass(frozen=True)
+class ErrorFeedback(Stage):
+    """Q(x + e) is sent, and e becomes x + e - Q(x + e) (Seide et al. 2014; Karimireddy et al. 2019).
+
+    x has its noise, so what is remembered follows from what the account of the sender covers already. Uploads then hang
+    on earlier ones, with weights that a sum does not know: none is credited with the noise of others.
+    """
+
+    inner: Stage
+    hides: ClassVar[bool] = False
+    draws: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
+
+    def message_bits(self, bits: float, size: int) -> float:
+        return self.inner.message_bits(bits, size)
+
+    def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
+        assert at.memory is not None, "orders have what their devices remember"
+        whole = updates + at.memory.to(updates.device)
+        sent = self.inner.encode(whole.clone(), received, at)
+        at.memory.copy_(whole.sub_(sent))
+        return sent
+
+
+def stages_of(link: Mapping[str, float] | None, uplink: bool = False) -> tuple[Stage, ...]:
+    """The stages that a file asks for on a link.
+
+    Raises:
+        ValueError: it asks for none or several, or for a value that a stage does not take.
+
+    >>> stages_of({"top_k": 0.01, "error_feedback": True}), stages_of({"quantise": 32})
+    ((ErrorFeedback(inner=TopK(share=0.01)),), ())
+    """
+    if link is None:
+        return ()
+    names = [name for name in link if name != FEEDBACK]
+    if len(names) != 1 or names[0] not in COMPRESSORS:
+        found = ", ".join(link) or "nothing"
+        raise ValueError(f"expected one of {', '.join(COMPRESSORS)}, as {{quantise: 8}}; found {found}")
+    stage, value, feedback = COMPRESSORS[names[0]], link[names[0]], link.get(FEEDBACK, False)
+    if not isinstance(feedback, bool):
+        raise ValueError(f"expected true or false as {FEEDBACK}, found {feedback}")
+    try:
+        made = stage.of(value, uplink, feedback)
+    except ValueError as error:
+        raise ValueError(str(error) or f"expected {stage.expected} as {stage.key}, found {value}") from None
+    return () if made is None else (made,)
+
+
+def _checked(link: dict[str, float]) -> dict[str, float]:
+    stages_of(link)
+    return link
+
+
+CompressedLink = Annotated[
+    dict[str, int | float | bool], AfterValidator(_checked), Expect("a stage with its value, as {quantise: 8}")
+]

@@ -1,0 +1,338 @@
+"""Local steps: a method's objective, as pure functions over explicit state, and descent on it, with its terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from h2fdp.data.records import Rows
+
+Gradient = Callable[[Tensor], Tensor]
+
+
+class LocalObjective(Protocol):
+    """Where a local step goes. Engines call it with one model or with a stack of them.
+
+    Attributes:
+        memory: what a device keeps of its data from one interval to the next, in words; None where it keeps nothing.
+            It begins at zero, lies beside nothing but its device, and outlives releases: no account covers that.
+        personal: whether a device trains a model of its own beside the shared one.
+        pull: mu of a term mu (w - received) in its direction, 0 without one; None where an upload is not a weighted sum
+            of the gradients along the device's way.
+    """
+
+    @property
+    def memory(self) -> str | None: ...
+
+    @property
+    def personal(self) -> bool: ...
+
+    @property
+    def pull(self) -> float | None: ...
+
+    def direction(
+        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """What a step follows downhill, in memory that the caller may overwrite; and the personal model after it.
+
+        Args:
+            model: (..., M) w_i, before the step.
+            gradient: the mini-batch gradient (..., M) at a point (..., M), already clipped; zero where the batch is
+                empty. It may be asked at several points, the batch stays. What it returns may be overwritten.
+            received: (..., M) the model that the device was sent last.
+            personal: (..., M) of objectives with a personal model; it begins at `received`.
+        """
+        ...
+
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
+        """Whether m steps of this size move an upload by at most 2 eta G gain(momentum, m) when one record changes.
+
+        `gain` is m without momentum; see `descent.gain`.
+        """
+        ...
+
+    def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
+        """(s, M) added to every direction of an interval, by the devices' memories (s, M); None for nothing.
+
+        Args:
+            variate: (M,) what the cloud sent beside the model, if it does.
+        """
+        ...
+
+    def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
+        """(s, M) the memories after an interval."""
+        ...
+
+
+def pull_of(objective: LocalObjective) -> float | None:
+    """The objective's pull; None of a user's own that does not state it."""
+    return getattr(objective, "pull", None)
+
+
+class PulledObjective:
+    """The direction g + mu (w - received), with mu = `towards_received`, of objectives that add nothing else of w."""
+
+    @property
+    def towards_received(self) -> float:
+        """0."""
+        return 0.0
+
+    def direction(
+        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The gradient and the pull."""
+        if self.towards_received == 0.0:
+            return gradient(model), None
+        pull = (model - received).mul_(self.towards_received)
+        return pull.add_(gradient(model)), None
+
+
+def pull_alone(objective: LocalObjective) -> float | None:
+    """mu where the direction is g + mu (w - received), for engines that do not call it; None where it may be another.
+
+    A class that wrote a direction of its own, or compares features, does not count.
+    """
+    known = getattr(type(objective), "direction", None) is PulledObjective.direction
+    return objective.towards_received if known and isinstance(objective, PulledObjective) else None
+
+
+@runtime_checkable
+class FeatureComparison(Protocol):
+    """What a local objective adds where it compares models: a loss of each record's features.
+
+    Such an objective's `correction` is not added to directions: it is the (s, M) models that devices had before.
+    """
+
+    def feature_loss(self, features: Tensor, received: Tensor, previous: Tensor) -> Tensor:
+        """(n,) losses by the features (n, F) of records under the model, the received and the previous model."""
+        ...
+
+
+def comparison_of(objective: LocalObjective) -> FeatureComparison | None:
+    """The objective where it compares models."""
+    return objective if isinstance(objective, FeatureComparison) else None
+
+
+def previous_models(memories: Tensor, received: Tensor) -> Tensor:
+    """(..., M) the models to compare with: a device's first interval has no earlier one than the received."""
+    return memories.where(memories.any(dim=-1, keepdim=True), received)
+
+
+class LocalWork(Protocol):
+    """What devices did in an interval.
+
+    Attributes:
+        updates: (s, M) the sum of all updates of the interval.
+        ends: (s, M) where the devices' last steps ended.
+        personal: (s, M) personal models, where there are any.
+        steps: (s,) local steps done, as a tensor.
+        gradients: (s,) the number of gradients that each update adds up: its steps, or more with momentum (see `gain`).
+        step_size: eta_k.
+    """
+
+    @property
+    def updates(self) -> Tensor: ...
+    @property
+    def ends(self) -> Tensor: ...
+    @property
+    def personal(self) -> Tensor | None: ...
+    @property
+    def steps(self) -> Tensor: ...
+    @property
+    def gradients(self) -> Tensor: ...
+    @property
+    def step_size(self) -> float: ...
+
+
+class StatelessObjective(PulledObjective):
+    """The part of an objective without memory."""
+
+    memory: ClassVar[str | None] = None
+    personal: ClassVar[bool] = False
+
+    @property
+    def pull(self) -> float | None:
+        """0."""
+        return 0.0
+
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
+        """False, which rules out a guarantee, until an objective shows that it does."""
+        return False
+
+    def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
+        """None: there is no memory."""
+        return None
+
+    def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
+        """Nothing new."""
+        return memory
+
+
+class GradientNoise(Protocol):
+    """Noise on the sum of a batch's gradients, at every step of every device (DP-SGD); its objects are `Rows`."""
+
+    def add(self, gradients: Tensor, slot: int, divisors: np.ndarray) -> None:
+        """Add to the first n devices' gradients (n, M), in place; they are sums divided by `divisors` (n,).
+
+        Args:
+            slot: which of the stretch's slots, from 0.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class StepTerms(Rows):
+    """Terms of local steps; nothing by default.
+
+    Attributes:
+        corrections: (s, M) added to each device's directions.
+        noise: on every step's gradient; also where the batch is empty.
+        watched: whether the last step is wanted by itself.
+        clip_norm: to which gradients are clipped, record by record, instead of the engine's own norm; the votes about
+            it are wanted.
+    """
+
+    corrections: Tensor | None = None
+    noise: GradientNoise | None = None
+    watched: bool = False
+    clip_norm: float | None = None
+
+
+PLAIN_TERMS = StepTerms()
+
+
+@dataclass(frozen=True)
+class TrainingResult(Rows):
+    """What devices come out with; (s, M) float32, in memory of their own.
+
+    Attributes:
+        updates: accumulated updates Delta_i = w_start - w_i, (7)-(8); eta sum_l g_i(l) for the plain objective.
+        personal: personal models, where the objective has them.
+        last_steps: w_i before the last step - w_i, where they were asked for; 0 without a step.
+        votes: (s,) sums of the votes about a clip norm over all steps, where it moves (see `NormVotes`).
+        memory: (s, M) what they keep of what they uploaded, where a stage of the upload remembers.
+    """
+
+    updates: Tensor
+    personal: Tensor | None = None
+    last_steps: Tensor | None = None
+    votes: Tensor | None = None
+    memory: Tensor | None = None
+
+    @classmethod
+    def room(cls, starts: Tensor, personal: bool, watched: bool, votes: bool = False) -> TrainingResult:
+        """Memory for the outcomes of devices that start at `starts` (s, M)."""
+
+        def empty() -> Tensor:
+            return torch.empty_like(starts, memory_format=torch.contiguous_format)
+
+        voted = torch.zeros(len(starts), device=starts.device) if votes else None
+        return cls(empty(), empty() if personal else None, empty() if watched else None, voted)
+
+    def place(self, devices: Tensor | int, other: TrainingResult) -> None:
+        """Set these devices' outcomes."""
+        for own, new in zip(self._parts(), other._parts(), strict=True):
+            if own is not None and new is not None:
+                own[devices] = new
+
+    def split(self, counts: Sequence[int]) -> Iterator[TrainingResult]:
+        """Device after device, as many as each count says: views of the same memory."""
+        sizes = list(counts)
+        parts = ([None] * len(sizes) if each is None else each.split_with_sizes(sizes) for each in self._parts())
+        return map(TrainingResult, *parts)
+
+    def _parts(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        return self.updates, self.personal, self.last_steps, self.votes, self.memory
+
+
+@dataclass(frozen=True)
+class DescentState(Rows):
+    """Where devices stand between two steps.
+
+    Attributes:
+        models: (..., M) w_i.
+        velocity: (..., M) of the momentum; None without.
+        personal: (..., M) personal models; None without.
+    """
+
+    models: Tensor
+    velocity: Tensor | None = None
+    personal: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Descent:
+    """w <- w - eta v, v <- momentum v + d, with d the objective's direction and v = 0 at each received model.
+
+    Attributes:
+        momentum: 0 for plain steps. Velocities never outlive an upload.
+    """
+
+    objective: LocalObjective
+    momentum: float = 0.0
+
+    def begin(self, received: Tensor) -> DescentState:
+        """The state at the received models (..., M)."""
+        velocity = torch.zeros_like(received) if self.momentum else None
+        return DescentState(received, velocity, received if self.objective.personal else None)
+
+    def step(
+        self, state: DescentState, gradient: Gradient, received: Tensor, step_size: float, correction: Tensor | None
+    ) -> DescentState:
+        """One local step; `correction` (..., M) is added to the direction."""
+        way, personal = self.objective.direction(state.models, gradient, received, state.personal)
+        if correction is not None:
+            way = way.add_(correction)
+        if state.velocity is not None:
+            velocity = state.velocity.mul(self.momentum).add_(way)
+            return DescentState(torch.sub(state.models, velocity, alpha=step_size), velocity, personal)
+        return DescentState(torch.sub(state.models, way, alpha=step_size, out=way), None, personal)
+
+
+@lru_cache(maxsize=64)
+def gradients_in_uploads(momentum: float, pull: float, step_size: float, most: int) -> np.ndarray:
+    """(most + 1,) ||a||_1 for 0, 1, ... local steps: how many gradients an upload of them adds up.
+
+    An upload is eta times a weighted sum of the gradients along the device's way, and a is the vector of these weights
+    (FedNova, Wang et al. 2020, Sec. 3.1). With v <- momentum v + g + pull (w - received), w <- w - eta v, a gradient
+    weighs by how many steps ago it was taken: 1 plain, (1 - momentum^n) / (1 - momentum) n steps ago with momentum,
+    (1 - eta pull)^(n - 1) with a pull.
+
+    Args:
+        pull: mu of a term mu (w - received) in every step's direction.
+
+    >>> gradients_in_uploads(0.0, 0.0, 0.1, 3).tolist(), gradients_in_uploads(0.5, 0.0, 0.1, 2).tolist()
+    ([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.5])
+    >>> gradients_in_uploads(0.0, 5.0, 0.1, 3).tolist()
+    [0.0, 1.0, 1.5, 1.75]
+    """
+    weights = np.zeros(most + 1)
+    weight = velocity = 0.0
+    for steps in range(1, most + 1):
+        velocity = momentum * velocity - step_size * pull * weight + (steps == 1)
+        weight += velocity
+        weights[steps] = abs(weight)
+    counts = weights.cumsum()
+    counts.flags.writeable = False
+    return counts
+
+
+def gain(momentum: float, steps: int) -> float:
+    """How many gradients an upload of m steps is worth: it moves by at most 2 eta G times this.
+
+    A gradient at step j counts (1 - momentum^(m-j+1)) / (1 - momentum) times. The sum is convex in m, so an upload
+    whose record is first drawn at step l moves by no more than (m-l+1)/m of the whole: the mixture of the account,
+    made for plain steps, covers momentum too.
+
+    >>> gain(0.0, 5), gain(0.5, 2)
+    (5.0, 2.5)
+    """
+    if momentum == 0:
+        return float(steps)
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -1,0 +1,137 @@
+"""Compressed links in whole runs: 32 bits change nothing, nothing is lost that comes back, what is sent is paid for."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import h2fdp
+from h2fdp import Experiment, Topology
+from h2fdp.network import Aggregator
+from h2fdp.privacy.mechanisms.compression import TopK
+from h2fdp.privacy.mechanisms.stages import UpdateNoise
+from h2fdp.protocol.tiers import Uplinks
+from h2fdp.run import recorders
+from tests.networks import placed
+from tests.runtime.runs import assert_equal, recorded
+
+FEEDBACK = {"top_k": 0.1, "error_feedback": True}
+LOCAL = {"extends": "h2fdp", "privacy": "local"}
+FAULTS = {"device_dropout": 0.2, "straggler": {"probability": 0.3}}
+
+
+def small(topology=None, **settings):
+    defaults = {"method": LOCAL, "intervals": 5, "local_steps": 4, "batch_size": 4, "aggregate_every": 2}
+    defaults |= {"epsilon": 20.0, "noise_key": "seed", "model": "softmax", "evaluate_every": 5}
+    topology = topology or Topology.regular(edges=2, devices=3, trust=0.5, seed=1)
+    return Experiment(topology=topology, data="digits", **{**defaults, **settings})
+
+
+def deep():
+    """Two edge servers below one, and one beside it: nobody is trusted."""
+    subnets = [
+        placed(n, False, [9.0] * 3, [9.0] * 3, parent=above) for n, above in (("a", "u"), ("b", "u"), ("c", None))
+    ]
+    return Topology("deep", tuple(subnets), aggregators=(Aggregator("u", False, parent=None),))
+
+
+def test_32_bits_are_the_run_without_compression(tmp_path):
+    plain = small().run(tmp_path / "plain")
+    whole = small(compression={"device": {"quantise": 32}, "edge": {"quantise": 32}}).run(tmp_path / "whole")
+    assert_equal(recorded(plain), recorded(whole))
+
+
+BUFFERED = {**LOCAL, "schedule": {"name": "buffered", "buffer": {"edge": 2, "cloud": 1}}}
+DEEP = {"aggregate_every": [2, 4], "local_steps": 8, "participation": 0.7, "faults": FAULTS}
+
+
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        (deep(), DEEP),
+        (deep(), {**DEEP, "runtime": {"backend": "inline", "hosts": 2}}),
+        (Topology("net", deep().subnets[2:]), {"method": BUFFERED, "calibration": "accounted", "accountant": "rdp"}),
+    ],
+    ids=["tiers", "threads", "buffers"],
+)
+def test_what_was_sent_and_what_is_left_are_all_noisy_updates(tmp_path, monkeypatch, network, settings):
+    """Device by device and server by server, over participation, faults, stretches of a tree, and where none waits."""
+    made, sent, memories = {}, {}, {}
+    noise, largest, uplink = UpdateNoise.encode, TopK.encode, Uplinks.sent
+
+    def note(where, names, rows):
+        for name, row in zip(names, rows.double(), strict=True):
+            where[name] = where.get(name, 0.0) + row
+
+    def noisy(self, updates, received, at):
+        found = noise(self, updates, received, at)
+        note(made, at.nodes, found)
+        return found
+
+    def kept(self, updates, received, at):
+        found = largest(self, updates, received, at)
+        note(sent, at.nodes, found)
+        return found
+
+    def sending(self, name, upload, part):
+        note(made, [name], upload.update[None])
+        found = uplink(self, name, upload, part)
+        memories.update(self.memories)
+        return found
+
+    monkeypatch.setattr(UpdateNoise, "encode", noisy)
+    monkeypatch.setattr(TopK, "encode", kept)
+    monkeypatch.setattr(Uplinks, "sent", sending)
+    compression = {"device": FEEDBACK, "edge": FEEDBACK}
+    clouds = []
+    close = h2fdp.protocol.Cloud.close
+    monkeypatch.setattr(h2fdp.protocol.Cloud, "close", lambda cloud, loss: clouds.append(cloud) or close(cloud, loss))
+    small(network, compression=compression, **settings).run(tmp_path / "run")
+    for subnet in network.subnets:
+        for row, memory in clouds[-1].memories(subnet.name).items():
+            memories[subnet.device_name(row)] = memory
+    servers = {each.name for each in (*network.subnets, *network.aggregators)}
+    devices = {name for subnet in network.subnets for name in subnet.device_names()}
+    assert set(made) == set(sent) == set(memories) == servers | devices
+    for name, whole in made.items():
+        assert not torch.equal(whole, sent[name]), name
+        np.testing.assert_allclose(sent[name] + memories[name], whole, atol=1e-4 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("crash", [1, 3])
+def test_what_is_remembered_outlives_a_crash(tmp_path, monkeypatch, crash):
+    settings = {"aggregate_every": [1, 2], "participation": 0.7, "faults": FAULTS}
+    settings |= {"compression": {"device": FEEDBACK, "edge": FEEDBACK}, "runtime": {"checkpoint_every": 2}}
+    whole = small(deep(), **settings).run(tmp_path / "whole")
+
+    def fail(step, at):
+        if (step, at) == ("released", crash):
+            raise RuntimeError("the host is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorders, "listener", fail)
+        with pytest.raises(RuntimeError):
+            small(deep(), **settings).run(tmp_path / "crashed")
+    again = h2fdp.resume(tmp_path / "crashed")
+    for key, value in whole.model.state_dict().items():
+        assert value.equal(again.model.state_dict()[key])
+    assert whole.metrics.drop(columns="wall_s").equals(again.metrics.drop(columns="wall_s"))
+
+
+def test_what_is_sent_is_counted_and_ends_a_run(tmp_path):
+    """Of 640 parameters: 6 devices send 2 x 640 bits and a scale, twice in an interval; 2 edge servers 64 numbers of 32
+    bits with places of 10, once. Joules of the wires fall as their bits do."""
+    compression = {"device": {"quantise": 2}, "edge": {"top_k": 0.1}}
+    of_interval = (6 * 2 * (2 * 640 + 32) + 2 * 64 * (32 + 10)) / 8
+    run = small(compression=compression).run(tmp_path / "run")
+    assert run.metrics["bytes"].tolist() == pytest.approx([of_interval * k for k in range(1, 6)])
+    assert run.summary["bytes"] == pytest.approx(5 * of_interval)
+    plain = small().run(tmp_path / "plain").metrics
+    assert plain["bytes"].iloc[-1] == 5 * (6 * 2 + 2) * 640 * 4
+    devices, wires = (5 * 2 * 10 ** (38 / 10 - 3) * bits / 100e6 for bits in (640 * 32, 64 * 42))
+    over_air = plain["energy_j"].iloc[-1] - devices  # what radios spent on whole vectors
+    assert run.metrics["energy_j"].iloc[-1] == pytest.approx(over_air * (2 * 640 + 32) / (640 * 32) + wires)
+    ended = small(compression=compression, until={"bytes": 2.5 * of_interval}).run(tmp_path / "ended")
+    assert (ended.summary["state"], len(ended.metrics)) == ("bytes reached", 3)
+    assert "bytes" in json.loads((ended.directory / "summary.json").read_text())
