@@ -7,6 +7,7 @@ import shutil
 from collections import defaultdict
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
@@ -17,6 +18,7 @@ from h2fdp.network.mobility import Mobility
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
 from h2fdp.run.loop import resume_run, start_run
+from h2fdp.run.model_scores import device_scores
 from h2fdp.run.privacy import RunPrivacy
 from tests.networks import placed
 from tests.protocol.test_any_tree import epsilon_of_gaussian
@@ -207,6 +209,16 @@ def test_a_visit_costs_what_a_device_at_its_distance_costs():
     assert moved[0] == pytest.approx(still[0])
     assert moved[1] == pytest.approx(expected[1])
     assert moved[1]["energy_j"] > still[1]["energy_j"]
+
+
+def test_the_energy_of_a_device_is_that_of_all_its_rows():
+    """Nothing that a device spends elsewhere is left out of its line, nor counted twice."""
+    setup = experiment(Mobility(TRACE)).prepare()
+    rows = setup.topology.devices
+    columns = device_scores(setup, setup.initial, np.ones(rows))
+    assert columns["device"] == setup.drawn.device_names()
+    assert sum(columns["energy_j"]) == rows
+    assert dict(zip(columns["device"], columns["energy_j"], strict=True))["e0/1"] == 3
 
 
 DEEP = Topology(
