@@ -39,6 +39,7 @@ def prepared(seed):
     rng = np.random.default_rng(seed)
     net = network(rng)
     given = drawn_settings(net, rng) | ({"faults": {}, "participation": 1.0} if seed % 4 else {})
+    net = dataclasses.replace(net, cloud_trust=given.pop("cloud_trust", "untrusted"))
     fixed = {"intervals": 2, "local_steps": 5, "batch_size": None, "sampling_rate": 1.0, "clip_norm": 1.0}
     data = even if seed % 5 else uneven
     return Experiment(net, data, test_data=data("test"), **fixed, **given).prepare()
