@@ -28,11 +28,11 @@ import h2fdp
 PACKAGE = Path(h2fdp.__file__).parent
 # Rooms by floor (docs/architecture.md), of older checkouts too.
 FLOORS = {
-    **dict.fromkeys(("errors", "streams", "digests", "config"), 0),
-    **dict.fromkeys(("wireless", "topology", "data", "models"), 1),
-    **dict.fromkeys(("training", "privacy", "radio", "theory", "records", "world"), 2),
-    **dict.fromkeys(("algorithms", "schedules", "control", "estimation", "reports"), 3),
-    **dict.fromkeys(("protocol", "nodes"), 4),
+    **dict.fromkeys(("errors", "streams", "arithmetic", "wording", "config"), 0),
+    **dict.fromkeys(("network", "data", "models"), 1),
+    **dict.fromkeys(("training", "privacy", "costs", "records"), 2),
+    **dict.fromkeys(("algorithms", "schedules", "reports"), 3),
+    "protocol": 4,
     "runtime": 5,
     **dict.fromkeys(("methods", "experiment"), 6),
     "run": 7,

@@ -60,7 +60,8 @@ class DeviceGroup:
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
 
-        Delta_i, made private by their own side of the mechanism where that is up to them.
+        Delta_i, made private by their own side of the mechanism where that is up to them. This is called where a device
+        has a host of its own; elsewhere `Lockstep` does the same for many groups together.
         """
         starts = self.start(model).expand(len(order.rows), -1)
         terms, batches = self.terms(model, order), self.batches(order)

@@ -70,7 +70,7 @@ class EdgeServer(Aggregator):
         return self.trusted
 
     def run_interval(self, broadcast: Tensor, plan: Plan) -> Upload:
-        """One interval of the subnet, by calls to the hosts of its devices."""
+        """One interval of the subnet, by calls to the hosts of its devices; `Lockstep` runs `interval` without it."""
         return in_step(
             {self.name: self.interval(broadcast, plan)},
             lambda calls: {name: self.groups.call("train", call.model, call.parts) for name, call in calls.items()},

@@ -42,7 +42,8 @@ class IntervalPlan:
         weights: of their own averages in the global one.
         branches: the cloud's children with their own plans, weights and noises; the subnets themselves in a network of
             one tier, where this is None.
-        vectors: subnet -> segment -> the vectors above its average, in a network of more tiers.
+        vectors: subnet -> segment -> the vectors above its average, in a network of more tiers or where the
+            cloud sees a secure sum; empty elsewhere.
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest.
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.

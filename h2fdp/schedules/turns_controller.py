@@ -62,7 +62,7 @@ class DeviceCosts:
 def device_costs(
     network: ControlledNetwork, costs: MessageCosts, step_joules: Floats | float, rhythm: Rhythm
 ) -> DeviceCosts:
-    """Energy and delay of an interval (H2FDP, Sec. 11), as `radio.interval_cost` adds them up."""
+    """Energy and delay of an interval (H2FDP, Sec. 11), as `costs.interval_cost` adds them up."""
     sizes, joules, seconds = network.sizes, costs.joules, costs.seconds
     sent = np.repeat(network.of_exchanges(lambda each: 2 * each.key - 2 * each.share + each.vector - 1), sizes)
     more = np.repeat(network.of_exchanges(lambda each: -4 * each.share + each.vector - 1), sizes) * seconds

@@ -21,7 +21,7 @@ class LocalObjective(Protocol):
 
     Attributes:
         memory: what a device keeps of its data from one interval to the next, in words; None where it keeps nothing.
-            It begins at zero, lies beside nothing but its device, and outlives releases: no account covers that.
+            It begins at zero, is the device's own, and outlasts releases: no account covers that.
         personal: whether a device trains a model of its own beside the shared one.
         pull: mu of a term mu (w - received) in its direction, 0 without one; None where an upload is not a weighted sum
             of the gradients along the device's way.
@@ -53,7 +53,7 @@ class LocalObjective(Protocol):
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """Whether m steps of this size move an upload by at most 2 eta G gain(momentum, m) when one record changes.
 
-        `gain` is m without momentum; see `descent.gain`.
+        `gain` is m without momentum; see the function of that name.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Compression of what a link carries: stochastic quantisation, the largest coordinates, random ones, error feedback.
 
 It comes after the noise, so it costs the account of the sender's own noise nothing; where a compressor does not keep
-sums, nobody is credited with the noise of other senders any more (docs/privacy.md).
+sums, no sender is credited with the noise of the others any more (docs/privacy.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FEEDBACK = "error_feedback"
 
 
 class Compressor(Stage, Protocol):
-    """A stage after the noise, made of one number of the file.
+    """A stage after the noise, made of one value of the file. `compressor` registers it; a file cannot name a module.
 
     Attributes:
         key: of the file; `expected`: its values there, in words.

@@ -105,7 +105,10 @@ class NoisePlacement(Options, ABC):
 
     @property
     def noisy_steps(self) -> bool:
-        """Whether each local step of every device is noisy, and nothing that a step has not made is released."""
+        """Whether each local step of every device is noisy whatever the options and the trust, as with `dp-sgd`.
+
+        `Pipeline.noisy_steps` says it of the devices under one edge server, so also with `noise: steps`.
+        """
         return False
 
     @property

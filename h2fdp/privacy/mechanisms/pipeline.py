@@ -26,7 +26,9 @@ Divisor = Literal["expected", "drawn"] | float
 
 @dataclass(frozen=True)
 class StageFacts:
-    """What stages go by at one aggregation and nothing else does: public, and handed on unread by plans and nodes.
+    """What stages need to know of one aggregation. It is public; the planner makes it, plans and orders carry it.
+
+    Besides the stages, the engine reads the clip norm (votes), and the ledger's rows follow from the code.
 
     Attributes:
         clip_norm: C of the interval, where it moves.
@@ -135,7 +137,8 @@ class Stage(Protocol):
     """One thing that happens to a device's upload; a frozen value.
 
     Row i of every answer depends on row i of every argument alone, to the bit, whatever other rows are there: the
-    devices of several subnets may be given at once.
+    devices of several subnets may be given at once. So sums of coordinates are taken of one row after another: a sum
+    along the rows of a block may differ in its last bits with the number of rows.
 
     Attributes:
         noisy: the devices add noise.

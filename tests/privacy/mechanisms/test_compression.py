@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -228,7 +229,7 @@ CENTRAL = {"method": {"privacy": "central"}, **NO_LOCAL}
 def test_devices_with_clocks_of_their_own_keep_no_sums():
     """Their masks are those of their own slots; quantised uploads claim nothing of others, and may go with buffers."""
     settings = {
-        "method": {"extends": "h2fdp", "schedule": "buffered"},
+        "method": {"extends": "h2fdp", "schedule": {"name": "buffered", "buffer": {"edge": 1}}},
         "aggregate_every": 5,
         "calibration": "accounted",
     }
@@ -258,10 +259,10 @@ def test_devices_with_clocks_of_their_own_keep_no_sums():
         (deep("trusted", "trusted"), {}, "edge", "u adds the noise to what a sends up, and nothing says how far"),
         (deep("untrusted", "secure-sum"), {}, "edge", "u holds secure sums, which are of whole vectors"),
         (
-            tree(),
-            {"method": {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"cloud": True}}}},
+            replace(tree(), cloud_trust="secure-sum"),
+            {},
             "edge",
-            "a secure sum at the cloud",
+            "cloud holds secure sums, which are of whole vectors",
         ),
         (tree(), {"control": {"enabled": True}}, "edge", "reckons with uploads as devices made them"),
     ],
