@@ -72,7 +72,7 @@ def records(device):
 def prepared(tree, rng=None, **settings):
     """A run on this network, with settings that are drawn where a generator is given."""
     drawn = {} if rng is None else drawn_settings(tree, rng)
-    tree = replace(tree, cloud_trust=drawn.pop("cloud_trust", "untrusted"))
+    tree = replace(tree, cloud_trust=drawn.pop("cloud_trust", tree.cloud_trust))
     fixed = {"intervals": 2, "local_steps": 5, "batch_size": None, "sampling_rate": 1.0, "clip_norm": 1.0}
     return Experiment(tree, records, test_data=records("test"), **{**fixed, **drawn, **settings}).prepare()
 
