@@ -130,7 +130,7 @@ _DEVICES_AT_ONCE = 1_000
 def label_counts(data: DeviceData) -> NDArray[np.int64]:
     """(devices, classes) how many records of each label each device holds.
 
-    >>> from h2fdp.data import load
+    >>> from h2fdp.data.federate import load
     >>> from h2fdp.data.images import Digits
     >>> from h2fdp.streams import Streams
     >>> counts = label_counts(load(Digits(), devices=10, streams=Streams(1)))

@@ -1,6 +1,7 @@
 """Secure sums above edge servers and at the cloud: what they are worth to each observer, by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -21,10 +22,16 @@ def subnets(*levels, parent=None):
     )
 
 
+def summing(tree, cloud):
+    """The same network, whose cloud holds a secure sum, or none."""
+    return replace(tree, cloud_trust="secure-sum" if cloud else "untrusted")
+
+
 def alike(tree, cloud, **settings):
     """Devices of equal weight and one aggregation an interval, the cloud's."""
+    tree = summing(tree, cloud)
     given = {
-        "method": method(cloud=cloud),
+        "method": method(),
         "aggregate_every": None,
         "aggregations_per_interval": 0,
         "weights": "uniform",
@@ -74,7 +81,7 @@ def test_noise_that_is_calibrated_falls_with_what_the_cloud_cannot_see():
     for cloud in (False, True):
         given = {"intervals": 2, "local_steps": 1, "batch_size": 16, "epsilon": 1.0, "seed": 1, "delta": 1e-5}
         given |= {"calibration": "accounted", "accountant": "pld"}
-        setup = Experiment(tree, "digits", method=method(cloud=cloud), weights="uniform", **given).prepare()
+        setup = Experiment(summing(tree, cloud), "digits", method=method(), weights="uniform", **given).prepare()
         report = privacy_report(setup)["observers"]
         worst = max(report[observer]["pld"] for observer in OBSERVERS if report[observer]["pld"] is not None)
         assert worst == pytest.approx(1.0, rel=0.02)
@@ -100,5 +107,5 @@ def test_an_audit_of_sums_of_integers_is_refused():
 
 
 def test_an_audit_of_what_only_a_sum_shows_is_refused():
-    with pytest.raises(UserError, match=r"method\.privacy\.secure_sum\.cloud: an audit reads what each edge server"):
+    with pytest.raises(UserError, match=r"topology\.cloud\.trust: an audit reads what each edge server"):
         audit(alike(Topology("two", subnets("trusted", "untrusted")), cloud=True), "cloud", canaries=10)

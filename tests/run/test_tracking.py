@@ -7,7 +7,7 @@ from h2fdp import Experiment, Topology
 from h2fdp.protocol import Cloud
 
 PLAIN = ("slot", "accuracy", "loss", "local_steps", "step_size", "participants", "epsilon_claimed",
-         "energy_j", "delay_s", "clock_s", "wall_s")  # columns that name no accountant  # fmt: skip
+         "energy_j", "delay_s", "clock_s", "bytes", "wall_s")  # columns that name no accountant  # fmt: skip
 
 
 def small(**settings):
