@@ -13,6 +13,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
 from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
+from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import Estimates
 from h2fdp.training.local_steps import LocalObjective, pull_of
 
@@ -163,6 +164,9 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if training.participation != 1:
         text = f"under {name} the devices that have uploaded take part; expected 1, found {training.participation:g}"
         yield "training.participation", text
+    if method.topology == "star" and isinstance(method.schedule, BufferedOptions) and method.schedule.buffer.edge:
+        text = "a star has no edge servers between devices and the cloud; expected null, with buffer.cloud stated"
+        yield "method.schedule.buffer.edge", text
     if experiment.faults.faults().possible:
         text = f"faults are drawn for rounds in which all devices begin together, which {name} has not"
         yield "faults", f"{text}; expected none, slow processors or links, or schedule fixed"
@@ -182,9 +186,9 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
         text = f"the formula counts rounds that are the same for all devices, which {name} has not"
         yield "privacy.calibration", f"{text}; expected accounted"
-    if placement.noisy_steps and placement.noise_is_given:
-        text = "a stated noise_multiplier allows a number of steps, which devices do not take together"
-        yield "method.privacy.noise_multiplier", f"{text}; expected null, which is calibrated, or schedule fixed"
+    if placement.noisy_steps:
+        text = "noise on steps allows a number of steps, which devices do not take together"
+        yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:

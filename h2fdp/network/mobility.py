@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from h2fdp.config.fields import LARGEST_INTEGER
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.devices import Column, Integers
 from h2fdp.network.network import COLUMNS, Subnet
@@ -120,7 +121,7 @@ def _line(values: Any) -> Line:
     if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or len(values) not in (3, 4):
         raise ValueError(f"{expected}; found {values!r}")
     interval, device, edge, *distance = values
-    if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
+    if isinstance(interval, bool) or not isinstance(interval, int) or not 1 <= interval <= LARGEST_INTEGER:
         raise ValueError(f"expected the number of an interval, from 1; found {interval!r}")
     if not isinstance(device, str) or not (edge is None or isinstance(edge, str)):
         raise ValueError(f"expected the names of a device and an edge server; found {device!r}, {edge!r}")

@@ -48,6 +48,8 @@ class IntervalPlan:
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
         clip_norm: C of this interval, where it moves.
+        charged: what the interval's rows in the ledger are about instead of its own uploads, see `Arrivals`; None: its
+            own.
     """
 
     interval: int
@@ -62,6 +64,7 @@ class IntervalPlan:
     vectors: Mapping[str, Mapping[int, tuple[Merged, ...]]] = field(default_factory=dict)
     heights: tuple[int, ...] = ()
     clip_norm: float | None = None
+    charged: tuple[IntervalPlan, ...] | None = None
 
     @property
     def parts(self) -> Mapping[str, Plan | TierPlan]:

@@ -169,6 +169,10 @@ class PlannedNoise:
 
         Subnets that look alike have the same ones, but for the name: they are worked out for the first of these.
         """
+        if plan.charged is not None:
+            for each in plan.charged:
+                yield from self.releases(each)
+            return
         by_name = {name: alike for alike in self.alike(plan) for name in alike.edges}
         for name in plan.subnets if self.noise is not None else ():
             first, rows = by_name[name].edges[0], by_name[name].releases
@@ -177,6 +181,10 @@ class PlannedNoise:
     def alike(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
         """The same, once for all subnets that look alike; they have one `Plan`."""
         if self.noise is None:
+            return
+        if plan.charged is not None:
+            for each in plan.charged:
+                yield from self.alike(each)
             return
         alike: dict[Hashable, list[tuple[str, float]]] = {}
         for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):

@@ -21,7 +21,7 @@ from h2fdp.protocol.planned_releases import PlannedNoise, numbers_released
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
-from h2fdp.schedules.stretches import Stretch
+from h2fdp.schedules.stretches import Arrivals, Stretch
 from h2fdp.streams import Streams
 
 
@@ -130,15 +130,14 @@ class Planner:
 
         Subnets that look alike, and meet no faults, share one `Plan`.
         """
+        if decision.arrivals is not None:
+            return self._buffered_plan(interval, slot, decision, decision.arrivals)
         planned: dict[str, _Planned] = {}
         lost: dict[str, Plan] = {}
         alike: dict[Hashable, _Planned] = {}
         there = None if self.visits is None else np.split(self.visits.there(interval), self._firsts[1:])
         for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
-                continue
-            if decision.arrivals is not None:
-                planned[facts.name] = self._buffered(facts, interval, decision, decision.arrivals.stretches[place])
                 continue
             if decision.devices is None:
                 rows = draw_participants(self.streams.public, facts.name, interval, len(facts.records), count)
@@ -165,9 +164,6 @@ class Planner:
         subnets = {name: each.plan for name, each in planned.items()}
         averages = {name: each.averages for name, each in planned.items()}
         shares, weights = self.averaging.of_branches([each.branch for each in planned.values()], decision.local_steps)
-        if decision.arrivals is not None:
-            stretches = decision.arrivals.stretches
-            weights = weights * np.array([stretches[number].weight for number in sorted(stretches)])
         plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, clip_norm=self.clip_norm)
         if self.tiers:
             plan = self._with_tiers(plan, averages)
@@ -175,10 +171,32 @@ class Planner:
             plan = replace(plan, vectors=self.noises.summed(plan))
         return replace(plan, noise_std=self.noises.of_cloud(plan))
 
+    def _buffered_plan(self, interval: int, slot: int, decision: Decision, arrivals: Arrivals) -> IntervalPlan:
+        """The same where aggregators do not wait for all.
+
+        Rows are about what is sent to edge servers meanwhile; below a cloud that adds the noise, whose own average is
+        the only release, about that.
+        """
+
+        def of(stretches: Mapping[int, Stretch]) -> IntervalPlan:
+            numbers = sorted(stretches)
+            known = [(self.subnets[number], stretches[number]) for number in numbers]
+            planned = {facts.name: self._buffered(facts, interval, decision, stretch) for facts, stretch in known}
+            shares, weights = self.averaging.of_branches(
+                [each.branch for each in planned.values()], decision.local_steps
+            )
+            weights = weights * np.array([stretches[number].weight for number in numbers])
+            subnets = {name: each.plan for name, each in planned.items()}
+            return IntervalPlan(interval, slot, decision, subnets, shares, weights)
+
+        plan, at_cloud = of(arrivals.stretches), any(each.adds_noise == "cloud" for each in self.subnets)
+        charged = None if at_cloud else tuple(map(of, arrivals.charged))
+        return replace(plan, noise_std=self.noises.of_cloud(plan), charged=charged)
+
     def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, stretch: Stretch) -> _Planned:
         """What is planned of a subnet whose edge server does not wait for all; slots are those of its own clock."""
         segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
-        slot, known = stretch.first * segments[0], (decision, stretch.rows)
+        slot, known = stretch.first * segments[0], (replace(decision, step_size=stretch.step_size), stretch.rows)
         if stretch.in_step:
             return self._subnet_plan(facts, interval, slot, segments, *known, None)
         steps = np.where(stretch.arrives, segments[0], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -18,6 +19,7 @@ from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.stretches import Arrivals, Stretch
 from h2fdp.schedules.traits import ScheduleOptions
 
+_MOST_AHEAD = 100_000  # rounds of the cloud that are played before they are due
 Power = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 10")]
 
 
@@ -32,35 +34,93 @@ class BufferedSchedule(Schedule):
         self._begin()
 
     def _begin(self) -> None:
-        self._queue, self._round, self._began_s = _queue(self._context, self._options), 0, 0.0
-        self._found = next(self._queue)
+        self._rounds, self._round, self._began_s = _Rounds(self._context, self._options), 0, 0.0
+        self._found = self._rounds.next()
 
     def _arrivals(self, interval: int) -> Arrivals:
         if interval < self._round:
             self._begin()
         while self._round < interval:
             self._round, self._began_s = self._round + 1, self._found.at_s
-            self._found = next(self._queue)
+            self._found = self._rounds.next()
         return self._found
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """Who arrives, and what the age of their models leaves of their weights: (1 + staleness)^-a."""
+        """Who arrives, and what is accounted for."""
         context, found = self._context, self._arrivals(interval)
-        stretches = {number: self._weighed(each, interval) for number, each in found.stretches.items()}
         counts = np.zeros(len(context.sizes), dtype=np.int64)
-        for number, each in stretches.items():
+        for number, each in found.stretches.items():
             counts[number] = len(each.rows)
         return Decision(
             context.local_steps,
-            decayed(context.step_size, context.step_decay, interval, context.intervals),
+            _step_size(context, interval),
             counts,
-            arrivals=replace(found, stretches=stretches),
+            arrivals=found,
             clock_s=found.at_s - self._began_s,
         )
 
-    def _weighed(self, stretch: Stretch, interval: int) -> Stretch:
-        own = float((1 + interval - stretch.version) ** -self._options.staleness_power)
-        return replace(stretch, weights=(1.0 + stretch.staleness) ** -self._options.staleness_power, weight=own)
+
+class _Rounds:
+    """The rounds of a run, one after another, with the stretches that each accounts for.
+
+    What a device has sent to its edge server is seen there, whether or not the cloud ever averages it. So a stretch is
+    accounted for when it begins, and the next one, too, where it will have uploads of devices that began before:
+    they may be with the edge server already.
+    """
+
+    def __init__(self, context: ScheduleContext, options: BufferedOptions) -> None:
+        self._context, self._power = context, options.staleness_power
+        self._queue, self._pulled = _queue(context, options), 0
+        self._waiting: deque[Arrivals] = deque()  # rounds to come
+        self._coming: list[deque[Stretch]] = [deque() for _ in context.sizes]  # of each subnet, from the current one on
+        self._accounted = [0] * len(self._coming)  # how many of these are
+        self._begun = list(range(len(self._coming)))  # subnets that begin a stretch with the next round
+
+    def next(self) -> Arrivals:
+        """The next round."""
+        charged: tuple[dict[int, Stretch], dict[int, Stretch]] = ({}, {})
+        for number in self._begun:
+            wanted = 2 if self._stretch(number, 0).kept else 1
+            for at in range(self._accounted[number], wanted):
+                charged[at][number] = self._stretch(number, at)
+            self._accounted[number] = max(wanted, self._accounted[number])
+        if not self._waiting:
+            self._pull()
+        found = self._waiting.popleft()
+        self._begun = list(found.stretches)
+        for number in self._begun:
+            self._coming[number].popleft()
+            self._accounted[number] -= 1
+        return replace(found, charged=tuple(each for each in charged if each))
+
+    def _stretch(self, number: int, at: int) -> Stretch:
+        while len(self._coming[number]) <= at:
+            self._pull()
+        return self._coming[number][at]
+
+    def _pull(self) -> None:
+        found, power = next(self._queue), self._power
+        if len(self._waiting) >= _MOST_AHEAD:
+            text = f"an edge server uploads less than once in {_MOST_AHEAD:,} averages of the cloud"
+            raise UserError(f"{text}; expected a larger buffer, or null", key="method.schedule.buffer.cloud")
+        weighed = {
+            number: replace(
+                each,
+                weights=(1.0 + each.staleness) ** -power,
+                weight=float((1 + self._pulled - each.version) ** -power),
+                step_size=_step_size(self._context, each.version),
+            )
+            for number, each in found.stretches.items()
+        }
+        for number, each in weighed.items():
+            self._coming[number].append(each)
+        self._waiting.append(replace(found, stretches=weighed))
+        self._pulled += 1
+
+
+def _step_size(context: ScheduleContext, version: int) -> float:
+    """Of local steps from the cloud's model of this number; beyond the last round that of the last."""
+    return decayed(context.step_size, context.step_decay, min(version, context.intervals - 1), context.intervals)
 
 
 @dataclass

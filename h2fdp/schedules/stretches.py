@@ -27,6 +27,7 @@ class Stretch:
         kept: ascending numbers, below `first` + averages, of those that devices still train from at the end.
         weights: (averages, s) what the age of a model leaves of an upload's weight.
         weight: the same of the edge server's own upload.
+        step_size: of its local steps.
     """
 
     version: int
@@ -39,6 +40,7 @@ class Stretch:
     kept: tuple[int, ...]
     weights: np.ndarray
     weight: float = 1.0
+    step_size: float = 0.0
 
     @classmethod
     def of(
@@ -96,8 +98,11 @@ class Arrivals:
         stretches: number of the subnet, ascending -> what its devices did.
         kept: numbers of the cloud's earlier models that edge servers still work from.
         at_s: when, from the beginning of the run.
+        charged: stretches that are accounted for with this average, which may end later or never: number of the subnet
+            -> its next one, and in a second mapping the one after that.
     """
 
     stretches: Mapping[int, Stretch]
     kept: tuple[int, ...]
     at_s: float
+    charged: tuple[Mapping[int, Stretch], ...] = ()

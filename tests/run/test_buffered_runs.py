@@ -119,7 +119,7 @@ REFUSED = [
     ({"calibration": "paper"}, r"privacy\.calibration: .*which buffered has not; expected accounted"),
     (
         {"method": {"extends": "h2fdp", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}, "schedule": BUFFERS}},
-        r"method\.privacy\.noise_multiplier: a stated noise_multiplier",
+        r"method\.privacy: noise on steps allows a number of steps",
     ),
     (
         {"control": {"least_ghz": 0.5}},
@@ -139,6 +139,10 @@ REFUSED = [
     (
         {"topology": DEEP},
         r"method\.schedule: the event clock has one tier of edge servers; found 2",
+    ),
+    (
+        {"method": {"extends": "fedbuff", "schedule": {"name": "buffered", "buffer": {"edge": 2}}}},
+        r"method\.schedule\.buffer\.edge: a star has no edge servers",
     ),
     ({"schedule": {"name": "buffered", "buffer": {"edge": 0}}}, r"method\.schedule\.buffer\.edge: expected"),
     ({"schedule": {"name": "buffered", "bufer": 3}}, r"method\.schedule\.bufer: unknown key; did you mean `buffer`"),
