@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from pydantic import AfterValidator
@@ -236,15 +236,13 @@ def stages_of(link: Mapping[str, float] | None, uplink: bool = False) -> tuple[S
     try:
         made = stage.of(value, uplink, feedback)
     except ValueError as error:
-        raise ValueError(str(error) or f"expected {stage.expected} as {stage.key}, found {value}") from None
+        raise ValueError(str(error) or f"expected {stage.expected} as {stage.key}, found {value!r}") from None
     return () if made is None else (made,)
 
 
-def _checked(link: dict[str, float]) -> dict[str, float]:
+def _checked(link: dict[str, Any]) -> dict[str, Any]:
     stages_of(link)
     return link
 
 
-CompressedLink = Annotated[
-    dict[str, int | float | bool], AfterValidator(_checked), Expect("a stage with its value, as {quantise: 8}")
-]
+CompressedLink = Annotated[dict[str, Any], AfterValidator(_checked), Expect("a stage with its value, as {quantise: 8}")]
