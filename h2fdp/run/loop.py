@@ -376,6 +376,12 @@ def _check_allowed(
             f"overspend it; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
+    if setup.noise is not None and lost and setup.traits.buffers:
+        text = (
+            f"{why}, so intervals from {first} on would get fresh noise, and uploads in them that were in the ledger "
+            f"before would be sent twice; expected the same environment, or a new run"
+        )
+        raise UserError(text, str(directory.path))
     if setup.noise is not None and lost and not fresh_noise:
         text = (
             f"{why}, so intervals from {first} on would get fresh noise, and what was released of them before would "

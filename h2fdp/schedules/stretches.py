@@ -1,4 +1,4 @@
-"""What an aggregator's children do where nobody waits for the last one: who uploads when, from which model."""
+"""What an aggregator's children do where it does not wait for the last one: who uploads when, from which model."""
 
 from __future__ import annotations
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 
+import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator, Radio
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
-from h2fdp.run.loop import resume_run, start_run
+from h2fdp.run.loop import start_run
 from tests.networks import placed
+from tests.run.test_resume import elsewhere
 
 BUFFERS = {"name": "buffered", "buffer": {"edge": 2, "cloud": 1}}
 
@@ -65,17 +67,30 @@ def test_who_waits_for_all_has_the_bits_of_synchronous_rounds(tmp_path):
     assert without_wall(waits).equals(without_wall(fixed))
 
 
-def test_a_run_that_was_stopped_goes_on_with_older_models(tmp_path, whole):
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run that ended in its fifth interval, with a checkpoint after the fourth."""
+
     def stop(reached, number):
         if (reached, number) == ("ran", 4):
             raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch:
+    path = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         patch.setattr(recorders, "listener", stop)
-        with contextlib.suppress(KeyboardInterrupt):
-            start_run(experiment(runtime={"checkpoint_every": 2}).prepare(), tmp_path / "run")
-    resume_run(Experiment.of_run(tmp_path / "run").prepare, tmp_path / "run")
-    same(tmp_path / "run", whole.directory)
+        start_run(experiment(runtime={"checkpoint_every": 2}).prepare(), path)
+    return path
+
+
+def test_fresh_noise_is_refused_where_uploads_are_accounted_for_before_they_are_sent(stopped, monkeypatch):
+    elsewhere(monkeypatch)
+    with pytest.raises(UserError, match="uploads in them that were in the ledger before would be sent twice"):
+        h2fdp.resume(stopped, fresh_noise=True)
+
+
+def test_a_run_that_was_stopped_goes_on_with_older_models(stopped, whole):
+    h2fdp.resume(stopped)
+    same(stopped, whole.directory)
 
 
 @pytest.mark.parametrize(

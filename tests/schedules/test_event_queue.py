@@ -121,7 +121,7 @@ def test_models_that_uploads_begin_with_are_there_and_no_other_is_kept(network):
         for server, stretch in arrivals.stretches.items():
             assert stretch.carried == kept.get(server, ())
             made = stretch.first + len(stretch.arrives)
-            assert all(each < made for each in stretch.kept), "the average that goes up is for nobody below yet"
+            assert all(each < made for each in stretch.kept), "no device has the average that goes up"
             there = {*stretch.carried, *range(stretch.first, made)}
             assert {began for at in range(len(stretch.arrives)) for began, *_ in stretch.models(at)} <= there
             assert set(stretch.kept) <= there
