@@ -12,6 +12,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Topology
 from h2fdp.privacy import Holder, UploadClipping, noise_placement_of
+from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.aggregation_times import share_of
 from h2fdp.schedules.registry import chosen
@@ -28,13 +29,14 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
     Raises:
         UserError: it cannot.
     """
-    found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology)]
+    found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology), *_of_relays(experiment, topology)]
     if not found:
-        times = _aggregation_times(experiment, topology)
+        network = simulated(topology, experiment.method.topology, experiment.method.privacy)
+        times = _aggregation_times(experiment, topology) if network is topology else AggregationTimes()
         found += _of_choices(experiment, topology)
-        found += _of_secure_sums(experiment, topology)
-        found += _of_moving_norm(experiment, topology, times)
-        found += _of_compression(experiment, topology)
+        found += _of_secure_sums(experiment, topology, network)
+        found += _of_moving_norm(experiment, network, times)
+        found += _of_compression(experiment, topology, network)
         found += _of_mobility(experiment, topology)
     if found:
         raise UserError(
@@ -78,13 +80,30 @@ def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
     if topology.depth > 1 and method.topology != "star":
         yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
     placement = noise_placement_of(method.privacy)
-    place = placement.place(("secure-sum",), 1)
-    shares = place is not None and place.holder is Holder.SHARE
-    if placement.sees(topology.cloud_trust) == "sum" or (
-        shares and any(each.trust == "secure-sum" for each in topology.subnets)
-    ):
+    if "sum" in {placement.sees(trust) for trust in (topology.cloud_trust, *(each.trust for each in topology.subnets))}:
         text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
         yield key, f"{text}, not for those that have arrived; {tail}"
+
+
+def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
+    """What edge servers cannot do that see masked vectors alone, of one sum over the whole network."""
+    servers, training = [*topology.aggregators, *topology.subnets], experiment.training
+    relay = next((each.name for each in servers if each.trust == "relay"), None)
+    method = experiment.method
+    if relay is None or method.topology == "star" or noise_placement_of(method.privacy).sees("relay") == "each":
+        return
+    if (other := next((each for each in servers if each.trust != "relay"), None)) is not None:
+        text = f"{relay} relays masked vectors of one sum over the whole network; expected relay for all edge servers"
+        yield "topology", f"{text}, found {other.name} {other.trust}"
+    if chosen(method.schedule).controlled:
+        text = "the controller plans with subnets, and relays make one sum of the whole network"
+        yield "control.enabled", f"{text}; expected false, or secure-sum edge servers"
+    key = "aggregate_every" if training.aggregate_every is not None else "aggregations_per_interval"
+    times, steps = AggregationTimes(training.aggregate_every, training.aggregations_per_interval), training.local_steps
+    if steps is not None and times.offsets(steps) and not {key, "local_steps"} & training.left_open:
+        right = f"at least local_steps, {steps}" if key == "aggregate_every" else "0"
+        text = f"{relay} sees masked vectors, and the cloud alone their sum, so no edge server averages between its models"
+        yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
 
 
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
@@ -127,9 +146,7 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:
-    """With a mapping by trust as one by the names of edge servers; a star has none."""
-    if experiment.method.topology == "star":
-        return AggregationTimes()
+    """With a mapping by trust as one by the names of edge servers."""
     every = experiment.training.aggregate_every
     if isinstance(every, dict):
         every = {each.name: every[each.name if each.name in every else each.trust] for each in topology.subnets}
@@ -160,16 +177,20 @@ def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
 _SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"
 
 
-def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What no secure sum of this network can do; other methods treat its edge servers as untrusted."""
+def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What no secure sum of this network can do; other methods treat its edge servers as untrusted.
+
+    Args:
+        network: that is simulated.
+    """
     placement = noise_placement_of(experiment.method.privacy)
     place = placement.place(("secure-sum",), 1)
-    above = [server.name for server in topology.aggregators if server.trust == "secure-sum"]
-    subnets = [subnet for subnet in topology.subnets if subnet.trust == "secure-sum"]
+    above = [server.name for server in network.aggregators if placement.sees(server.trust) == "sum"]
+    subnets = [subnet for subnet in network.subnets if placement.sees(subnet.trust) == "sum"]
     star = experiment.method.topology == "star" or topology.subnets[0].relays is not None
     shares = place is not None and place.holder is Holder.SHARE
     cloud_sums = placement.sees(topology.cloud_trust) == "sum"
-    if place is None or not shares or not (cloud_sums or ((above or subnets) and not star)):
+    if place is None or not shares or not (cloud_sums or above or subnets):
         return
     method, tolerance, schedule = experiment.method, place.tolerance, chosen(experiment.method.schedule)
     if cloud_sums and star:
@@ -204,12 +225,13 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
     for subnet, begin in zip(subnets, taking, strict=True):
         if tolerance.honest_shares(begin) < 1:
             lost = tolerance.lost(begin)
-            text = f"of {begin} devices of {subnet.name} that take part, {tolerance.colluding} may collude and {lost}"
+            of = "" if subnet.relays is not None else f" of {subnet.name}"
+            text = f"of {begin} devices{of} that take part, {tolerance.colluding} may collude and {lost}"
             yield _SUMS, f"{text} drop out, which leaves nobody whose share of the noise is unknown; expected fewer"
             return
 
 
-def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: AggregationTimes) -> Found:
+def _of_moving_norm(experiment: ExperimentFile, network: Topology, times: AggregationTimes) -> Found:
     """Several steps between two releases of a subnet whose noise is on uploads or averages.
 
     After the step that draws a record its device stands elsewhere, and all other records may vote otherwise: no small
@@ -218,8 +240,8 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
     training, placement = experiment.training, noise_placement_of(experiment.method.privacy)
     if training.adaptive is None or placement.clips == "update" or training.local_steps is None:
         return
-    star = experiment.method.topology == "star"
-    for subnet in topology.as_star().subnets if star else topology.subnets:
+    star = network.subnets[0].relays is not None
+    for subnet in network.subnets:
         if placement.pipeline(subnet.trust, UploadClipping(training.first_clip_norm, by_record=True)).noisy_steps:
             continue
         longest = max(times.of(subnet.name).segments(training.local_steps))
@@ -233,14 +255,17 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
             return
 
 
-def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What is compressed before it has noise, or is to be hidden by secure sums."""
+def _of_compression(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What is compressed before it has noise, or is to be hidden by secure sums.
+
+    Args:
+        network: that is simulated.
+    """
     placement, compression = noise_placement_of(experiment.method.privacy), experiment.compression
-    star = experiment.method.topology == "star"
-    subnets = topology.as_star().subnets if star else topology.subnets
-    trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
-    trusts[CLOUD] = topology.cloud_trust
-    summing = [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]
+    star, subnets = experiment.method.topology == "star", network.subnets
+    trusts = {each.name: each.trust for each in (*subnets, *topology.aggregators)}
+    known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
+    summing = [name for name, trust in known if placement.sees(trust) == "sum"]
     upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]
     unknown = "and nothing says how far a record moves"
     for subnet in subnets if placement.private and compression.of_devices and not summing else ():

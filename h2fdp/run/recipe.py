@@ -121,6 +121,7 @@ def completed(
     module: Callable[[], nn.Module],
     noisy: Callable[[ExperimentFile], RunSetup],
     servers: int,
+    tree: bool,
 ) -> Recipe:
     """The experiment with everything that it leaves open chosen.
 
@@ -129,22 +130,23 @@ def completed(
         module: builds the first model.
         noisy: the run of a complete configuration, its noise calibrated by a rough account.
         servers: edge servers with devices.
+        tree: edge servers may average between two models of the cloud.
     """
     left_open = config.training.left_open
     if not left_open:
         return config, ()
     if not has_rule(config):
-        return _as_the_paper(config)
+        return _as_the_paper(config, tree)
     if not noise_placement_of(config.method.privacy).private:
         return _without_noise(config, data, module)
     if _in_turns(config) and "local_steps" in left_open:
         # Each interval is one step, and the way of the plan is that of 30 turns of each edge server.
         config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
     probe = probe_of(module(), data, config)
-    rounds_of = _rounds(config, probe, servers)
+    rounds_of = _rounds(config, probe, servers, tree)
     chosen = _with(config, rounds_of)
     if conflicts(chosen):
-        return _as_the_paper(config)
+        return _as_the_paper(config, tree)
     if "step_size" not in left_open:
         return chosen, _lines(chosen, data)
     model = noise_on_model(noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0}))))
@@ -170,7 +172,7 @@ def _fixed(config: ExperimentFile) -> ExperimentFile:
     return config.model_copy(update={"control": control, "method": method})
 
 
-def _rounds(config: ExperimentFile, probe: Probe, servers: int) -> dict[str, Any]:
+def _rounds(config: ExperimentFile, probe: Probe, servers: int, tree: bool) -> dict[str, Any]:
     """One step on all records between messages; of several local steps, each is followed by a local aggregation, as
     several between releases would multiply the sensitivity."""
     training = config.training
@@ -178,7 +180,7 @@ def _rounds(config: ExperimentFile, probe: Probe, servers: int) -> dict[str, Any
     return {
         "intervals": intervals_of(config, servers),
         "local_steps": steps,
-        "aggregate_every": steps if config.method.topology == "star" else 1,
+        "aggregate_every": 1 if tree else steps,
         "aggregations_per_interval": None,
         "batch_size": None,
         "sampling_rate": 1.0,
@@ -221,7 +223,7 @@ _LOCAL = "aggregations_per_interval"
 _WITHOUT_NOISE = 80.0  # step sizes of stochastic gradients times the squared length of inputs, of linear models
 
 
-def _as_the_paper(config: ExperimentFile) -> Recipe:
+def _as_the_paper(config: ExperimentFile, tree: bool) -> Recipe:
     """With the paper's values for all that is open, and no local aggregations where the method has none, as no rule is
     known that is better.
 
@@ -229,7 +231,8 @@ def _as_the_paper(config: ExperimentFile) -> Recipe:
         UserError: these do not fit the method.
     """
     whole = _with(config, {})
-    if any(key == f"training.{_LOCAL}" for key, _ in conflicts(whole)):
+    relays = not tree and config.method.topology == "tree"
+    if relays or any(key == f"training.{_LOCAL}" for key, _ in conflicts(whole)):
         whole = _with(config, {"aggregate_every": None, _LOCAL: 0})
     if found := conflicts(whole):
         raise UserError([Problem(text, key=key) for key, text in found])

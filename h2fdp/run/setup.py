@@ -128,6 +128,11 @@ class RunInputs:
         return accountant_of(self.config)
 
     @property
+    def shown(self) -> Topology:
+        """The network whose edge servers are counted: with the relays of a sum over all of it."""
+        return self.drawn if self.topology.relayed else self.topology
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Edge server -> number of its devices."""
         return {subnet.name: subnet.size for subnet in self.topology.subnets}
