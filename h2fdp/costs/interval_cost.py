@@ -191,7 +191,7 @@ def _local_delays(
 
 
 def _relayed(active: Active, topology: Topology) -> Floats:
-    """(K,) messages that a relay in a star passes on of each device's: all, or of masked vectors an equal part of one."""
+    """(K,) messages that a relay in a star passes on of each device's: all, but of masked vectors a part of one."""
     if not active.has_secure_sums:
         return active.last
     vectors, points = active.last * active.vector_sizes + active.of_sums("unopened"), _points(active, topology)

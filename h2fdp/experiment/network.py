@@ -87,7 +87,7 @@ def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
 
 def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
     """What edge servers cannot do that see masked vectors alone, of one sum over the whole network."""
-    servers, training = [*topology.aggregators, *topology.subnets], experiment.training
+    servers, training = list(topology.servers()), experiment.training
     relay = next((each.name for each in servers if each.trust == "relay"), None)
     method = experiment.method
     if relay is None or method.topology == "star" or noise_placement_of(method.privacy).sees("relay") == "each":
@@ -102,7 +102,9 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
     times, steps = AggregationTimes(training.aggregate_every, training.aggregations_per_interval), training.local_steps
     if steps is not None and times.offsets(steps) and not {key, "local_steps"} & training.left_open:
         right = f"at least local_steps, {steps}" if key == "aggregate_every" else "0"
-        text = f"{relay} sees masked vectors, and the cloud alone their sum, so no edge server averages between its models"
+        text = (
+            f"{relay} sees masked vectors, and the cloud alone their sum, so no edge server averages between its models"
+        )
         yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
 
 
@@ -263,7 +265,7 @@ def _of_compression(experiment: ExperimentFile, topology: Topology, network: Top
     """
     placement, compression = noise_placement_of(experiment.method.privacy), experiment.compression
     star, subnets = experiment.method.topology == "star", network.subnets
-    trusts = {each.name: each.trust for each in (*subnets, *topology.aggregators)}
+    trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
     known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
     summing = [name for name, trust in known if placement.sees(trust) == "sum"]
     upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]

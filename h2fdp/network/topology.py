@@ -284,7 +284,7 @@ class Topology(Generated):
     @property
     def relayed(self) -> bool:
         """Whether every edge server passes on masked vectors of one secure sum over the whole network."""
-        return all(server.trust == "relay" for server in (*self.subnets, *self.aggregators))
+        return all(server.trust == "relay" for server in self.servers())
 
     def as_star(self, trust: Trust = "untrusted") -> Topology:
         """The same devices under the cloud's own edge server; see :func:`h2fdp.network.network.star_of`.

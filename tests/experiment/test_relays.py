@@ -48,7 +48,9 @@ def test_tolerances_are_about_all_devices_of_the_network(told):
 def test_a_sum_spans_the_whole_network_or_there_is_none(told):
     for other in ("untrusted", "trusted", "secure-sum"):
         (line,) = told(("{name: b, trust: relay", f"{{name: b, trust: {other}"))
-        assert line.startswith("e.yaml:3: topology: a relays masked vectors of one sum over the whole network; expected")
+        assert line.startswith(
+            "e.yaml:2: topology: a relays masked vectors of one sum over the whole network; expected"
+        )
         assert line.endswith(f"relay for all edge servers, found b {other}")
     deep = "{name: c, edges: [{name: b, trust: relay, devices: {count: 1}}], trust: %s}"
     b = "{name: b, trust: relay, devices: {count: 1}}"
@@ -68,7 +70,9 @@ def test_no_edge_server_averages_between_two_models_of_the_cloud(told):
     assert line.endswith("expected 0; found 1")
     (line,) = told(("aggregate_every: 2", "aggregate_every: {relay: 1}"))
     assert line.endswith("expected at least local_steps, 2; found {'relay': 1}")
-    assert told(("extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2", "intervals: 2")) == []
+    assert (
+        told(("extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2", "extends: auto, intervals: 2")) == []
+    )
 
 
 def test_what_needs_subnets_is_refused(told):
@@ -80,9 +84,11 @@ def test_what_needs_subnets_is_refused(told):
         assert line.startswith(f"e.yaml:11: compression.{link}: cloud holds secure sums, which are of whole vectors")
     (line,) = told(("  extends: h2fdp\n", "  extends: h2fdp\n  aggregation: fednova\n"))
     assert line.startswith("e.yaml:9: method.aggregation: under secure sums")
-    (line,) = told(("  extends: h2fdp\n", "  extends: h2fdp\n  schedule: {name: buffered, buffer: {edge: 2}}\n"))
+    accounted = ("compression: {}", "privacy: {calibration: accounted}")
+    buffered = "  extends: h2fdp\n  schedule: {name: buffered, buffer: {edge: 2}}\n"
+    (line,) = told(("  extends: h2fdp\n", buffered), accounted)
     assert "the shares of the noise of a secure sum are sized for all devices" in line
-    (line,) = told(("  edges:\n", "  mobility: {stay: 0.5}\n  edges:\n"))
+    (line,) = told(("  edges:\n", "  mobility: {stay: 0.5}\n  edges:\n"), accounted)
     assert line.endswith("expected no secure sums, found those of a")
 
 
