@@ -20,8 +20,10 @@ from h2fdp.schedules.registry import chosen
 Found = Iterator[tuple[str, str]]  # keys, and what is wrong with them
 
 
-def check_network(experiment: ExperimentFile, topology: Topology, document: Document | None = None) -> AggregationTimes:
-    """The local aggregations of an experiment, whose network can do all that the experiment asks of it.
+def check_network(
+    experiment: ExperimentFile, topology: Topology, document: Document | None = None
+) -> tuple[Topology, AggregationTimes]:
+    """The network that is simulated, which can do all that the experiment asks of it, and its local aggregations.
 
     Args:
         document: of the experiment, to name the line of a mistake.
@@ -42,7 +44,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
         )
-    return times
+    return network, times
 
 
 def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
@@ -87,14 +89,16 @@ def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
 
 def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
     """What edge servers cannot do that see masked vectors alone, of one sum over the whole network."""
-    servers, training = list(topology.servers()), experiment.training
-    relay = next((each.name for each in servers if each.trust == "relay"), None)
-    method = experiment.method
+    method, training = experiment.method, experiment.training
+    trusts = {each.name: each.trust for each in topology.subnets} | {
+        each.name: each.trust for each in topology.aggregators
+    }
+    relay = next((name for name, trust in trusts.items() if trust == "relay"), None)
     if relay is None or method.topology == "star" or noise_placement_of(method.privacy).sees("relay") == "each":
         return
-    if (other := next((each for each in servers if each.trust != "relay"), None)) is not None:
+    if (other := next((name for name, trust in trusts.items() if trust != "relay"), None)) is not None:
         text = f"{relay} relays masked vectors of one sum over the whole network; expected relay for all edge servers"
-        yield "topology", f"{text}, found {other.name} {other.trust}"
+        yield "topology", f"{text}, found {other} {trusts[other]}"
     if chosen(method.schedule).controlled:
         text = "the controller plans with subnets, and relays make one sum of the whole network"
         yield "control.enabled", f"{text}; expected false, or secure-sum edge servers"

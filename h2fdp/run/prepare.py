@@ -33,7 +33,6 @@ from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
-from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.planned_releases import average_alone, observation
@@ -104,8 +103,7 @@ def prepare(
             return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
 
         module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
-        tree = simulated(topology, config.method.topology, config.method.privacy) is topology
-        complete, lines = recipe.completed(config, data, module, noisy, len(topology.subnets), tree)
+        complete, lines = recipe.completed(config, data, module, noisy, topology)
         inputs = _inputs(complete, topology, data)
         inputs = replace(inputs, given=given, standardizing=standardizing, chosen=lines)
         setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
@@ -139,10 +137,9 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     Args:
         begun: a run whose first model this one shares.
     """
-    times = check_network(config, topology)
+    network, times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
-    placement, network = noise_placement_of(method.privacy), simulated(topology, method.topology, method.privacy)
-    star, network = network is not topology, network.with_visits()
+    placement, star, network = noise_placement_of(method.privacy), network is not topology, network.with_visits()
     data = _of_rows(data, network)
     measuring = _measuring(config)
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))

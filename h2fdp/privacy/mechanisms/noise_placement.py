@@ -242,8 +242,9 @@ def simulated(drawn: Topology, shape: str | None, privacy: NoisePlacement | Any)
     """
     if shape == "star":
         return drawn.as_star()
-    relays = drawn.relayed and noise_placement_of(privacy).sees("relay") == "sum"
-    return drawn.as_star("relay") if relays else drawn
+    if drawn.subnets[0].trust != "relay" or not drawn.relayed or noise_placement_of(privacy).sees("relay") == "each":
+        return drawn
+    return drawn.as_star("relay")
 
 
 def remembering(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
