@@ -113,6 +113,7 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
             "trusted": f"{summary['trusted']:,} of {summary['edges']:,}{of_tier} ({how})",
             **sums,
             "distances": f"{distance['lowest']:g} to {distance['highest']:g} m (median {distance['median']:.4g} m)",
+            **({"mobility": summary["mobility"]} if summary["mobility"] else {}),
         }
     )
 

@@ -72,7 +72,9 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
         return None
     if isinstance(section.trace, str):
         return read_trace(document.folder / section.trace)
-    return Mobility(section.trace or (), section.stay)
+    lines = section.trace or ()
+    places = [document.where(("mobility", "trace", at)) for at in range(len(lines))]
+    return Mobility(lines, section.stay, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

@@ -50,7 +50,7 @@ class Mobility:
         trace: where each device is from when on; before its first line it is where the topology file has it.
         stay: with which probability a device stays where it is from one interval to the next, else it moves to another
             edge server, each as probable; None where there is a trace.
-        places: file and line of each line of the trace, for messages; empty where it is from no file.
+        places: file and line of each line of the trace, for messages; empty where Python states it.
 
     >>> Mobility(trace=[(3, "car-1", "b"), (5, "car-1", None)]).trace[0]
     Line(interval=3, device='car-1', edge='b', distance_m=None)
