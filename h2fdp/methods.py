@@ -152,7 +152,9 @@ def name_of(method: Method) -> str:
     if method.upcycle is not None:
         return UPCYCLED + name_of(method.model_copy(update={"upcycle": None}))
     point = _point_of(method)
-    others = {name: {axis for axis in point if _point_of(known)[axis] != point[axis]} for name, known in METHODS.items()}
+    others = {
+        name: {axis for axis in point if _point_of(known)[axis] != point[axis]} for name, known in METHODS.items()
+    }
     alike = [name for name, axes in others.items() if not axes]
     if alike:
         exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]

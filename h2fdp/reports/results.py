@@ -45,7 +45,9 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     tables = {"How each run ended": Table(_HEADS + _COSTS, rows)}
     living = [_living(run) for run in runs]
     if any(any(row) for row in living):
-        tables["Messages and movement"] = Table(_MESSAGES, [[run.name, *row] for run, row in zip(runs, living, strict=True)])
+        tables["Messages and movement"] = Table(
+            _MESSAGES, [[run.name, *row] for run, row in zip(runs, living, strict=True)]
+        )
     return ReportSection("results", "Results", " ".join(notes), tables=tables, footnote=footnote)
 
 
