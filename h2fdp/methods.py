@@ -152,16 +152,15 @@ def name_of(method: Method) -> str:
     if method.upcycle is not None:
         return UPCYCLED + name_of(method.model_copy(update={"upcycle": None}))
     point = _point_of(method)
-    others = {
-        name: {axis for axis in point if _point_of(known)[axis] != point[axis]} for name, known in METHODS.items()
-    }
+    points = {name: _point_of(known) for name, known in METHODS.items()}
+    others = {name: {axis for axis in point if known[axis] != point[axis]} for name, known in points.items()}
     alike = [name for name, axes in others.items() if not axes]
     if alike:
         exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]
         return (exact + alike)[0]
 
     waits = "(" in point["schedule"]  # for buffers: nearest then is what has some, too
-    unlike = {name: waits and "(" not in _point_of(known)["schedule"] for name, known in METHODS.items()}
+    unlike = {name: waits and "(" not in known["schedule"] for name, known in points.items()}
     nearest = min(others, key=lambda name: (len(others[name]), unlike[name], name not in _FIRST))
     shown = {axis: choice.rpartition("/")[2] for axis, choice in point.items()}  # of an own part without its folder
     return ", ".join([nearest, *(f"{axis} {shown[axis]}" for axis in point if axis in others[nearest])])

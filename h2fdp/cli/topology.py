@@ -65,14 +65,14 @@ def import_command(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="A graph without roles (.gml, .graphml, .json); or two CSV files, of edge servers and of users, with x "
-            "and y (metres) or lat and lon.",
+            help="A graph without roles (.gml, .graphml, .json); or two CSV files, of edge servers and of users, with "
+            "x and y (metres) or lat and lon.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
     cloud: Annotated[
         str | None,
-        typer.Option(help="Of a graph: the node where the cloud sits; by default the nearest to all others."),
+        typer.Option(help="Of a graph: the node where the cloud sits; by default that nearest to all."),
     ] = None,
     edges: Annotated[
         list[str] | None,

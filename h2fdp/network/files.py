@@ -50,7 +50,7 @@ def read(path: str | Path, seed: int) -> Topology:
 def imported(
     paths: Sequence[Path], seed: int, trust: Mapping[str, float] | None = None, **options: Any
 ) -> tuple[Topology, str]:
-    """The network of a graph without roles (GML, GraphML, node-link JSON), or of two CSV files, of edge servers and users.
+    """The network of a graph without roles (GML, GraphML, JSON), or of two CSV files, of edge servers and of users.
 
     Args:
         seed: under which trust and distances are drawn that no file states.
@@ -67,9 +67,8 @@ def imported(
     if len(others) > 1:
         raise UserError(f"expected a graph, or two CSV files, found {len(paths)} files", str(first))
     if others and options:
-        raise UserError(
-            "means nothing for two CSV files; leave it out", "topology import", f"--{min(options).replace('_', '-')}"
-        )
+        option = f"--{min(options).replace('_', '-')}"
+        raise UserError("means nothing for two CSV files; leave it out", "topology import", option)
     if others:
         found = from_places(read_places(first), read_places(others[0]))
     else:

@@ -1,7 +1,7 @@
 """Read graphs: GraphML, and node-link JSON, the form that networkx and many tools for graphs exchange; and CSV files.
 
-GraphML is read as the node-link form, so that both are checked in one way, with the lines of nodes and links. GML, which
-graphs without roles come in, is read by networkx.
+GraphML is read as the node-link form, so that both are checked in one way, with the lines of nodes and links. GML, in
+which graphs without roles come, is read by networkx.
 """
 
 from __future__ import annotations

@@ -169,10 +169,8 @@ class _Tree:
         clouds = [node for node in self.graph.nodes if node.kind == "cloud"]
         expected = ", ".join(KINDS)
         if len(names) > 1 and not any("kind" in node.attributes for node in self.graph.nodes):
-            hint = "or h2fdp topology import, for a graph without roles"
-            self._tell(
-                f"no node has the attribute `kind`; expected one of {expected} on each, {hint}", str(self.graph.path)
-            )
+            text = f"no node has the attribute `kind`; expected one of {expected} on each"
+            self._tell(f"{text}, or h2fdp topology import, for a graph without roles", str(self.graph.path))
             return
         for node in self.graph.nodes:
             if node.name in self._nodes:

@@ -133,7 +133,7 @@ def test_energy_and_bytes_count_every_upload_that_has_arrived(tmp_path):
     settings = {"intervals": 3, "local_steps": 2, "aggregate_every": 1, "calibration": None, "topology": network}
     waits = experiment("hfl", {"name": "buffered", "buffer": {"cloud": 1}}, **settings)
     run, costs = waits.run(tmp_path / "run"), waits.prepare().costs.drawn(0)
-    fast, slow = costs.joules + [0.5, 2.0]
+    fast, slow = np.add(costs.joules, [0.5, 2.0])
     link = float(costs.link_joules[0])
     expected = [2 * fast + link, 4 * fast + slow + 2 * link, 6 * fast + slow + 3 * link]
     assert run.metrics["energy_j"].tolist() == pytest.approx(expected, rel=1e-12)

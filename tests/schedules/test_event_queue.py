@@ -30,8 +30,8 @@ def played(sizes, averages, edges, cloud, durations, rounds, points=None, queues
 def by_scanning(sizes, averages, edges, cloud, durations, rounds):
     """The rounds of the cloud by looking for the earliest of all moments, again and again; no queueing.
 
-    Per round: (when, edge server -> (cloud's version, its uploads by average: (row, version, tasks)), (edge server, row)
-    -> uploads that arrived since the round before).
+    Per round: (when, edge server -> (cloud's version, its uploads by average: (row, version, tasks)),
+    (edge server, row) -> uploads that arrived since the round before).
     """
     first = np.cumsum([0, *sizes])
     now, version, at_cloud, cloud_due, found = 0.0, 0, {}, 0.0 + (cloud.deadline_s or math.inf), []
