@@ -148,7 +148,7 @@ def _changed(options: Any, stated: Any) -> Any:
 
 
 def name_of(method: Method) -> str:
-    """The method's name; of a mixture that of the nearest method, and what is otherwise: `h2fdp, privacy dp-sgd`."""
+    """The method's name; of a mixture that of the nearest method, and what is otherwise: `hfl, privacy dp-sgd`."""
     if method.upcycle is not None:
         return UPCYCLED + name_of(method.model_copy(update={"upcycle": None}))
     point = _point_of(method)

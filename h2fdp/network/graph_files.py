@@ -90,8 +90,9 @@ def read_gml(path: Path) -> Graph:
     """
     import networkx as nx
 
+    numbers: Any = None  # which its types do not know
     try:
-        made = nx.parse_gml(read_text(path), label=None)
+        made = nx.parse_gml(read_text(path), label=numbers)
     except (nx.NetworkXException, ValueError, RecursionError) as error:
         raise UserError(f"not valid GML: {' '.join(str(error).split())[:200]}", str(path)) from None
     nodes = [GraphNode(str(name), values, str(path)) for name, values in made.nodes(data=True)]

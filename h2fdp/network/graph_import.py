@@ -280,8 +280,9 @@ def from_graph(
         ends = [names[end] for end in link.ends if end in names]
         if len(ends) == 2:
             seconds = 1 / _rate_mbps(link.attributes, rate_mbps)  # of a megabit
-            known = network.get_edge_data(*ends, {"seconds": seconds})["seconds"]
-            network.add_edge(*ends, seconds=min(seconds, known))
+            first, second = ends
+            known = network.edges[first, second]["seconds"] if network.has_edge(first, second) else seconds
+            network.add_edge(first, second, seconds=min(seconds, known))
     unknown = [name for name in (*edges, *([] if cloud is None else [cloud])) if name not in network]
     if unknown:
         raise UserError(Problem(f"no node of this name: {name}", str(path)) for name in unknown)
@@ -325,7 +326,7 @@ def _middle(network: Any, path: Path) -> str:
     if len(network) > _MOST_NODES:
         raise UserError(f"expected --cloud, as there are more than {_MOST_NODES:,} nodes to choose from", str(path))
     largest = max(nx.connected_components(network), key=len)
-    total = {
+    total: dict[str, float] = {
         name: sum(nx.single_source_dijkstra_path_length(network, name, weight="seconds").values())
         for name in network
         if name in largest

@@ -177,7 +177,7 @@ def check_section_fails(value: object) -> str:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, "expected exactly one of labels_per_device, dirichlet, shards, found none"),
+        ({}, "expected exactly one of labels_per_device, dirichlet, shards, by_edge, found none"),
         ({"dirichlet": 1, "labels_per_device": 3}, "found labels_per_device, dirichlet"),
         ({"iid": True}, "`iid` is a word and no key; write partition: iid; with sizes, {sizes: {lognormal: 1}} alone"),
         ({"natural": True}, "`natural` is a word and no key; write partition: natural"),

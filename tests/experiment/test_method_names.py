@@ -32,7 +32,7 @@ def test_a_method_is_called_as_it_was_named(name):
             "hfl-async, schedule buffered (deadline 2.5 s)",
         ),
         ({"extends": "hfl", "schedule": "buffered"}, "hfl, schedule buffered"),
-        ({"extends": "h2fdp", "privacy": "dp-sgd"}, "h2fdp, privacy dp-sgd"),
+        ({"extends": "h2fdp", "privacy": "dp-sgd"}, "hfl, privacy dp-sgd"),
         ({"extends": "upcycled-fedbuff", "privacy": "local"}, "upcycled-fedbuff, privacy local"),
     ],
 )
