@@ -197,14 +197,11 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
 
 def _of_compression(run: RunSetup) -> str:
     """What links carry, and whose noise hides nobody any more; empty where vectors travel as they are."""
-    section, found = run.config.compression, []
-    if words := link_in_words(section.device):
-        hidden = all(each.keeps_sums for each in section.of_devices)
-        found.append(f"of devices {words}{'' if hidden else ', so no credit for noise of others'}")
-    if words := link_in_words(section.edge):
-        hidden = run.topology.depth == 1
-        found.append(f"of edge servers {words}{'' if hidden else ', so none for other subnets'}")
-    return f"compression: {'; '.join(found)}" if found else ""
+    section = run.config.compression
+    words = {"devices": link_in_words(section.device), "edge servers": link_in_words(section.edge)}
+    links = "; ".join(f"{senders} {stated}" for senders, stated in words.items() if stated)
+    hidden = all(each.keeps_sums for each in section.of_devices) and not (section.of_edges and run.topology.depth > 1)
+    return f"compression{'' if hidden else ' (noise of others not credited)'}: {links}" if links else ""
 
 
 def _of_costs(network: Mapping[str, Any]) -> str:
