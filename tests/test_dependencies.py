@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NEEDED = {canonicalize_name(each.name): each for each in map(Requirement, PROJECT["dependencies"])}
-EXTRAS = [each for name in ("mlflow", "tensorboard") for each in PROJECT["optional-dependencies"][name]]
+EXTRAS = [each for name in ("mlflow", "tensorboard", "wandb") for each in PROJECT["optional-dependencies"][name]]
 EXTRA = {canonicalize_name(Requirement(each).name) for each in EXTRAS}
 
 
