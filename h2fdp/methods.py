@@ -167,10 +167,13 @@ def name_of(method: Method) -> str:
 
 
 def _point_of(method: Method) -> dict[str, str]:
-    """The choice on each axis, and what buffers hold: that does make another method."""
+    """The choice on each axis, and for how much aggregators wait: that does make another method."""
     schedule, point = method.schedule, axes_of(method)
-    waits = schedule.waits if isinstance(schedule, BufferedOptions) else ""
-    return point | ({"schedule": f"{point['schedule']} ({waits})"} if waits else {})
+    if not isinstance(schedule, BufferedOptions):
+        return point
+    waits = [f"{node} {uploads}" for node, uploads in vars(schedule.buffer).items() if uploads is not None]
+    waits += [] if schedule.deadline_s is None else [f"deadline {schedule.deadline_s:g} s"]
+    return point | ({"schedule": f"{point['schedule']} ({', '.join(waits)})"} if waits else {})
 
 
 def axes_of(method: Method) -> dict[str, str]:

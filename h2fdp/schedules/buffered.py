@@ -218,16 +218,6 @@ class BufferedOptions(ScheduleOptions):
         """Whether any aggregator goes on without some of its children."""
         return self.deadline_s is not None or self.buffer != Buffers()
 
-    @property
-    def waits(self) -> str:
-        """What aggregators wait for, in words; empty where it is all of their children.
-
-        >>> BufferedOptions(buffer=Buffers(edge=3), deadline_s=2.5).waits
-        'edge 3, deadline 2.5 s'
-        """
-        uploads = [f"{key} {count}" for key, count in self.buffer.model_dump().items() if count is not None]
-        return ", ".join([*uploads, *([] if self.deadline_s is None else [f"deadline {self.deadline_s:g} s"])])
-
     def build(self, context: ScheduleContext) -> Schedule:
         """The events of the run; rounds of all where each aggregator waits for all."""
         return BufferedSchedule(context, self) if self.buffers else FixedSchedule.of(context)
