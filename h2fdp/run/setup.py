@@ -23,7 +23,7 @@ from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
-from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind
+from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.vectors import MOVES
@@ -42,7 +42,8 @@ from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 MOVING = (
     "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
-    "and the observer edge is all of them together, as if they colluded"
+    "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
+    "which receives all global models"
 )
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 FILTERED = (
@@ -152,7 +153,7 @@ class RunInputs:
         """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
         if self.target is None:
             return verdict_of(claimed, accounted)
-        if observer not in self.target_observers:
+        if targeted_as(observer) not in self.target_observers:
             return UNTARGETED
         return verdict_of(self.target, accounted)
 
