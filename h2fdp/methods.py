@@ -79,6 +79,10 @@ _NAMED: dict[str, tuple[Method, str]] = {
         _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}),
         "edge servers wait for their devices, the cloud for no edge server (as the tiers of FedAT, Chai et al. 2021)",
     ),
+    "semi-sync": (
+        _point(schedule={"name": "buffered", "deadline_s": "median"}),
+        "every round ends when half could have arrived; the others count in the next one, less by their age",
+    ),
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
         "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",

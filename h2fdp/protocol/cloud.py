@@ -174,9 +174,17 @@ class Cloud:
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
             sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # no votes yet
-            received = self._tiers.run_interval(self._sent(plan, sent, told), variate)
+            asked = self._sent(plan, sent, told)
+            received = self._tiers.run_interval(asked, variate)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
             uploaded = self._uploaded(plan, received)
+            if plan.clip_norm is None and not average_alone(self._planner.facts):
+                uploaded = replace(
+                    uploaded,
+                    updates={name: received[name].update for name in plan.parts},
+                    began={name: model for name, (model, _) in asked.items()},
+                    children=self._planner.children or tuple(self._planner.facts),
+                )
             self.model = self._server.apply(before, uploaded)
         if self._schedule.observes:
             self._schedule.observe(self._observed(plan, before, received, uploaded))
