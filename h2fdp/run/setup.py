@@ -13,6 +13,7 @@ from torch import Tensor
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
 from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs.messages import watts
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -275,6 +276,7 @@ class RunSetup(RunInputs, Noise):
             meter=self.interval_costs,
             aggregators=aggregators,
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
+            down=self.blueprint.downlink,
         )
 
     @cached_property
@@ -290,7 +292,28 @@ class RunSetup(RunInputs, Noise):
         """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        more = self.handover_costs(plan.interval)
+        return {column: value + more.get(column, 0.0) for column, value in found.items()}
+
+    def handover_costs(self, interval: int) -> dict[str, float]:
+        """What edge servers spend before an interval on messages about devices that leave them; empty without any.
+
+        Each sends one after another, all at the same time.
+        """
+        visits, mobility = self.topology.visits, self.topology.mobility
+        if visits is None or mobility is None or (wire := mobility.handover) is None:
+            return {}
+        left, entered = self.topology.table.home[visits.moved(interval)].T
+        messages = np.bincount(left[left != entered], minlength=1)
+        bits = self.costs.message_bits
+        seconds, count = bits / wire.rate_bps, int(messages.sum())
+        return {
+            "energy_j": float(watts(wire.power_dbm)) * seconds * count,
+            "delay_s": seconds * count,
+            "clock_s": seconds * int(messages.max()),
+            "bytes": count * bits / 8,
+        }
 
     def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
         """All of it, by device and subnet."""
