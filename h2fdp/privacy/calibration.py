@@ -4,7 +4,7 @@ under given noise, to how many releases it allows: R_c local iterations of DP-SG
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -28,7 +28,10 @@ def scaled(composition: Composition, factor: float) -> Composition:
 
 
 def smallest_factor(
-    compositions: Iterable[Composition], target: float, epsilon: Callable[[Composition], float]
+    compositions: Iterable[Composition],
+    target: float,
+    epsilon: Callable[[Composition], float],
+    bound: Callable[[Composition], float] | None = None,
 ) -> float:
     """The smallest common factor on all noises at which every composition's epsilon is at most `target`.
 
@@ -38,17 +41,39 @@ def smallest_factor(
     Args:
         compositions: what each watched observer would hold about each distinct device after the planned run.
         epsilon: an accountant's epsilon at the run's delta; falls as the noise grows.
+        bound: a quick number that is never below it, so that most compositions of many need no account; the factor is
+            the same with and without.
 
     Raises:
         UserError: no noise that is up to a million times as large meets the target.
     """
-    remaining = list(compositions)
+    remaining, bound = list(compositions), bound or (lambda composition: math.inf)
     factor = _SMALLEST
     while remaining:
-        worst = max(remaining, key=lambda each: epsilon(scaled(each, max(factor, 1.0))))
+        worst = remaining[_largest([scaled(each, max(factor, 1.0)) for each in remaining], epsilon, bound)]
         factor = _factor_of(worst, target, epsilon, factor)
-        remaining = [each for each in remaining if each is not worst and epsilon(scaled(each, factor)) > target]
+        remaining = [
+            each
+            for each in remaining
+            if each is not worst and bound(held := scaled(each, factor)) > target and epsilon(held) > target
+        ]
     return factor
+
+
+def _largest(
+    compositions: Sequence[Composition],
+    epsilon: Callable[[Composition], float],
+    bound: Callable[[Composition], float],
+) -> int:
+    """The first of those with the largest epsilon, by falling bounds until one is below what was found."""
+    bounds, found, at = [bound(each) for each in compositions], -math.inf, 0
+    for place in sorted(range(len(bounds)), key=lambda each: -bounds[each]):
+        if bounds[place] < found:
+            break
+        value = epsilon(compositions[place])
+        if value > found or (value == found and place < at):
+            found, at = value, place
+    return at
 
 
 def _factor_of(composition: Composition, target: float, epsilon: Callable[[Composition], float], floor: float) -> float:

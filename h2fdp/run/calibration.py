@@ -12,6 +12,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
 from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE
 from h2fdp.privacy.accounts import COARSE, MARGIN
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import FARTHEST, LARGEST_NOISE, SMALLEST_NOISE
@@ -135,7 +136,16 @@ def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
         raise UserError(text, key="privacy.target_observers")
     distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
     most = privacy.epsilon / (1 + accountant.spread)
-    return smallest_factor(distinct, most, lambda each: accountant.epsilon(each, privacy.delta))
+
+    def bound(held: Composition) -> float:  # by as much as grids may be above the exact one
+        return ACCOUNTANTS["rdp"].epsilon(held, privacy.delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
+
+    return smallest_factor(
+        distinct,
+        most,
+        lambda each: accountant.epsilon(each, privacy.delta),
+        bound if accountant.name == "pld" else None,
+    )
 
 
 def _context(inputs: RunInputs) -> MechanismContext:
