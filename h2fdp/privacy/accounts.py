@@ -410,7 +410,7 @@ class Accounts:
         held = [each.composition for each in self.classes(observer)]
         if accountant.name in ("rdp", "pld"):
             held = [each for each in held if rdp.epsilon(each, delta) > most] if worst > most else []
-        return any(accountant.epsilon(each, delta) > most for each in held)
+        return any(accountant.epsilon(each, delta, most) > most for each in held)
 
     def place_of(self, device: int) -> tuple[str, int]:
         """Edge server and row within the subnet of a device of the network: where the file has it, if it moves."""

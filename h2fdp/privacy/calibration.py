@@ -4,7 +4,7 @@ under given noise, to how many releases it allows: R_c local iterations of DP-SG
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -31,7 +31,7 @@ def smallest_factor(
     compositions: Iterable[Composition],
     target: float,
     epsilon: Callable[[Composition], float],
-    bound: Callable[[Composition], float] | None = None,
+    quick: Callable[[Composition, float], float] | None = None,
 ) -> float:
     """The smallest common factor on all noises at which every composition's epsilon is at most `target`.
 
@@ -41,46 +41,33 @@ def smallest_factor(
     Args:
         compositions: what each watched observer would hold about each distinct device after the planned run.
         epsilon: an accountant's epsilon at the run's delta; falls as the noise grows.
-        bound: a quick number that is never below it, so that most compositions of many need no account; the factor is
-            the same with and without.
+        quick: epsilon where it is above a number, else anything from there up to that number: of many compositions most
+            need no account of their own then, and the factor is the same.
 
     Raises:
         UserError: no noise that is up to a million times as large meets the target.
     """
-    remaining, bound = list(compositions), bound or (lambda composition: math.inf)
+    remaining, above = list(compositions), quick or (lambda composition, enough: epsilon(composition))
     factor = _SMALLEST
     while remaining:
-        worst = remaining[_largest([scaled(each, max(factor, 1.0)) for each in remaining], epsilon, bound)]
-        factor = _factor_of(worst, target, epsilon, factor)
+        worst, largest = remaining[0], -math.inf
+        for each in remaining if len(remaining) > 1 else ():
+            if (found := above(scaled(each, max(factor, 1.0)), largest)) > largest:
+                worst, largest = each, found
+        factor = _factor_of(worst, target, above, factor)
         remaining = [
-            each
-            for each in remaining
-            if each is not worst and bound(held := scaled(each, factor)) > target and epsilon(held) > target
+            each for each in remaining if each is not worst and above(scaled(each, factor), target) > target
         ]
     return factor
 
 
-def _largest(
-    compositions: Sequence[Composition],
-    epsilon: Callable[[Composition], float],
-    bound: Callable[[Composition], float],
-) -> int:
-    """The first of those with the largest epsilon, by falling bounds until one is below what was found."""
-    bounds, found, at = [bound(each) for each in compositions], -math.inf, 0
-    for place in sorted(range(len(bounds)), key=lambda each: -bounds[each]):
-        if bounds[place] < found:
-            break
-        value = epsilon(compositions[place])
-        if value > found or (value == found and place < at):
-            found, at = value, place
-    return at
-
-
-def _factor_of(composition: Composition, target: float, epsilon: Callable[[Composition], float], floor: float) -> float:
+def _factor_of(
+    composition: Composition, target: float, above: Callable[[Composition, float], float], floor: float
+) -> float:
     """The smallest factor of at least `floor` for one composition."""
 
     def met(factor: float) -> bool:
-        return epsilon(scaled(composition, factor)) <= target
+        return above(scaled(composition, factor), target) <= target
 
     low = high = max(1.0, floor)
     while not met(high):  # accounts of little noise are slow to compute, so the search begins at the noise as it is

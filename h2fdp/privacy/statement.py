@@ -105,7 +105,7 @@ def worst_epsilon(
         looked_at.append(held)
         if sum(map(len, looked_at)) > most:
             return None
-        found = max(found or 0.0, ACCOUNTANTS[accountant].epsilon(held, delta))
+        found = max(found or 0.0, ACCOUNTANTS[accountant].epsilon(held, delta, found or 0.0))
     return found
 
 
