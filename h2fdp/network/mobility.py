@@ -208,9 +208,13 @@ class Visits:
 
         No device has two, which is what makes one account of all its rows sound.
         """
+        return self._after(self.moves[: int(np.searchsorted(self.begins, interval, side="right"))])
+
+    def _after(self, moves: Integers) -> Integers:
+        """(I,) the row of each device after these."""
+        devices, rows = moves.T
         at = self.home.copy()
-        for device, row in self.moves[: int(np.searchsorted(self.begins, interval, side="right"))].tolist():
-            at[device] = row
+        at[devices] = rows  # of several of a device the last one stays
         return at
 
     def there(self, interval: int) -> np.ndarray:
@@ -222,11 +226,10 @@ class Visits:
     def moved(self, interval: int) -> Integers:
         """(n, 2) of each device that appears at another row in an interval counted from 0, its last row and this one."""
         begin, end = np.searchsorted(self.begins, [interval, interval + 1]) if interval else (0, 0)
-        last = self.home.copy()
-        for device, row in self.moves[:begin].tolist():
-            last[device] = row if row >= 0 else last[device]
-        found = [(last[device], row) for device, row in self.moves[begin:end].tolist() if row not in (-1, last[device])]
-        return np.array(found, dtype=np.int64).reshape(-1, 2)
+        last = self._after(self.moves[:begin][self.moves[:begin, 1] >= 0])
+        devices, rows = self.moves[begin:end].T
+        found = np.stack([last[devices], rows], axis=1)
+        return found[(rows >= 0) & (rows != last[devices])]
 
     @property
     def roam(self) -> np.ndarray:
