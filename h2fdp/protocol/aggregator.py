@@ -199,7 +199,15 @@ def compressed(
     """
     if not pipeline.stages:
         return model
-    at = Moment(streams, [name], np.empty(0), interval, slot, slot, kind="down")
+    at = Moment(
+        streams=streams,
+        nodes=[name],
+        levels=np.empty(0),
+        interval=interval,
+        first_slot=slot,
+        last_slot=slot,
+        kind="down",
+    )
     return pipeline.encode(model.clone()[None], model, at)[0]
 
 

@@ -94,7 +94,7 @@ def test_a_device_has_one_account_of_all_its_edge_servers(whole):
     """From the rows of the ledger that are a device's by the trace: Gaussian releases of mu compose to the root of the
     sum of mu^2, whose epsilon is known exactly. No row is left over."""
     names = [f"e{edge}/{row}" for edge in range(3) for row in (1, 2)]
-    found, counts = defaultdict(float), defaultdict(int)
+    found, counts, places = defaultdict(float), defaultdict(int), defaultdict(float)
     for row in ledger(whole.directory):
         if "observer" not in row:
             continue
@@ -110,15 +110,25 @@ def test_a_device_has_one_account_of_all_its_edge_servers(whole):
                     device = order[number - 2]
                     assert device in visitors
                 assert device in there
-                found[device, row["observer"]] += (row["sensitivity"] / row["noise_std"]) ** 2
+                size = (row["sensitivity"] / row["noise_std"]) ** 2
+                found[device, row["observer"]] += size
+                places[device, row["observer"], row["edge"]] += size
                 counts[device, row["observer"]] += 1
     there = {name: sum(where(name, interval) is not None for interval in range(1, INTERVALS + 1)) for name in names}
     for name in names:
         assert counts[name, "public"] == 2 * there[name]  # two aggregations an interval
         assert counts[name, "edge"] == (0 if name == "e0/2" else 2 * there[name])
+    edges = ("e0", "e1", "e2")
+    for name in names:  # each edge server that has rows of its own, with the public's of the others
+        singles = [
+            places[name, "edge", at] + sum(places[name, "public", other] for other in edges if other != at)
+            for at in edges
+            if places[name, "edge", at]
+        ]
+        found |= {(name, "single-edge"): max(singles)} if singles else {}
     privacy = whole.summary["privacy"]
     assert list(privacy["devices"]) == names
-    for observer in ("edge", "public", "cloud", "peer"):
+    for observer in ("edge", "single-edge", "public", "cloud", "peer"):
         worst = max(epsilon_of_gaussian(mu**0.5) for (_, seen), mu in found.items() if seen == observer)
         assert privacy["worst"][observer]["pld"] == pytest.approx(worst, rel=1e-3)
         assert worst <= 20 * (1 + 1e-3)
