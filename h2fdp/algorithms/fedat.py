@@ -16,8 +16,8 @@ from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploade
 class ReverseCounts(StatefulUpdate):
     """w = sum_m T_(M+1-m) / T w_m over the last models of all M subnets, m = 1 the one with most updates.
 
-    T_m counts the updates of subnet m, T = sum_m T_m; of equal counts the one that had them first comes first. The model
-    of a subnet that sent none yet is w(0). All of it is computed from what the cloud has received, so it costs no
+    T_m counts the updates of subnet m, T = sum_m T_m; of equal counts the one that had them first comes first. The
+    model of a subnet that sent none yet is w(0). All of it is computed from what the cloud has received, so it costs no
     privacy that the uploads have not cost. (Sec. 4.2, Eq. 5.)
     """
 

@@ -240,8 +240,8 @@ class CompressionSection(Section):
             true` adds what the latter two leave out to the next upload. Null sends them as they are. But for `rand_k`
             without feedback, no account gives credit for the noise of other devices then.
         edge: the same for what edge servers of every tier send up.
-        down: `{quantise: 8}`, what becomes of models on their way to devices. The cloud, and an edge server after each of
-            its own averages, rounds what it broadcasts, once for all; all below train from that.
+        down: `{quantise: 8}`, what becomes of models on their way to devices. The cloud, and an edge server after each
+            of its own averages, rounds what it broadcasts, once for all; all below train from that.
     """
 
     device: CompressedLink | None = None

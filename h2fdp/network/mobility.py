@@ -52,8 +52,8 @@ class Mobility:
         stay: with which probability a device stays where it is from one interval to the next, else it moves to another
             edge server, each as probable; None where there is a trace, or a `waypoint`.
         waypoint: how devices walk between the places of edge servers; None where they do not.
-        handover: the wire over which an edge server sends a message of a model's size to the one to which a device goes;
-            None for no message.
+        handover: the wire over which an edge server sends a message of a model's size to the one to which a device
+            goes; None for no message.
         places: file and line of each line of the trace, for messages; empty where it is from no file.
 
     >>> Mobility(trace=[(3, "car-1", "b"), (5, "car-1", None)]).trace[0]
@@ -224,7 +224,7 @@ class Visits:
         return found
 
     def moved(self, interval: int) -> Integers:
-        """(n, 2) of each device that appears at another row in an interval counted from 0, its last row and this one."""
+        """(n, 2) of each device that appears at another row in an interval, counted from 0: its last row and this one."""
         begin, end = np.searchsorted(self.begins, [interval, interval + 1]) if interval else (0, 0)
         last = self._after(self.moves[:begin][self.moves[:begin, 1] >= 0])
         devices, rows = self.moves[begin:end].T

@@ -280,13 +280,13 @@ class WaypointSection(Section):
     """
 
     edges: dict[str, Point]
-    area_m: Point = [1000.0, 1000.0]
+    area_m: Point = Field(default=[1000.0, 1000.0])
     speed_m_s: Annotated[
         list[Positive],
         Field(min_length=2, max_length=2),
         AfterValidator(ascending),
         Expect("[lowest, highest] in metres a second, above 0"),
-    ] = [1.0, 15.0]
+    ] = Field(default=[1.0, 15.0])
     pause_s: NonNegative = 0.0
     interval_s: Positive = 60.0
     resolution_m: Positive = 10.0

@@ -1,8 +1,8 @@
 """Random waypoint (Johnson and Maltz 1996): devices on a plane walk to a random point, pause, walk to the next one.
 
 They are associated with the nearest edge server, as their position is at the beginning of an interval. The walk begins
-in its stationary distribution (Navidi and Camp 2004), so that no interval is unlike the others: while they move, devices
-are where legs pass, which is nearer the middle, and slow legs last longer.
+in its stationary distribution (Navidi and Camp 2004), so that no interval is unlike the others: while they move,
+devices are where legs pass, which is nearer the middle, and slow legs last longer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Waypoint:
         speed_m_s: the lowest and the highest speed; that of each leg is uniform between them.
         pause_s: at each point.
         interval_s: from one interval to the next.
-        resolution_m: distances are rounded up to multiples of it; devices have a row for each, so it bounds their number.
+        resolution_m: distances are rounded up to multiples of it; devices have a row for each of these.
     """
 
     edges: Mapping[str, Point]
@@ -46,9 +46,7 @@ class Waypoint:
         points = {name: list(point) for name, point in self.edges.items()}
         return asdict(self) | {"edges": points, "area_m": list(self.area_m), "speed_m_s": list(self.speed_m_s)}
 
-    def lines(
-        self, subnets: Sequence[Subnet], intervals: int, streams: Streams
-    ) -> list[tuple[int, str, str, float]]:
+    def lines(self, subnets: Sequence[Subnet], intervals: int, streams: Streams) -> list[tuple[int, str, str, float]]:
         """Those of a trace: interval from 1, device, edge server, distance; where anything of it changes.
 
         Raises:

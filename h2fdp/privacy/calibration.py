@@ -55,9 +55,7 @@ def smallest_factor(
             if (found := above(scaled(each, max(factor, 1.0)), largest)) > largest:
                 worst, largest = each, found
         factor = _factor_of(worst, target, above, factor)
-        remaining = [
-            each for each in remaining if each is not worst and above(scaled(each, factor), target) > target
-        ]
+        remaining = [each for each in remaining if each is not worst and above(scaled(each, factor), target) > target]
     return factor
 
 

@@ -27,9 +27,9 @@ def statement(
 
     Returns:
         `delta`; `worst`: observer -> accountant -> an epsilon that no device's exceeds, the smallest known, and the
-        `device` that is worst by the first accountant, and of `single-edge` the `edge` server; `devices`: name -> observer -> accountant -> epsilon, null where
-        it was not looked for (empty for more than 10,000 devices). An observer that received nothing private about a
-        device is missing there.
+        `device` that is worst by the first accountant, and of `single-edge` the `edge` server; `devices`: name ->
+        observer -> accountant -> epsilon, null where it was not looked for (empty for more than 10,000 devices). An
+        observer that received nothing private about a device is missing there.
     """
     devices: dict[str, dict[str, Any]] = {name: {} for name in names} if len(names) <= MOST_LISTED else {}
     worst: dict[str, Any] = {}

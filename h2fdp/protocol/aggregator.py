@@ -163,8 +163,8 @@ class Aggregator(ABC):
 
         1. The children work over a stage from the aggregator's model, and upload what they accumulated.
         2. The aggregator subtracts their average from its model, (9)-(12), with noise of its own where that is due, and
-           broadcasts the result (13) at the beginning of the next stage, compressed where that is asked for. Noise is due where anything in the average is
-           raw, and is broadcast, or sent to a node that may not see it.
+           broadcasts the result (13) at the beginning of the next stage, `compressed`. Noise is due where anything in
+           the average is raw, and is broadcast, or sent to a node that may not see it.
         3. At the end it uploads the model that it received less its own: everything that was accumulated below, noises
            included (14). Its own last average is in it whoever aggregates at the end, itself or a node above.
 
@@ -190,9 +190,7 @@ class Aggregator(ABC):
         return replace(upload, raw=True) if raw else upload
 
 
-def compressed(
-    pipeline: Pipeline, streams: Streams, name: str, model: Tensor, interval: int, slot: int
-) -> Tensor:
+def compressed(pipeline: Pipeline, streams: Streams, name: str, model: Tensor, interval: int, slot: int) -> Tensor:
     """(M,) what all below a node receive of a model that it made at a slot: one vector for all of them.
 
     The model has all noise that it will have, so this costs no privacy. The node goes on from the model itself.

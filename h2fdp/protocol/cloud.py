@@ -40,7 +40,7 @@ class Cloud:
     1. `plan`: the schedule decides tau_k, eta_k and s_c^k; participants are drawn, and the faults that they meet;
        noises follow from who is really averaged.
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
-    3. `run_interval`: w(t_k), compressed where that is asked for, goes down to the subnets with active devices, their uploads come back.
+    3. `run_interval`: w(t_k), `compressed`, goes down to the subnets with active devices, their uploads come back.
     4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
        averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c. The clip norm follows the votes in the average,
        where it moves.

@@ -138,7 +138,7 @@ def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
     most = privacy.epsilon / (1 + accountant.spread)
 
     def quick(held: Composition, enough: float) -> float:
-        """By divergences where these will do; the account by losses may be above the exact one by as much as is added."""
+        """By divergences where these will do. By losses it may be above the exact epsilon by as much as is added."""
         bound = ACCOUNTANTS["rdp"].epsilon(held, privacy.delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
         return bound if bound <= enough else accountant.epsilon(held, privacy.delta, enough)
 

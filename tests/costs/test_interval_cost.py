@@ -54,8 +54,8 @@ def test_compressed_messages_by_hand():
 
 
 def test_models_that_are_smaller_on_their_way_down_by_hand():
-    """8 bits up: 4 s and 0.012 J from a device, 1 s and 1 J on the wire. 4 down take half of the time, and no joule less
-    is spent, as nothing that comes down has any."""
+    """8 bits up: 4 s and 0.012 J from a device, 1 s and 1 J on the wire. 4 down take half of the time, and no joule
+    less is spent, as nothing that comes down has any."""
     network = two_devices(seconds_per_step=0.5, joules_per_step=0.25)
     radio = replace(network.radio, bits_per_parameter=1)
     drawn = [

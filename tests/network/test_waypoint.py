@@ -33,8 +33,8 @@ def test_devices_on_a_road_are_where_legs_pass(interval):
 
 @pytest.mark.parametrize(("pause_s", "interval"), [(0.0, 0), (0.0, 400), (100.0, 0), (100.0, 400)])
 def test_the_mean_speed_is_that_of_the_stationary_law_from_the_first_interval_on(pause_s, interval):
-    """E L / (E L E[1 / V] + pause), E L = a / 3 and E[1 / V] = ln 10 / 18: slow legs last longer, so it is less than the
-    mean of 11 m/s that legs have, and does not fall from there as time goes on. Steps of 0.1 s; turns hardly matter."""
+    """E L / (E L E[1 / V] + pause), E L = a / 3 and E[1 / V] = ln 10 / 18: slow legs last longer, so it is less than
+    the mean of 11 m/s that legs have, and does not fall as time goes on. Steps of 0.1 s; turns hardly matter."""
     walk = replace(ROAD, pause_s=pause_s, interval_s=0.1)
     found = ways(walk, 4000, interval + 2)
     speeds = np.abs(np.diff(found[:, interval : interval + 2, 0], axis=1)) / 0.1

@@ -40,7 +40,7 @@ def deep():
 
 def test_32_bits_are_the_run_without_compression(tmp_path):
     plain = small().run(tmp_path / "plain")
-    links = dict.fromkeys(("device", "edge", "down"), {"quantise": 32})
+    links = {link: {"quantise": 32} for link in ("device", "edge", "down")}
     whole = small(compression=links).run(tmp_path / "whole")
     assert_equal(recorded(plain), recorded(whole))
 

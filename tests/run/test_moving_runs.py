@@ -235,8 +235,8 @@ def test_a_device_that_stays_is_the_same_to_one_edge_server_and_to_all(tmp_path)
 
 
 def test_messages_about_devices_that_move_are_paid_for():
-    """Two devices leave e0 before the third interval, one comes back after having been nowhere, one only walks away from
-    its edge server: two messages of a model's size from e0, then one from e1."""
+    """Two devices leave e0 before the third interval, one comes back after having been nowhere, one only walks away
+    from its edge server: two messages of a model's size from e0, then one from e1."""
     lines = [(3, "e0/1", "e1"), (3, "e0/2", "e2"), (2, "e1/1", "e1", 70.0), (4, "e1/2", None), (5, "e1/2", "e2")]
     wire, costs = Link(rate_bps=1e6, power_dbm=30.0), []
     for handover in (None, wire):

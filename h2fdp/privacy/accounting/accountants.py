@@ -54,8 +54,9 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float, enough:
     """An upper bound on the epsilon of releasing each mixture `count` times, all with noise above 0.
 
     Guarantee: never below the exact one, up to rounding: its grid dominates. It is refined until what is left of the
-    error is below 0.05 % (or 1e-5; beyond 100, 1 %), or until the bound is at most `enough`. Below a delta of 1e-200, and where one release alone may give away
-    10,000, it is the bound by Renyi divergences, and never above that. Cached.
+    error is below 0.05 % (or 1e-5; beyond 100, 1 %), or until the bound is at most `enough`. Below a delta of 1e-200,
+    and where one release alone may give away 10,000, it is the bound by Renyi divergences, and never above that.
+    Cached.
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
