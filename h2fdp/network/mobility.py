@@ -224,12 +224,12 @@ class Visits:
         return found
 
     def moved(self, interval: int) -> Integers:
-        """(n, 2) of each device that appears at another row in an interval, counted from 0: its last row and this one."""
+        """(n, 2) of each device that appears at another row in an interval from 0: its last row and this one."""
         begin, end = np.searchsorted(self.begins, [interval, interval + 1]) if interval else (0, 0)
         last = self._after(self.moves[:begin][self.moves[:begin, 1] >= 0])
         devices, rows = self.moves[begin:end].T
-        found = np.stack([last[devices], rows], axis=1)
-        return found[(rows >= 0) & (rows != last[devices])]
+        found: Integers = np.stack([last[devices], rows], axis=1)[(rows >= 0) & (rows != last[devices])]
+        return found
 
     @property
     def roam(self) -> np.ndarray:

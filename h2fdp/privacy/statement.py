@@ -51,8 +51,10 @@ def statement(
 
 def _larger(one: Mapping[str, float | None] | None, other: Mapping[str, float | None]) -> Mapping[str, float | None]:
     """Of what two edge servers hold about a device; null where one of them was not looked for."""
-    both = {} if one is None else {name: (one[name], value) for name, value in other.items()}
-    return other if one is None else {name: None if None in pair else max(pair) for name, pair in both.items()}
+    if one is None:
+        return other
+    pairs = {name: (one[name], value) for name, value in other.items()}
+    return {name: None if a is None or b is None else max(a, b) for name, (a, b) in pairs.items()}
 
 
 def epsilons(accountant: str, compositions: Sequence[Composition], delta: float) -> tuple[list[float | None], float]:
