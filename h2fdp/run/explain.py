@@ -132,7 +132,7 @@ def _sees(run: RunSetup, observer: Observer) -> str:
     if observer == "public":
         return "global models"
     if observer == SINGLE_EDGE:
-        return "the same by one of these edge servers alone, and global models"
+        return "that by one of these edge servers, and global models"
     if observer == "peer":
         return "averages and global models, and knows its own noise"
     if observer in run.placement.trusted and not noisy:
