@@ -43,12 +43,18 @@ def buffered(rng=None, **options):
 
 @pytest.fixture(scope="module", params=range(25))
 def run(request):
-    """A prepared run, and all that passed in four of its intervals."""
+    """A prepared run, and all that passed in four of its intervals; in every third the cloud uses what it received
+    again and again, as in FedAT."""
     rng = np.random.default_rng(request.param)
+    server = "average" if request.param % 3 else "reverse-counts"
     method = ["h2fdp", "hfl-dp"][int(rng.integers(2))]
     setup = prepared(
         random_network(rng),
-        method={"extends": method, "schedule": buffered(rng, staleness_power=float(rng.choice([0, 0.5, 2])))},
+        method={
+            "extends": method,
+            "schedule": buffered(rng, staleness_power=float(rng.choice([0, 0.5, 2]))),
+            "server": server,
+        },
         weights=str(rng.choice(["uniform", "by-size"])),
         aggregate_every=int(rng.choice([6, 3, 2])),
         local_steps=6,
