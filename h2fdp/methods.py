@@ -80,6 +80,10 @@ _NAMED: dict[str, tuple[Method, str]] = {
         _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}),
         "edge servers wait for their devices, the cloud for no edge server (as the tiers of FedAT, Chai et al. 2021)",
     ),
+    "semi-sync": (
+        _point(schedule={"name": "buffered", "deadline_s": "median"}),
+        "every round ends when half could have arrived; the others count in the next one, less by their age",
+    ),
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
         "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",
@@ -172,7 +176,8 @@ def _point_of(method: Method) -> dict[str, str]:
     if not isinstance(schedule, BufferedOptions):
         return point
     waits = [f"{node} {uploads}" for node, uploads in vars(schedule.buffer).items() if uploads is not None]
-    waits += [] if schedule.deadline_s is None else [f"deadline {schedule.deadline_s:g} s"]
+    if (deadline := schedule.deadline_s) is not None:
+        waits.append("deadline median" if deadline == "median" else f"deadline {deadline:g} s")
     return point | ({"schedule": f"{point['schedule']} ({', '.join(waits)})"} if waits else {})
 
 

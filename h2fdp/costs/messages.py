@@ -189,6 +189,7 @@ class NetworkCosts:
         records: Floats | None = None,
         compressed: Compressed = _whole,
         uplink: Compressed = _whole,
+        downlink: Compressed = _whole,
         frequency: FrequencyRule | None = None,
     ) -> None:
         """Work out what does not change from interval to interval.
@@ -200,7 +201,7 @@ class NetworkCosts:
             power: how devices choose their power; None where each sends with its own. It is below all of these.
             records: (I,) the mean number of records in a local step of each device; None for one record.
             compressed: from the bits of a message and the numbers in it to the bits of a device's upload.
-            uplink: likewise to those of what an edge server sends up.
+            uplink, downlink: likewise to those of what an edge server sends up, and of a model that is sent down.
             frequency: how devices choose how fast they compute; None where each does it as fast as it can.
 
         Raises:
@@ -216,8 +217,9 @@ class NetworkCosts:
         message = self.message_bits
         self.upload_bits = math.ceil(compressed(message, parameters))
         self.uplink_bits = math.ceil(uplink(message, parameters))
-        self._down = message / self.upload_bits  # a message down over one up
-        self._wired = _wired_costs(topology, message, self.upload_bits, self.uplink_bits)
+        down_bits = math.ceil(downlink(message, parameters))
+        self._down = down_bits / self.upload_bits  # a message down over one up
+        self._wired = _wired_costs(topology, down_bits, self.upload_bits, self.uplink_bits)
         self._refuse_what_no_float_holds()
 
     @property

@@ -256,7 +256,10 @@ def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
             text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
             yield "compression.edge", f"{text}; expected null"
             break
+    if summing and compression.of_models:
+        text = f"{summing[0]} holds secure sums, whose messages are counted by those of whole models"
+        yield "compression.down", f"{text}; expected null"
     for key, holders in (("device", summing), ("edge", upper)):
-        if placement.private and getattr(compression, f"of_{key}s") and holders:
+        if placement.private and key in compression.stated and holders:
             text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
             yield f"compression.{key}", f"{text}; expected null"

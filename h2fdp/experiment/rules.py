@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from h2fdp.algorithms import Aggregation, AggregationOptions, ObjectiveOptions, ServerOptions
+from h2fdp.algorithms.fedat import ReverseCountsOptions
 from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
@@ -54,6 +55,7 @@ def default_calibration(axes: Axes) -> Literal["paper", "accounted"]:
 def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
     yield from _of_state(experiment)
+    yield from _of_counts(experiment, axes)
     yield from _of_aggregation(experiment, axes)
     yield from _of_compression(experiment, axes)
     yield from _of_epochs(experiment, axes)
@@ -78,6 +80,19 @@ def _of_state(experiment: ExperimentFile) -> Found:
     for axis, (devices, cloud) in wanted.items():
         text = f"{devices} keeps its state on the devices and at the cloud"
         yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
+
+
+def _of_counts(experiment: ExperimentFile, axes: Axes) -> Found:
+    """Models of edge servers that are weighed by their updates."""
+    method, name = experiment.method, experiment.method.server.name
+    if not isinstance(method.server, ReverseCountsOptions):
+        return
+    if not axes.schedule.buffers or method.topology == "star":
+        found = "a star" if method.topology == "star" else method.schedule.name
+        text = f"{name} weighs edge servers by how often each uploads; expected schedule buffered and a tree"
+        yield "method.server", f"{text}, found {found}"
+    if axes.placement.clips == "update":
+        yield "method.server", f"central releases one average of all uploads, which {name} has not; expected average"
 
 
 def _of_aggregation(experiment: ExperimentFile, axes: Axes) -> Found:
@@ -110,8 +125,11 @@ def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
     if compression.of_edges and (central or experiment.method.topology == "star"):
         why = "edge servers send raw averages up" if central else "a star has no edge servers"
         yield "compression.edge", f"{why}; expected null"
-    for key in [key for key in ("device", "edge") if getattr(compression, f"of_{key}s")]:
+    for key in compression.stated:
         yield from _of_compressed_link(experiment, axes, f"compression.{key}")
+    if compression.of_models and axes.objective.memory is not None:
+        text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
+        yield "compression.down", f"{text}; expected null, or another objective"
     if not compression.of_devices:
         return
     # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.

@@ -15,10 +15,11 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network.graph_files import read_gml, read_graph, read_places
 from h2fdp.network.graph_import import from_graph, from_places, tree_document
 from h2fdp.network.mobility import Mobility, read_trace
-from h2fdp.network.network import CLOUD, Aggregator
+from h2fdp.network.network import CLOUD, Aggregator, Link
 from h2fdp.network.schema import TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
+from h2fdp.network.waypoint import Waypoint
 from h2fdp.network.yaml_text import cloud_trust, head, link_values, named_devices, trust_values, yaml_text
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
@@ -101,11 +102,14 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
     section = file.mobility
     if section is None:
         return None
+    wire = section.handover
+    handover = None if wire is None else Link(rate_bps=wire.rate_mbps * 1e6, power_dbm=wire.power_dbm)
     if isinstance(section.trace, str):
-        return read_trace(document.folder / section.trace)
+        return replace(read_trace(document.folder / section.trace), handover=handover)
     lines = section.trace or ()
     places = [document.where(("mobility", "trace", at)) for at in range(len(lines))]
-    return Mobility(lines, section.stay, places)
+    waypoint = None if section.waypoint is None else Waypoint(**section.waypoint.model_dump())
+    return Mobility(lines, section.stay, waypoint, handover, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

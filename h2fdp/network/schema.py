@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
+from h2fdp.config.fields import Count, Expect, NonNegative, Number, Positive, Section, Whole, ascending, shape
 from h2fdp.network.devices import Column, Decibels
 from h2fdp.network.network import COLUMNS
 from h2fdp.network.radio import Radio, RadioSection
@@ -263,13 +263,51 @@ class CloudSection(Section):
     trust: CloudTrust = "untrusted"
 
 
+Metres = Annotated[float, Field(ge=0, le=1e7), Expect("a number from 0 to 1e7")]
+Point = Annotated[list[Metres], Field(min_length=2, max_length=2), Expect("[x, y] in metres")]
+
+
+class WaypointSection(Section):
+    """Devices that walk to random points of a rectangle, at the nearest edge server in each interval.
+
+    Attributes:
+        edges: name -> [x, y] of each edge server, in metres.
+        area_m: width and height of the rectangle, one of which may be 0: a road.
+        speed_m_s: the lowest and the highest speed of a leg.
+        pause_s: at each point.
+        interval_s: of the walk, from one interval to the next.
+        resolution_m: distances are rounded up to multiples of it.
+    """
+
+    edges: dict[str, Point]
+    area_m: Point = Field(default=[1000.0, 1000.0])
+    speed_m_s: Annotated[
+        list[Positive],
+        Field(min_length=2, max_length=2),
+        AfterValidator(ascending),
+        Expect("[lowest, highest] in metres a second, above 0"),
+    ] = Field(default=[1.0, 15.0])
+    pause_s: NonNegative = 0.0
+    interval_s: Positive = 60.0
+    resolution_m: Positive = 10.0
+
+    @model_validator(mode="after")
+    def _of_some_size(self) -> Self:
+        if not any(self.area_m):
+            raise ValueError("expected an area_m of some width or height, found [0, 0]")
+        return self
+
+
 class MobilitySection(Section):
-    """Devices that change their edge server between intervals; one of the two keys.
+    """Devices that change their edge server between intervals; one of the first three keys.
 
     Attributes:
         trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
             that interval on, until its next line, the device is there. Edge `-` is nowhere.
         stay: the probability with which a device stays where it is from one interval to the next.
+        waypoint: a walk among edge servers that have coordinates.
+        handover: the wire over which the edge server that a device leaves sends a message of a model's size to its next
+            one; null for none.
     """
 
     trace: (
@@ -281,12 +319,14 @@ class MobilitySection(Section):
         | None
     ) = None
     stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
+    waypoint: WaypointSection | None = None
+    handover: LinkSection | None = None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.trace is None) == (self.stay is None):
-            found = "neither" if self.trace is None else "both"
-            raise ValueError(f"expected `trace:` or `stay:`, found {found}")
+    def _one_of_them(self) -> Self:
+        found = [key for key in ("trace", "stay", "waypoint") if getattr(self, key) is not None]
+        if len(found) != 1:
+            raise ValueError(f"expected one of `trace:`, `stay:`, `waypoint:`; found {' and '.join(found) or 'none'}")
         return self
 
 

@@ -163,7 +163,7 @@ class Topology(Generated):
         order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
         in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
         object.__setattr__(self, "aggregators", in_order)
-        if self.mobility is not None and self.mobility.stay is None and self.visits is None:
+        if self.mobility is not None and not self.mobility.drawn and self.visits is None:
             self.with_visits()  # refuses a trace of other nodes
 
     def __repr__(self) -> str:

@@ -80,7 +80,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     if topology.mobility is not None:
-        values["mobility"] = topology.mobility.values()
+        wire = topology.mobility.handover
+        values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
     return values
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from h2fdp.network.summary import motion
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.mechanisms.compression import link_in_words
-from h2fdp.privacy.places import UNTARGETED, height_of
+from h2fdp.privacy.places import UNTARGETED, height_of, targeted_as
 from h2fdp.privacy.statement import verdict_of, worst_epsilon
 from h2fdp.records.directory import reached
 from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table, chart, curves_of, known
@@ -207,7 +207,7 @@ def verdict_rows(run: RunView) -> list[list[Any]]:
         UserError: the ledger is damaged.
     """
     privacy = run.summary.get("privacy") or {}
-    known = observers_beside(name.removeprefix("epsilon_") for name in run.metrics)
+    known = observers_beside([*(name.removeprefix("epsilon_") for name in run.metrics), *(privacy.get("worst") or ())])
     if worst := privacy.get("worst"):
         return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in known]
     if not run.private:
@@ -237,7 +237,7 @@ def _verdict(run: RunView, observer: Observer, claimed: float | None, accounted:
     if run.target is None:
         return verdict_of(claimed, accounted)
     stated = tuple(run.setting("privacy", "target_observers"))
-    if observer not in stated and stated != OBSERVERS:  # the default stands for all there are
+    if targeted_as(observer) not in stated and stated != OBSERVERS:  # the default stands for all there are
         return UNTARGETED
     return verdict_of(run.target, accounted)
 

@@ -17,7 +17,7 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
-from h2fdp.privacy.places import height_of
+from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
 from h2fdp.run.preview import privacy_report
@@ -132,6 +132,8 @@ def _sees(run: RunSetup, observer: Observer) -> str:
     noisy = [each for each in subnets if each.adds_noise == "device"]
     if observer == "public":
         return "global models"
+    if observer == SINGLE_EDGE:
+        return "that by one of these edge servers, and global models"
     if observer == "peer":
         return "averages and global models, and knows its own noise"
     if observer in run.placement.trusted and not noisy:

@@ -190,6 +190,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         aggregation=aggregation_of(method.aggregation),
         compression=config.compression.of_devices,
         uplink=config.compression.of_edges,
+        downlink=Pipeline(config.compression.of_models),
     )
     return RunInputs(
         config=config,
@@ -209,6 +210,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
             rates * data.sizes,
             Pipeline(config.compression.of_devices).message_bits,
             Pipeline(config.compression.of_edges).message_bits,
+            Pipeline(config.compression.of_models).message_bits,
             config.control.frequency_rule,
         ),
         faults=faults,
@@ -219,11 +221,11 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
 
 def _settled(topology: Topology, config: ExperimentFile) -> Topology:
     """The network with the way of every device, for as many intervals as the run may have."""
-    if topology.mobility is None or topology.mobility.stay is None:
+    if topology.mobility is None or not topology.mobility.drawn:
         return topology
     intervals = config.training.intervals
     if intervals is None:
-        text = "the ways of devices are drawn for all intervals (mobility.stay); expected how many"
+        text = "the ways of devices are drawn for all intervals (mobility in the topology); expected how many"
         raise UserError(text, key="training.intervals")
     return replace(topology, mobility=topology.mobility.settled(topology.subnets, intervals, Streams(config.seed)))
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
 from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
+from h2fdp.costs.messages import watts
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -23,7 +24,7 @@ from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
-from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind
+from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.vectors import MOVES
@@ -42,7 +43,8 @@ from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 MOVING = (
     "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
-    "and the observer edge is all of them together, as if they colluded"
+    "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
+    "which receives all global models"
 )
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 FILTERED = (
@@ -152,7 +154,7 @@ class RunInputs:
         """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
         if self.target is None:
             return verdict_of(claimed, accounted)
-        if observer not in self.target_observers:
+        if targeted_as(observer) not in self.target_observers:
             return UNTARGETED
         return verdict_of(self.target, accounted)
 
@@ -274,6 +276,7 @@ class RunSetup(RunInputs, Noise):
             meter=self.interval_costs,
             aggregators=aggregators,
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
+            down=self.blueprint.downlink,
         )
 
     @cached_property
@@ -289,7 +292,28 @@ class RunSetup(RunInputs, Noise):
         """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        more = self.handover_costs(plan.interval)
+        return {column: value + more.get(column, 0.0) for column, value in found.items()}
+
+    def handover_costs(self, interval: int) -> dict[str, float]:
+        """What edge servers spend before an interval on messages about devices that leave them; empty without any.
+
+        Each sends one after another, all at the same time.
+        """
+        visits, mobility = self.topology.visits, self.topology.mobility
+        if visits is None or mobility is None or (wire := mobility.handover) is None:
+            return {}
+        left, entered = self.topology.table.home[visits.moved(interval)].T
+        messages = np.bincount(left[left != entered], minlength=1)
+        bits = self.costs.message_bits
+        seconds, count = bits / wire.rate_bps, int(messages.sum())
+        return {
+            "energy_j": float(watts(wire.power_dbm)) * seconds * count,
+            "delay_s": seconds * count,
+            "clock_s": seconds * int(messages.max()),
+            "bytes": count * bits / 8,
+        }
 
     def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
         """All of it, by device and subnet."""

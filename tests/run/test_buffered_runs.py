@@ -95,6 +95,24 @@ def test_a_run_that_was_stopped_goes_on_with_older_models(stopped, whole):
     same(stopped, whole.directory)
 
 
+def test_fedat_goes_on_with_the_models_that_the_cloud_weighs(tmp_path):
+    """A run of tiers whose models are compressed on their way down, stopped between two checkpoints."""
+
+    def stop(reached, number):
+        if (reached, number) == ("ran", 4):
+            raise KeyboardInterrupt
+
+    tiers = {"extends": "fedat", "privacy": "hierarchical"}
+    settings = {"compression": {"down": {"quantise": 8}}, "noise_key": "seed", "runtime": {"checkpoint_every": 2}}
+    whole = experiment(tiers, **settings).run(tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(recorders, "listener", stop)
+        start_run(experiment(tiers, **settings).prepare(), tmp_path / "stopped")
+    h2fdp.resume(tmp_path / "stopped")
+    same(tmp_path / "stopped", whole.directory)
+    assert without_wall(whole)["epsilon_public"].iloc[-1] <= 20 * (1 + 1e-3)
+
+
 @pytest.mark.parametrize(
     "runtime", [{"runtime": {"backend": "inline", "hosts": 2}}, {"engine": "loop"}], ids=["hosts", "loop"]
 )

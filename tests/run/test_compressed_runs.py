@@ -9,12 +9,14 @@ import torch
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator
-from h2fdp.privacy.mechanisms.compression import TopK
+from h2fdp.privacy.mechanisms.compression import Quantise, TopK
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
+from h2fdp.protocol import Cloud
 from h2fdp.protocol.tiers import Uplinks
 from h2fdp.reports.results import results
 from h2fdp.reports.run_view import RunView
 from h2fdp.run import recorders
+from h2fdp.runtime.lockstep import Lockstep
 from tests.networks import placed
 from tests.runtime.runs import assert_equal, recorded
 
@@ -40,7 +42,8 @@ def deep():
 
 def test_32_bits_are_the_run_without_compression(tmp_path):
     plain = small().run(tmp_path / "plain")
-    whole = small(compression={"device": {"quantise": 32}, "edge": {"quantise": 32}}).run(tmp_path / "whole")
+    links = {link: {"quantise": 32} for link in ("device", "edge", "down")}
+    whole = small(compression=links).run(tmp_path / "whole")
     assert_equal(recorded(plain), recorded(whole))
 
 
@@ -99,6 +102,64 @@ def test_what_was_sent_and_what_is_left_are_all_noisy_updates(tmp_path, monkeypa
     for name, whole in made.items():
         assert not torch.equal(whole, sent[name]), name
         np.testing.assert_allclose(sent[name] + memories[name], whole, atol=1e-4 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("network", [deep(), Topology("net", deep().subnets[2:])], ids=["tiers", "one tier"])
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_all_below_a_node_train_from_one_rounded_model_and_the_node_goes_on_from_its_own(
+    tmp_path, monkeypatch, network, hosts
+):
+    """Without noise: what each node makes of models is recomputed from what its children received and sent."""
+    width, levels, received, made = 4, 7, {}, []
+    encode, train, run = Quantise.encode, Lockstep._train, Cloud.run_interval
+
+    def rounded(self, updates, seen, at):
+        found = encode(self, updates, seen, at)
+        assert at.kind == "down"
+        made.append((at.nodes[0], at.interval, at.last_slot, seen.clone(), found[0].clone()))
+        return found
+
+    def training(self, calls):
+        for name, broadcasts in calls.items():
+            received.setdefault(name, []).append(broadcasts.model.clone())
+        return train(self, calls)
+
+    clouds = []
+
+    def interval(self, plan):
+        before = self.model.clone()
+        run(self, plan)
+        clouds.append((before, self.model.clone()))
+
+    monkeypatch.setattr(Quantise, "encode", rounded)
+    monkeypatch.setattr(Lockstep, "_train", training)
+    monkeypatch.setattr(Cloud, "run_interval", interval)
+    aggregate = [2, 4] if network.depth == 2 else 2
+    small(
+        network,
+        method="hfl",
+        compression={"down": {"quantise": width}},
+        aggregate_every=aggregate,
+        local_steps=8,
+        runtime={"backend": "inline", "hosts": hosts},
+    ).run(tmp_path / "run")
+    for node, _, _, model, sent in made:
+        scale = model.abs().max()
+        cells = sent.double() * levels / scale
+        np.testing.assert_allclose(cells, cells.round(), atol=1e-3)
+        assert (sent - model).abs().max() <= scale / levels * 1.001, node
+    assert len({each[:3] for each in made}) == len(made), "each model is rounded once"
+    by_cloud = [each for each in made if each[0] == "cloud"]
+    assert len(by_cloud) == len(clouds) == 5
+    for (before, _), (_, _, _, model, sent) in zip(clouds, by_cloud, strict=True):
+        assert torch.equal(before, model), "the cloud goes on from its own model"
+        assert not torch.equal(model, sent)
+    vectors = [each[4] for each in made]
+    for models in received.values():
+        for model in models:
+            assert any(torch.equal(model, each) for each in vectors), "nobody trains from a model that was not sent"
+        firsts = [each for each in models if any(torch.equal(each, sent) for *_, sent in by_cloud)]
+        assert len(firsts) == 5, "all subnets begin an interval with the cloud's one vector"
 
 
 @pytest.mark.parametrize("crash", [1, 3])

@@ -257,4 +257,11 @@ def _checked(link: dict[str, Any]) -> dict[str, Any]:
     return link
 
 
+def _of_a_model(link: dict[str, Any]) -> dict[str, Any]:
+    if any(not isinstance(stage, Quantise) for stage in stages_of(link)):
+        raise ValueError("what comes down is a model, of which no part may be left out; expected {quantise: 8}")
+    return link
+
+
 CompressedLink = Annotated[dict[str, Any], AfterValidator(_checked), Expect("a stage with its value, as {quantise: 8}")]
+CompressedModel = Annotated[dict[str, Any], AfterValidator(_of_a_model), Expect("{quantise: 8}")]
