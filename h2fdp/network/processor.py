@@ -32,6 +32,7 @@ from pydantic import Field
 
 from h2fdp.config.fields import Expect, Positive
 from h2fdp.network.devices import Column, Cost, Floats
+from h2fdp.network.shares import JointPlan, PlannedUploads
 
 _HERTZ = 1e9  # in a gigahertz
 Cycles = Annotated[float, Field(ge=0, le=1e18), Expect("a number from 0 to 1e18")]
@@ -67,7 +68,14 @@ class FrequencyRule:
     per_joule: float
     per_second: float
 
-    def chosen_hertz(self, cycles: Floats, capacitance: Floats, own_hertz: Floats, waits: Floats) -> Floats:
+    def chosen_hertz(
+        self,
+        cycles: Floats,
+        capacitance: Floats,
+        own_hertz: Floats,
+        waits: Floats,
+        uploads: PlannedUploads | None = None,
+    ) -> Floats:
         """(K,) the frequency of each device.
 
         Args:
@@ -75,6 +83,7 @@ class FrequencyRule:
             capacitance: (K,) alpha.
             own_hertz: (K,) the highest frequency.
             waits: (K,) t_j, seconds of the interval in which a device does not compute.
+            uploads: beside these, over shares of the bandwidth that are chosen too (:mod:`h2fdp.network.shares`).
 
         >>> alone = FrequencyRule(0.5, per_joule=2.0, per_second=0.4), np.array([2e-28]), np.array([4e9]), np.zeros(1)
         >>> (alone[0].chosen_hertz(np.array([1e9]), *alone[1:]) / 1e9).round(6).tolist()
@@ -83,9 +92,12 @@ class FrequencyRule:
         if not self.per_joule:
             return own_hertz
         least = np.minimum(self.least_ghz * _HERTZ, own_hertz)
-        low, high = (float((cycles / hertz + waits).max(initial=0.0)) for hertz in (own_hertz, least))
         if not self.per_second:
             return least
+        if uploads is not None:
+            weights = self.per_joule, self.per_second
+            return JointPlan(uploads, cycles, capacitance, least, own_hertz, waits, *weights).hertz()
+        low, high = (float((cycles / hertz + waits).max(initial=0.0)) for hertz in (own_hertz, least))
 
         def frequencies(deadline: float) -> Floats:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -122,17 +134,19 @@ class StepCosts:
         parts = {name: value[rows] for name, value in vars(self).items() if np.ndim(value)}
         return replace(self, **parts)
 
-    def paced(self, steps: Floats, waits: Floats) -> StepCosts:
+    def paced(self, steps: Floats, waits: Floats, uploads: PlannedUploads | None = None) -> StepCosts:
         """At frequencies that these K devices choose.
 
         Args:
             steps: (K,) m, that are planned in the interval.
             waits: (K,) seconds of the interval in which a device does not compute, but those of its steps.
+            uploads: over shares of the bandwidth that are chosen with the frequencies; then `waits` are without them.
         """
         if self.rule is None or self.cycles is None or self.hertz is None or self.capacitance is None:
             return self
         fixed = self.seconds - self.cycles / self.hertz
-        chosen = self.rule.chosen_hertz(steps * self.cycles, self.capacitance, self.hertz, waits + steps * fixed)
+        planned = steps * self.cycles, self.capacitance, self.hertz, waits + steps * fixed
+        chosen = self.rule.chosen_hertz(*planned, uploads)
         joules = self.joules + self.capacitance / 2 * self.cycles * (chosen**2 - self.hertz**2)
         return replace(self, seconds=fixed + self.cycles / chosen, joules=joules, hertz=chosen)
 

@@ -152,7 +152,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     if begun is None and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)
     rates = training.sampling_rates(data.sizes)
-    local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
+    local_steps = training.interval_steps(data.sizes, rates)
     device, engine = training_device(config.runtime), config.runtime.engine
     objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
@@ -190,6 +190,16 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         compression=config.compression.of_devices,
         uplink=config.compression.of_edges,
     )
+    costs = NetworkCosts(
+        network,
+        vector.numel() + (training.adaptive is not None),
+        streams,
+        config.control.power_rule,
+        rates * data.sizes,
+        Pipeline(config.compression.of_devices).message_bits,
+        Pipeline(config.compression.of_edges).message_bits,
+        config.control.frequency_rule,
+    )
     return RunInputs(
         config=config,
         drawn=topology,
@@ -200,17 +210,8 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         initial=vector,
         aggregation_times=times,
         local_steps=local_steps,
-        costs=NetworkCosts(
-            network,
-            vector.numel() + (training.adaptive is not None),
-            streams,
-            config.control.power_rule,
-            rates * data.sizes,
-            Pipeline(config.compression.of_devices).message_bits,
-            Pipeline(config.compression.of_edges).message_bits,
-            config.control.frequency_rule,
-        ),
-        faults=faults,
+        costs=costs,
+        faults=replace(config.faults.faults(), sends=costs.sends),
         world=streams,
         warm_start=warm_start,
     )
