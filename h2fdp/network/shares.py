@@ -58,7 +58,8 @@ def parts_for(within: Floats, seconds: Floats, snr: Floats) -> Floats:
     for _ in range(_NEWTON):  # from below from the second step on, as the logarithm of 1 / t is concave in this one
         beta = np.exp(part)
         found = part + np.log(np.log1p(snr / beta))
-        before, part = part, np.clip(part + (wanted - found) / _slope(beta, snr), least, 0.0)
+        with np.errstate(over="ignore"):  # of a hardly audible device, whose seconds do not tell its part
+            before, part = part, np.clip(part + (wanted - found) / _slope(beta, snr), least, 0.0)
         if np.abs(part - before).max(initial=0.0) < 1e-14:
             break
     return np.exp(part)
