@@ -18,8 +18,8 @@ Energy and delay add up everybody's. The clock runs while subnets work side by s
 
     clock = max_a [ steps * max_S t_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
-Where shares of the bandwidth are stated (`shares`, :mod:`h2fdp.network.shares`), e and t of an upload are those over the
-device's share. Over the air t is the same for all, and so is uplink_a (:mod:`h2fdp.costs.over_the_air`).
+Where shares of the bandwidth are stated (`shares`, :mod:`h2fdp.network.shares`), e and t of an upload are those over
+the device's share. Over the air t is the same for all, and so is uplink_a (:mod:`h2fdp.costs.over_the_air`).
 
 uplink_a counts from when the slowest device has done its steps: faster ones send before, as soon as the channel is
 theirs. S are the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
@@ -52,7 +52,7 @@ from h2fdp.network import Topology
 from h2fdp.network.channel import gathered
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.network.processor import StepCosts
-from h2fdp.network.shares import PlannedUploads
+from h2fdp.network.shares import PlannedUploads, seconds_over
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,7 @@ def _climbed(
         if not (np.array_equal(there, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
             sizes_there = active.vector_sizes[there]
             known = costs, topology, points[there], active.rows[there], sizes_there, lead
-            uploads, (once, more) = there, _on_air(*known)
+            uploads, (once, more) = there, _on_air(*known, None if step.parts is None else step.parts[there])
         on_air += once
         longer[(segments[there] == number + 1).astype(np.int64), there] += more
         if active.has_secure_sums:
@@ -278,7 +278,13 @@ def _climbed(
 
 
 def _on_air(
-    costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers, messages: Floats, lead: Floats
+    costs: DrawnCosts,
+    topology: Topology,
+    points: Integers,
+    rows: Integers,
+    messages: Floats,
+    lead: Floats,
+    parts: Floats | None,
 ) -> tuple[Floats, Floats]:
     """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`, and
     (K,) by which each upload takes longer over its share of the bandwidth than over the whole; 0 without `shares`.
@@ -286,13 +292,17 @@ def _on_air(
     Args:
         messages: (K,) that each upload takes.
         lead: (K,) seconds before the slowest device's last step, from which the time is counted.
+        parts: (K,) of the bandwidth, which absent devices leave to the others; None where they are chosen here.
     """
     sizes, radio = topology.access_points[1], topology.radio
-    seconds, longer = costs.seconds[rows] * messages, np.zeros(len(rows))
+    seconds, snr, longer = costs.seconds[rows] * messages, costs.snr[rows], np.zeros(len(rows))
     if radio.shares is None:
-        uplink = radio.uplink_seconds(seconds, costs.snr[rows], points, len(sizes), lead)
+        uplink = radio.uplink_seconds(seconds, snr, points, len(sizes), lead)
     else:
-        over_shares = radio.waits(seconds, costs.snr[rows], points, len(sizes), lead)
+        if parts is None:
+            over_shares = radio.waits(seconds, snr, points, len(sizes), lead)
+        else:
+            over_shares = seconds_over(parts / np.bincount(points, parts)[points], seconds, snr)
         uplink, longer = gathered(np.maximum, over_shares - lead, points, len(sizes)), over_shares - seconds
     return uplink + gathered(np.maximum, costs.down_seconds[rows], points, len(sizes)), longer
 

@@ -154,8 +154,8 @@ def _of_access(experiment: ExperimentFile, topology: Topology) -> Found:
         text = "signals add up as they are, not modulo a number"
         yield f"{_SUMS}.rounding", f"{text}; expected null over the air, found {placement.rounding}"
     if experiment.faults.faults().of_devices:
-        text = f"{summing[0]} would hear a sum that lacks the shares of noise of devices that fail, and that no protocol"
-        yield "faults", f"{text} keeps closed; expected no failing devices, or {tail.removeprefix('expected ')}"
+        text = f"{summing[0]} would hear a sum without the shares of noise of devices that fail, as nothing seals it"
+        yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:

@@ -32,7 +32,7 @@ from pydantic import Field
 
 from h2fdp.config.fields import Expect, Positive
 from h2fdp.network.devices import Column, Cost, Floats
-from h2fdp.network.shares import JointPlan, PlannedUploads
+from h2fdp.network.shares import JointPlan, JointProblem, PlannedUploads
 
 _HERTZ = 1e9  # in a gigahertz
 Cycles = Annotated[float, Field(ge=0, le=1e18), Expect("a number from 0 to 1e18")]
@@ -68,14 +68,7 @@ class FrequencyRule:
     per_joule: float
     per_second: float
 
-    def chosen_hertz(
-        self,
-        cycles: Floats,
-        capacitance: Floats,
-        own_hertz: Floats,
-        waits: Floats,
-        uploads: PlannedUploads | None = None,
-    ) -> Floats:
+    def chosen_hertz(self, cycles: Floats, capacitance: Floats, own_hertz: Floats, waits: Floats) -> Floats:
         """(K,) the frequency of each device.
 
         Args:
@@ -83,7 +76,6 @@ class FrequencyRule:
             capacitance: (K,) alpha.
             own_hertz: (K,) the highest frequency.
             waits: (K,) t_j, seconds of the interval in which a device does not compute.
-            uploads: beside these, over shares of the bandwidth that are chosen too (:mod:`h2fdp.network.shares`).
 
         >>> alone = FrequencyRule(0.5, per_joule=2.0, per_second=0.4), np.array([2e-28]), np.array([4e9]), np.zeros(1)
         >>> (alone[0].chosen_hertz(np.array([1e9]), *alone[1:]) / 1e9).round(6).tolist()
@@ -92,12 +84,9 @@ class FrequencyRule:
         if not self.per_joule:
             return own_hertz
         least = np.minimum(self.least_ghz * _HERTZ, own_hertz)
+        low, high = (float((cycles / hertz + waits).max(initial=0.0)) for hertz in (own_hertz, least))
         if not self.per_second:
             return least
-        if uploads is not None:
-            weights = self.per_joule, self.per_second
-            return JointPlan(uploads, cycles, capacitance, least, own_hertz, waits, *weights).hertz()
-        low, high = (float((cycles / hertz + waits).max(initial=0.0)) for hertz in (own_hertz, least))
 
         def frequencies(deadline: float) -> Floats:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -110,6 +99,15 @@ class FrequencyRule:
             low, high = (middle, high) if saved > self.per_second else (low, middle)
         return frequencies(high)
 
+    def chosen_plan(
+        self, cycles: Floats, capacitance: Floats, own_hertz: Floats, waits: Floats, uploads: PlannedUploads
+    ) -> JointPlan | None:
+        """Frequencies and shares of the bandwidth, of uploads beside these `waits`; None where joules weigh nothing."""
+        if not self.per_joule:
+            return None
+        least, weights = np.minimum(self.least_ghz * _HERTZ, own_hertz), (self.per_joule, self.per_second)
+        return JointProblem(uploads, cycles, capacitance, least, own_hertz, waits, *weights).solved()
+
 
 @dataclass(frozen=True, eq=False)
 class StepCosts:
@@ -120,6 +118,7 @@ class StepCosts:
         joules: of the device.
         cycles, hertz, capacitance: (I,) of the processors, where their cycles are part of both.
         rule: how devices choose frequencies; None where `hertz` are theirs.
+        parts: (I,) of the bandwidth, which were chosen with the frequencies; None where they were not.
     """
 
     seconds: Floats | float = 0.0
@@ -128,6 +127,7 @@ class StepCosts:
     hertz: Floats | None = None
     capacitance: Floats | None = None
     rule: FrequencyRule | None = None
+    parts: Floats | None = None
 
     def of(self, rows: np.ndarray) -> StepCosts:
         """Those of some devices."""
@@ -146,9 +146,11 @@ class StepCosts:
             return self
         fixed = self.seconds - self.cycles / self.hertz
         planned = steps * self.cycles, self.capacitance, self.hertz, waits + steps * fixed
-        chosen = self.rule.chosen_hertz(*planned, uploads)
+        plan = None if uploads is None else self.rule.chosen_plan(*planned, uploads)
+        chosen = self.rule.chosen_hertz(*planned) if plan is None else plan.hertz
         joules = self.joules + self.capacitance / 2 * self.cycles * (chosen**2 - self.hertz**2)
-        return replace(self, seconds=fixed + self.cycles / chosen, joules=joules, hertz=chosen)
+        parts = None if plan is None else plan.parts
+        return replace(self, seconds=fixed + self.cycles / chosen, joules=joules, hertz=chosen, parts=parts)
 
 
 def step_costs(columns: Mapping[str, Floats], records: Floats, rule: FrequencyRule | None = None) -> StepCosts:

@@ -1,33 +1,36 @@
 """Bandwidth shares under which all uploads to an access point are there at once, and frequencies that go with them.
 
-A message that takes t seconds over the whole bandwidth W, at signal-to-noise ratio g there, takes over a share beta of it
+A message that takes t seconds over the whole bandwidth W, at signal-to-noise ratio g there, takes over a share beta
 
     t(beta) = t ln(1 + g) / (beta ln(1 + g / beta)),
 
-as a narrow channel has less noise (Q M / (beta W log2(1 + p |h|^2 / (N0 beta W))) written out). Of all shares whose sum
-is 1, those under which all uploads end together end soonest: what another device gives up delays it (HFEL, Luo et al.,
-IEEE TWC 2020; Tran et al., INFOCOM 2019). t(beta) is convex and falls, and so does its inverse: Newton's method finds
-the common end from below.
+as a narrow channel has less noise: Q M / (beta W log2(1 + p |h|^2 / (N0 beta W))) written out. Of all shares whose sum
+is 1, those under which all uploads end together end soonest, as what one device gains delays another (HFEL, Luo et al.,
+IEEE TWC 2020; Tran et al., INFOCOM 2019). t(beta) is convex and falls, and so is its inverse: Newton's method finds the
+common end from below.
 
 Where devices also choose how fast they compute (:mod:`h2fdp.network.processor`), the best plan is
 
     min  w1 sum_j (E_j + p_j n t_j(beta_j)) + w2 t,   T_j + n t_j(beta_j) + waits_j <= t,   sum_j beta_j = 1
 
-for n uploads in an interval: a convex problem in the durations. Of a deadline t, every device of an access point has the
-same marginal cost of a share, which bisection finds; the deadline is best where the joules that another second would
-save, weighed, are w2.
+for n uploads in an interval: a convex problem in the durations. For a given deadline t, another part of the bandwidth
+saves all devices of an access point equally many weighed joules, which bisection finds. The deadline is best where
+another second saves w2. Then all end together, but those that compute as slowly as they may.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from h2fdp.network.devices import Floats, Integers
 
 _NEWTON = 60  # steps at most, of which a few are needed
-_BISECTIONS = 32  # frequencies need no more digits, as costs are flat around the best ones
+_BISECTIONS = 26  # plans need no more digits, as costs are flat around the best one
+_DOUBLINGS = 12
+_TINY = 1e-300
 _LONGEST = float(np.log(1500.0))  # no ln(1 + g / beta) of floats is more than e to this
 _SMALL = 1e-4  # ratios below which a difference is summed as a series
 
@@ -47,7 +50,7 @@ def _slope(part: Floats, snr: Floats) -> Floats:
     small = np.minimum(ratio, _SMALL)
     large = np.maximum(ratio, _SMALL)
     exact = 1 - large / ((1 + large) * np.log1p(large))
-    return np.where(ratio < _SMALL, small / 2 - 5 / 12 * small**2, exact)
+    return np.asarray(np.where(ratio < _SMALL, small / 2 - 5 / 12 * small**2, exact))
 
 
 def parts_for(within: Floats, seconds: Floats, snr: Floats) -> Floats:
@@ -112,20 +115,27 @@ class PlannedUploads:
     times: Floats
 
     def end(self, ready: Floats) -> float:
-        """When the last upload is there, of devices that are `ready` (K,) with all else."""
+        """When the last upload is there, at the earliest, of devices that are `ready` (K,) with all else."""
         seconds = equal_time(self.seconds, self.snr, self.points, -ready / self.times)
         return float((ready + self.times * seconds).max(initial=0.0))
 
 
+class JointPlan(NamedTuple):
+    """A best plan: frequencies (K,), hertz, and parts (K,) of the bandwidth."""
+
+    hertz: Floats
+    parts: Floats
+
+
 @dataclass(frozen=True, eq=False)
-class JointPlan:
+class JointProblem:
     """Shares and frequencies together: the convex problem above.
 
     Attributes:
         cycles, capacitance: (K,) of the whole interval.
         least, own: (K,) the range of frequencies, hertz.
         waits: (K,) seconds of the interval in which a device neither computes nor sends.
-        per_joule, per_second: w1 and w2, above 0.
+        per_joule, per_second: w1, above 0, and w2.
     """
 
     uploads: PlannedUploads
@@ -137,23 +147,26 @@ class JointPlan:
     per_joule: float
     per_second: float
 
-    def hertz(self) -> Floats:
-        """(K,) the best frequencies; `equal_time` gives the shares that go with them."""
+    def solved(self) -> JointPlan:
+        """The best plan."""
         from scipy.optimize import brentq  # takes a third of a second to import
 
         soonest, latest = (self.uploads.end(self.waits + self.cycles / each) for each in (self.own, self.least))
 
         def worth(deadline: float) -> float:
-            return self._saved(deadline)[0] - self.per_second
+            return self._under(deadline)[0] - self.per_second
 
         if worth(soonest) <= 0:
-            return self._saved(soonest)[1]
-        if worth(latest) >= 0:
-            return self.least
-        return self._saved(float(brentq(worth, soonest, latest, xtol=1e-9 * latest, rtol=1e-9)))[1]
+            return self._under(soonest)[1]
+        for _ in range(_DOUBLINGS):  # slow devices may still save joules of sending
+            if worth(latest) < 0:
+                latest = float(brentq(worth, soonest, latest, xtol=1e-7 * latest, rtol=1e-7))
+                break
+            latest *= 2
+        return self._under(latest)[1]
 
-    def _saved(self, deadline: float) -> tuple[float, Floats]:
-        """Weighed joules that a second more would save, and (K,) hertz under this deadline."""
+    def _under(self, deadline: float) -> tuple[float, JointPlan]:
+        """Weighed joules that a second more would save, and the best plan under this deadline."""
         up = self.uploads
         _, at = np.unique(up.points, return_inverse=True)
         room = (deadline - self.waits - self.cycles / self.own) / up.times
@@ -161,7 +174,7 @@ class JointPlan:
         widest = np.zeros_like(narrowest)
 
         def marginal(logarithm: Floats) -> tuple[Floats, Floats, Floats]:
-            """(K,) logarithm of the weighed joules that more share saves, its seconds, and hertz."""
+            """(K,) logarithm of the weighed joules that more share saves, the seconds that it saves, and hertz."""
             part = np.exp(logarithm)
             sending = up.times * seconds_over(part, up.seconds, up.snr)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -169,7 +182,7 @@ class JointPlan:
             hertz = np.clip(np.where(hertz < 0, np.inf, hertz), self.least, self.own)
             computing = np.where(hertz > self.least, self.capacitance * hertz**3, 0.0)
             sooner = sending * _slope(part, up.snr) / part
-            return np.log(sooner * self.per_joule * (computing + up.watts) + 1e-300), sooner, hertz
+            return np.log(sooner * self.per_joule * (computing + up.watts) + _TINY), sooner, hertz
 
         low = np.full(int(at.max()) + 1, np.inf)
         high = np.full_like(low, -np.inf)
@@ -186,4 +199,5 @@ class JointPlan:
             low, high = np.where(dear, low, price), np.where(dear, price, high)
         _, sooner, hertz = marginal(more)
         saved = np.exp(price[at]) / sooner - self.per_joule * up.watts
-        return float(np.maximum(saved, 0.0).sum()), hertz
+        parts = np.exp(more)
+        return float(np.maximum(saved, 0.0).sum()), JointPlan(hertz, parts / np.bincount(at, parts)[at])

@@ -106,7 +106,7 @@ def test_all_are_heard_alike_and_the_weakest_sends_with_all_it_has():
 
 @pytest.mark.parametrize(("truncate_db", "floor_db"), [(-10.0, -20.0), (-3.0, -20.0), (-15.0, -5.0)])
 def test_the_mean_energy_of_truncated_inversion_is_an_exponential_integral(truncate_db, floor_db):
-    """E[1 / |u|^2] of those who send, |u|^2 exponential and at least the floor: by quadrature, in closed form, drawn."""
+    """E[1 / |u|^2] of those who send, |u|^2 exponential and at least the floor: by quadrature, in closed form."""
     access = {"name": "over-the-air", "truncate_db": truncate_db}
     radio = Radio(access=access, fading_floor_db=floor_db)
     subnet = placed("a", True, [10.0, 30.0, 80.0], [20.0, 20.0, 24.0])
