@@ -50,7 +50,8 @@ def _slope(part: Floats, snr: Floats) -> Floats:
     small = np.minimum(ratio, _SMALL)
     large = np.maximum(ratio, _SMALL)
     exact = 1 - large / ((1 + large) * np.log1p(large))
-    return np.asarray(np.where(ratio < _SMALL, small / 2 - 5 / 12 * small**2, exact))
+    slope: Floats = np.where(ratio < _SMALL, small / 2 - 5 / 12 * small**2, exact)
+    return slope
 
 
 def parts_for(within: Floats, seconds: Floats, snr: Floats) -> Floats:
@@ -65,7 +66,7 @@ def parts_for(within: Floats, seconds: Floats, snr: Floats) -> Floats:
             before, part = part, np.clip(part + (wanted - found) / _slope(beta, snr), least, 0.0)
         if np.abs(part - before).max(initial=0.0) < 1e-14:
             break
-    return np.exp(part)
+    return np.asarray(np.exp(part))
 
 
 def equal_time(seconds: Floats, snr: Floats, points: Integers, lead: Floats) -> Floats:
@@ -160,7 +161,7 @@ class JointProblem:
             return self._under(soonest)[1]
         for _ in range(_DOUBLINGS):  # slow devices may still save joules of sending
             if worth(latest) < 0:
-                latest = float(brentq(worth, soonest, latest, xtol=1e-7 * latest, rtol=1e-7))
+                latest = float(brentq(worth, soonest, latest, xtol=1e-6 * latest, rtol=1e-6))
                 break
             latest *= 2
         return self._under(latest)[1]
@@ -195,8 +196,11 @@ class JointProblem:
                 middle = (less + more) / 2
                 wants_more = marginal(middle)[0] > price[at]
                 less, more = np.where(wants_more, middle, less), np.where(wants_more, more, middle)
-            dear = np.bincount(at, np.exp(more)) <= 1
+                dear = np.bincount(at, np.exp(more)) <= 1
+                if (dear | (np.bincount(at, np.exp(less)) > 1)).all():
+                    break
             low, high = np.where(dear, low, price), np.where(dear, price, high)
+            narrowest, widest = np.where(dear[at], less, narrowest), np.where(dear[at], widest, more)
         _, sooner, hertz = marginal(more)
         saved = np.exp(price[at]) / sooner - self.per_joule * up.watts
         parts = np.exp(more)
