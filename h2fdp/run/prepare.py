@@ -152,7 +152,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     if begun is None and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)
     rates = training.sampling_rates(data.sizes)
-    local_steps = training.interval_steps(data.sizes, rates)
+    local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
     objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
@@ -211,7 +211,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         aggregation_times=times,
         local_steps=local_steps,
         costs=costs,
-        faults=replace(config.faults.faults(), sends=costs.sends),
+        faults=replace(faults, sends=costs.sends),
         world=streams,
         warm_start=warm_start,
     )
