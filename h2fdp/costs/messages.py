@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.costs.over_the_air import analog_sums
 from h2fdp.costs.power import PowerRule
 from h2fdp.errors import UserError
 from h2fdp.network import Link, Topology
@@ -211,6 +212,8 @@ class NetworkCosts:
         self._own_dbm = topology.table.columns["power_dbm"]
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
+        sizes = topology.access_points[1]
+        self._sums = analog_sums(topology.radio, parameters, self._own_w, self._own_dbm, self._mean_snr, sizes)
         self.step = step_costs(
             topology.table.columns, np.ones(topology.devices) if records is None else records, frequency
         )
@@ -234,10 +237,22 @@ class NetworkCosts:
 
     def drawn(self, interval: int) -> DrawnCosts:
         """The costs under the fading of one interval; the same again for the same seed and interval."""
-        own = self._at_own_power(self._mean_snr * fading_power(self._topology, self._streams, interval))
+        fading = fading_power(self._topology, self._streams, interval)
+        own = self._at_own_power(self._mean_snr * fading)
         sent = own if self._power is None else self._at_chosen_power(self._power, own["snr"])
+        if self._sums is not None:
+            sent = self._sums.sent(fading)
         down: dict[str, Any] = {"down_seconds": own["seconds"] * self._down, "down_snr": own["snr"]}
         return DrawnCosts(**sent, **down, **self._wired, step=self.step)
+
+    @property
+    def sends(self) -> Callable[[int], np.ndarray] | None:
+        """Interval -> (I,) whether a device's channel lets it take part; None where it always does."""
+        return None if self._sums is None else self._sending
+
+    def _sending(self, interval: int) -> np.ndarray:
+        assert self._sums is not None, "channels keep devices from sums over the air alone"
+        return self._sums.sends(fading_power(self._topology, self._streams, interval))
 
     def expected(self) -> MessageCosts:
         """The mean costs over the fading, by quadrature; computed once.
@@ -253,6 +268,8 @@ class NetworkCosts:
         seconds, joules = own, self._own_w * own
         if self._power is not None:
             seconds, joules = self._expected_at_chosen_power(self._power)
+        if self._sums is not None:
+            seconds, joules = np.full(len(own), self._sums.seconds), self._sums.mean_joules(self._topology.radio)
         down = own * self._down
         return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
 

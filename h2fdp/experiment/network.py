@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from h2fdp.algorithms import WeightedAverage, objective_of
+from h2fdp.algorithms import WeightedAverage, aggregation_of, objective_of
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
@@ -36,6 +36,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
         found += _of_moving_norm(experiment, topology, times)
         found += _of_compression(experiment, topology)
         found += _of_mobility(experiment, topology)
+        found += _of_access(experiment, topology)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -124,6 +125,37 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
     if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
         yield "topology", f"{moving}; expected no secure sums, found those of {summing[0]}"
+
+
+def _of_access(experiment: ExperimentFile, topology: Topology) -> Found:
+    """What does not go with shares of the bandwidth that costs follow, or with uploads that add up in the air."""
+    radio, method, key = topology.radio, experiment.method, "topology.radio.access"
+    over_the_air, placement = radio.truncation is not None, noise_placement_of(method.privacy)
+    if radio.shares is None and not over_the_air:
+        return
+    what, schedule = "over-the-air" if over_the_air else f"shares: {radio.shares}", chosen(method.schedule)
+    if schedule.buffers or schedule.controlled:
+        text = "aggregators do not wait for all" if schedule.buffers else "the controller prices each message by itself"
+        yield key, f"under {method.schedule.name} {text}; expected tdma, or ofdma without shares; found {what}"
+    if not over_the_air:
+        return
+    tail = "expected tdma or ofdma; found over-the-air"
+    if aggregation_of(method.aggregation).visible == "each":
+        yield key, f"the aggregation compares single uploads, and signals in the air are a sum; {tail}"
+    if experiment.compression.of_devices:
+        yield "compression.device", "signals add up in the air number by number, without a code; expected null"
+    if method.topology == "star" or topology.subnets[0].relays is not None:
+        yield key, f"in a star access points pass on what each device sends, and signals in the air are a sum; {tail}"
+    summing = [each.name for each in topology.subnets if placement.sees(each.trust) == "sum"]
+    place = placement.place(("secure-sum",), 1)
+    if not summing or place is None or place.holder is not Holder.SHARE:
+        return
+    if placement.rounding is not None:
+        text = "signals add up as they are, not modulo a number"
+        yield f"{_SUMS}.rounding", f"{text}; expected null over the air, found {placement.rounding}"
+    if experiment.faults.faults().of_devices:
+        text = f"{summing[0]} would hear a sum without the shares of noise of devices that fail, as nothing seals it"
+        yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:

@@ -128,9 +128,9 @@ def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
     if not compositions:
         intervals = inputs.config.training.intervals
         unseen = not any(True for observer in accounts.observers for _ in accounts.classes(observer))
-        if unseen and inputs.config.faults.faults().possible:
+        if unseen and inputs.faults.possible:
             text = f"no upload arrives in any of the {intervals} planned intervals, so there is nothing to add noise to"
-            raise UserError(f"{text}; expected less probable faults", key="faults")
+            raise UserError(f"{text}; expected less probable faults, or fewer truncated channels", key="faults")
         watched = ", ".join(inputs.target_observers)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")
@@ -229,7 +229,7 @@ def _check_holdable(setup: RunSetup) -> None:
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
         smallest, largest = float(levels.min()) * last / farthest, float(levels.max()) * farthest
-        if setup.faults.of_devices:  # an average of one device carries the most noise
+        if setup.faults.of_devices or setup.faults.sends is not None:  # an average of one device carries the most noise
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):
             text = f"the noise would lie between {smallest:.3g} and {largest:.3g}, outside the range of 32-bit numbers"

@@ -192,6 +192,17 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         uplink=config.compression.of_edges,
         downlink=Pipeline(config.compression.of_models),
     )
+    costs = NetworkCosts(
+        network,
+        vector.numel() + (training.adaptive is not None),
+        streams,
+        config.control.power_rule,
+        rates * data.sizes,
+        Pipeline(config.compression.of_devices).message_bits,
+        Pipeline(config.compression.of_edges).message_bits,
+        Pipeline(config.compression.of_models).message_bits,
+        config.control.frequency_rule,
+    )
     return RunInputs(
         config=config,
         drawn=topology,
@@ -202,18 +213,8 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         initial=vector,
         aggregation_times=times,
         local_steps=local_steps,
-        costs=NetworkCosts(
-            network,
-            vector.numel() + (training.adaptive is not None),
-            streams,
-            config.control.power_rule,
-            rates * data.sizes,
-            Pipeline(config.compression.of_devices).message_bits,
-            Pipeline(config.compression.of_edges).message_bits,
-            Pipeline(config.compression.of_models).message_bits,
-            config.control.frequency_rule,
-        ),
-        faults=faults,
+        costs=costs,
+        faults=replace(faults, sends=costs.sends),
         world=streams,
         warm_start=warm_start,
     )

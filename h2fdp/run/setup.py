@@ -47,6 +47,10 @@ MOVING = (
     "which receives all global models"
 )
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
+OVER_THE_AIR = (
+    "radio.access: signals that add up in the air are not encrypted; these epsilons assume that access points alone "
+    "receive them, and where trust is secure-sum, that no antenna separates them"
+)
 FILTERED = (
     "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
     "rdp, and other accountants are indicative. An own schedule that does not depend on them needs less noise: set "
@@ -84,7 +88,7 @@ class RunInputs:
         initial: (M,) w(0).
         local_steps: tau_0; where devices train in epochs, the steps of the one that takes most.
         costs: of messages on the network's links.
-        faults: how often devices and edge servers fail.
+        faults: how often devices and edge servers fail, and which channels are too bad for sums over the air.
         world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
             when a resumed run draws its own noise, batches and participants afresh.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
@@ -370,7 +374,7 @@ class RunSetup(RunInputs, Noise):
 
     def _sum_messages(self, subnet: Plan) -> SumMessages | None:
         sizes = self.exchange_sizes
-        if not subnet.masked or sizes is None:
+        if not subnet.masked or sizes is None or self.topology.radio.truncation is not None:  # signals add up unmasked
             return None
         segments, devices = len(subnet.segments), len(subnet.rows)
         if subnet.completed is None:
@@ -435,6 +439,7 @@ class RunSetup(RunInputs, Noise):
             UNTIL: "accuracy" in (self.config.training.until or {}),
             MOVES: self.blueprint.adaptive is not None,
             MOVING: self.topology.visits is not None,
+            OVER_THE_AIR: self.topology.radio.truncation is not None,
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
         }
         return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
