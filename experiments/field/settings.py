@@ -71,13 +71,16 @@ def _short(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+def _verdict(holds: bool, undecided: bool = False) -> str:
+    return "**Holds**" if holds else "**Undecided**" if undecided else "**Does not hold**"
+
+
 def _compared(measure: str, unit: str, first: str, second: str, *, more: bool = True) -> Judge:
     """Whether the first point has more (or less) of a measure than the second, seed by seed."""
 
     def judge(table: pd.DataFrame) -> str:
         gain = difference(*(by_seed(table, measure, point=each) for each in (first, second)))
-        attained = clear(gain) and (gain.value > 0) is more
-        verdict = "**Holds**" if attained else "**Undecided**" if not clear(gain) else "**Does not hold**"
+        verdict = _verdict(clear(gain) and (gain.value > 0) is more, undecided=not clear(gain))
         return f"{verdict}: `{first}` has {gain} {unit} against `{second}` (differences seed by seed)."
 
     return judge
@@ -89,7 +92,7 @@ def _equal(measure: str, expected: float, within: float, unit: str, point: str |
     def judge(table: pd.DataFrame) -> str:
         rows = table if point is None else table[table["point"] == point]
         worst = max(rows[measure], key=lambda each: abs(each - expected))
-        verdict = "**Holds**" if abs(worst - expected) <= within else "**Does not hold**"
+        verdict = _verdict(abs(worst - expected) <= within)
         return f"{verdict}: {expected:g} {unit} by hand, {worst:.6g} in the run that is farthest from it."
 
     return judge
@@ -100,8 +103,7 @@ def _as_accurate(first: str, second: str, within: float) -> Judge:
 
     def judge(table: pd.DataFrame) -> str:
         gain = difference(*(by_seed(table, "accuracy", point=each) for each in (first, second)))
-        near = abs(gain.value) + gain.half <= within
-        verdict = "**Holds**" if near else "**Undecided**" if abs(gain.value) <= within else "**Does not hold**"
+        verdict = _verdict(abs(gain.value) + gain.half <= within, undecided=abs(gain.value) <= within)
         return f"{verdict}: `{first}` against `{second}` {gain} points; equal is within {within:g} points."
 
     return judge
@@ -110,16 +112,14 @@ def _as_accurate(first: str, second: str, within: float) -> Judge:
 def _quantised(table: pd.DataFrame) -> str:
     gap = difference(*(by_seed(table, point=f"quantise {bits}, quantise {bits}") for bits in (32, 8)))
     shares = [mean(by_seed(table, "megabytes", point=f"quantise {bits}, quantise {bits}")).value for bits in (8, 32)]
-    verdict = "**Holds**" if gap.value + gap.half <= 1 else "**Does not hold**"
+    verdict = _verdict(gap.value + gap.half <= 1)
     return f"{verdict}: 8 bits lose {gap} points against 32 for {shares[0] / shares[1]:.2f} of the bytes."
 
 
 def _deadlines(table: pd.DataFrame) -> str:
     first, second = "method hfl-async", "method hfl"
     gain = difference(*(by_seed(table, point=each) for each in (first, second)))
-    verdict = (
-        "**Holds**" if clear(gain) and gain.value > 0 else "**Undecided**" if not clear(gain) else "**Does not hold**"
-    )
+    verdict = _verdict(clear(gain) and gain.value > 0, undecided=not clear(gain))
     return f"{verdict}: after 32 simulated seconds `hfl-async` is {gain} points above synchronous rounds."
 
 
@@ -137,8 +137,8 @@ def figure_of(found: Mean) -> str:
 _ALL = (
     Setting(
         "hierfavg", "HierFAVG (Liu, Zhang, Song and Letaief, ICC 2020)",
-        "A local step takes 0.024 s and 2.4 mJ, an upload 0.123 s and 61.6 mJ; so 15 rounds of 60 steps of 20 devices take "
-        "15 x 60 x 20 x 0.0024 J + 15 x 20 x 0.0615 J = 61.65 J.",
+        "A local step takes 0.024 s and 2.4 mJ, an upload 0.123 s and 61.6 mJ; so 15 rounds of 60 steps of 20 "
+        "devices take 15 x 60 x 20 x 0.0024 J + 15 x 20 x 0.0615 J = 61.65 J.",
         _equal("joules", 61.65, 0.01, "J"),
     ),
     Setting(
@@ -162,11 +162,12 @@ _ALL = (
     ),
     Setting(
         "discrete-gaussian", "Distributed discrete Gaussian (Kairouz, Liu and Steinke, ICML 2021)",
-        "With 16 bits a coordinate, secure sums with discrete noise are as accurate as continuous noise at the same epsilon.",
+        "With 16 bits a coordinate, secure sums with discrete noise are as accurate as continuous noise at the same "
+        "epsilon.",
         _as_accurate("rounding 16", "rounding none", 0.5), ("accuracy", "epsilon", "megabytes"),
     ),
     Setting(
-        "cars", "Twenty cars past four roadside units (as MACFL, Feng et al., TWC 2022, moves devices between edge servers)",
+        "cars", "Twenty cars past four roadside units (devices that move as in MACFL, Feng et al., TWC 2022)",
         "Three epochs that each cost a car an epsilon of 2 compose to 3.722 at delta 1e-5: one account for a journey.",
         _equal("epsilon", 3.722, 0.002, ""), ("accuracy", "epsilon", "joules"),
     ),

@@ -16,6 +16,9 @@ WHOLE = 32.0
 LINES = ((COLOURS[0], (0, (6, 2)), "o"), (COLOURS[4], (0, (6, 2, 1, 2)), "^"), (COLOURS[1], "-", "s"))
 
 
+COLUMNS = ("accuracy", "energy_j", "clock_s", "megabytes")
+
+
 class Bits(Question):
     """Stochastic quantisation of what devices send, at three epsilons, nobody trusted."""
 
@@ -37,22 +40,17 @@ class Bits(Question):
         """The fewest bits that lose at most a point at every epsilon, and what they save."""
         epsilons, bits = values_at(table, "epsilon"), values_at(table, "bits")
         losses = {
-            each: [
-                difference(by_seed(table, epsilon=at, bits=WHOLE), by_seed(table, epsilon=at, bits=each))
-                for at in epsilons
-            ]
+            each: [difference(*(by_seed(table, epsilon=at, bits=b) for b in (WHOLE, each))) for at in epsilons]
             for each in bits
         }
         fewest = min(each for each in bits if all(loss.value + loss.half <= 1 for loss in losses[each]))
-        joules = {
-            each: mean(by_seed(table, "energy_j", epsilon=epsilons[0], bits=each)).value for each in (fewest, WHOLE)
-        }
+        joules = [mean(by_seed(table, "energy_j", epsilon=epsilons[0], bits=b)).value for b in (fewest, WHOLE)]
+        worst = [table[table["epsilon"] == at]["accounted"].max() for at in epsilons]
         words = ", ".join(f"{loss} points at epsilon {at:g}" for at, loss in zip(epsilons, losses[fewest], strict=True))
         return (
             f"**{fewest:g} bits a coordinate lose at most a point at every epsilon ({words}) and take "
-            f"{100 * joules[fewest] / joules[WHOLE]:.0f} % of the joules.** Every account is that of 32 bits, since what is rounded is "
-            "noisy already: the largest epsilon of any observer is "
-            f"{', '.join(f'{table[table["epsilon"] == at]["accounted"].max():.3f}' for at in epsilons)}."
+            f"{100 * joules[0] / joules[1]:.0f} % of the joules.** Every account is that of 32 bits, since what is rounded "
+            f"is noisy already: the largest epsilon of any observer is {', '.join(f'{each:.3f}' for each in worst)}."
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:
@@ -78,8 +76,5 @@ class Bits(Question):
         yield "|---" * 6 + "|"
         for epsilon in values_at(table, "epsilon"):
             for bits in values_at(table, "bits"):
-                found = [
-                    mean(by_seed(table, each, epsilon=epsilon, bits=bits))
-                    for each in ("accuracy", "energy_j", "clock_s", "megabytes")
-                ]
-                yield f"| {epsilon:g} | {bits:g} | {found[0]} | {found[1]} | {found[2]} | {found[3].value:.1f} |"
+                found = [mean(by_seed(table, each, epsilon=epsilon, bits=bits)) for each in COLUMNS]
+                yield f"| {epsilon:g} | {bits:g} | " + " | ".join(map(str, found)) + " |"

@@ -64,18 +64,18 @@ class Buffers(Question):
 
     def answer(self, table: pd.DataFrame) -> str:
         """Which kind of round ends best, and by how much."""
-        gains = {
-            each: difference(self.last(table, each), self.last(table, ALL)) for each in self.kinds(table) if each != ALL
-        }
+        whole = self.last(table, ALL)
+        gains = {each: difference(self.last(table, each), whole) for each in self.kinds(table) if each != ALL}
         best = max(gains, key=lambda each: gains[each].value)
         if clear(gains[best]) and gains[best].value > 0:
-            first = f"At one account and in one time a {best} ends {gains[best]} points above rounds that wait for all"
+            first = f"a {best} ends {gains[best]} points above rounds that wait for all"
         else:
-            first = f"At one account and in one time no kind of round is better than to wait for all; the nearest is a {best}, {gains[best]} points"
+            first = f"nothing is better than to wait for all; next is a {best}, {gains[best]} points"
         others = ", ".join(f"{each} {gain}" for each, gain in gains.items() if each != best)
         return (
-            f"**{first}.** The others against waiting for all: {others} points. Rounds that do not wait release more often, "
-            f"so their noise is larger: each run ends at an epsilon of at most {table['accounted'].max():.3f} for every observer."
+            f"**At one account and in one time {first}.** The others against waiting for all: {others} points. Rounds that "
+            "do not wait release more often, so their noise is larger: each run ends at an epsilon of at most "
+            f"{table['accounted'].max():.3f} for every observer."
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:
