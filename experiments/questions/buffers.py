@@ -73,8 +73,8 @@ class Buffers(Question):
             first = f"nothing is better than to wait for all; next is a {best}, {gains[best]} points"
         others = ", ".join(f"{each} {gain}" for each, gain in gains.items() if each != best)
         return (
-            f"**At one account and in one time {first}.** The others against waiting for all: {others} points. Rounds that "
-            "do not wait release more often, so their noise is larger: each run ends at an epsilon of at most "
+            f"**At one account and in one time {first}.** The others against waiting for all: {others} points. Rounds "
+            "that do not wait release more often, so their noise is larger: each run ends at an epsilon of at most "
             f"{table['accounted'].max():.3f} for every observer."
         )
 
