@@ -46,7 +46,8 @@ class Bits(Question):
         fewest = min(each for each in bits if all(loss.value + loss.half <= 1 for loss in losses[each]))
         joules = [mean(by_seed(table, "energy_j", epsilon=epsilons[0], bits=b)).value for b in (fewest, WHOLE)]
         worst = [table[table["epsilon"] == at]["accounted"].max() for at in epsilons]
-        words = ", ".join(f"{loss} points at epsilon {at:g}" for at, loss in zip(epsilons, losses[fewest], strict=True))
+        pairs = zip(epsilons, losses[fewest], strict=True)
+        words = ", ".join(f"{loss} points at epsilon {at:g}" for at, loss in pairs)
         return (
             f"**{fewest:g} bits a coordinate lose at most a point at every epsilon ({words}) and take "
             f"{100 * joules[0] / joules[1]:.0f} % of the joules.** Every account is that of 32 bits, since what is "

@@ -17,7 +17,8 @@ def test_the_figures_of_speed_are_those_of_the_page():
         r"(\d+) times as many local steps a second as pfl on one core, (\d+) times as\s+many as Flower", README
     )
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| h2fdp, 10 subnets")]
-    assert ratios and [int(each) for each in ratios.groups()] == [int(float(rows[0][4])), int(float(rows[1][5]))]
+    assert ratios
+    assert [int(each) for each in ratios.groups()] == [int(float(rows[0][4])), int(float(rows[1][5]))]
 
 
 def test_what_comes_back_by_account_is_counted_as_on_the_page():
