@@ -51,7 +51,8 @@ class Bits(Question):
         return (
             f"**{fewest:g} bits a coordinate lose at most a point at every epsilon ({words}) and take "
             f"{100 * joules[0] / joules[1]:.0f} % of the joules.** Every account is that of 32 bits, since what is "
-            f"rounded is noisy already: the largest epsilon of any observer is {', '.join(f'{each:.3f}' for each in worst)}."
+            "rounded is noisy already: the largest epsilon of any observer is "
+            f"{', '.join(f'{each:.3f}' for each in worst)}."
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:
