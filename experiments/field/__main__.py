@@ -33,16 +33,17 @@ def run(setting: Setting, out: Path, data_root: Path | None, jobs: int) -> pd.Da
     rows = []
     for name, each in done.runs.items():
         last, values = each.metrics.iloc[-1], points[name]["values"]
-        private = each.summary["privacy"].get("worst")
+        noises = each.summary["noise_std"] or [{"largest": float("nan")}]
         rows.append(
             {
                 "point": point_word(values),
                 "seed": values.get("seed", 1),
                 "accuracy": 100 * each.summary["accuracy"],
-                "epsilon": accounted(each) if private else float("nan"),
+                "epsilon": accounted(each) if each.summary["privacy"] else float("nan"),
                 "joules": last["energy_j"],
                 "seconds": last["clock_s"],
                 "megabytes": last["bytes"] / 1e6,
+                "noise": noises[0]["largest"],
             }
         )
     return pd.DataFrame(rows)
