@@ -21,6 +21,7 @@ from h2fdp.schedules.registry import ScheduleSection
 
 UPCYCLED = "upcycled-"  # before a name: the same method with a second server update
 _FACTOR = 0.5  # of such a method
+_MIXED = {"name": "momentum", "beta1": 0, "server_step": 0.6}  # the mixing of Xie et al. 2019: alpha = 0.6
 Shape = Literal["tree", "star"]
 
 
@@ -73,11 +74,11 @@ _NAMED: dict[str, tuple[Method, str]] = {
         "all devices under the cloud, which averages ten uploads at a time (Nguyen et al. 2022)",
     ),
     "fedasync": (
-        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, topology="star"),
+        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, server=_MIXED, topology="star"),
         "all devices under the cloud, which waits for none of them (Xie et al. 2019)",
     ),
     "hfl-async": (
-        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}),
+        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, server=_MIXED),
         "edge servers wait for their devices, the cloud for no edge server (as the tiers of FedAT, Chai et al. 2021)",
     ),
     "semi-sync": (
