@@ -22,7 +22,8 @@ from pydantic import (
 )
 
 from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
-from h2fdp.network.devices import Column, Decibels
+from h2fdp.network.association import AssociationSection
+from h2fdp.network.devices import PLACES, Column, Decibels
 from h2fdp.network.network import COLUMNS
 from h2fdp.network.radio import Radio, RadioSection
 from h2fdp.network.trust import CloudTrust, TrustLevel, TrustSection
@@ -300,6 +301,7 @@ class TopologyFile(Section):
         devices: the numbers of every device whose edge server does not state them.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null is not at all.
+        association: which edge server each device joins, by where it is; null is that of the file.
         edges: the edge servers, with their devices or with edge servers below them.
     """
 
@@ -315,6 +317,7 @@ class TopologyFile(Section):
     devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
+    association: AssociationSection | None = None
     edges: Edges
 
     @model_validator(mode="after")
@@ -323,6 +326,14 @@ class TopologyFile(Section):
             for name in ("cpu_ghz", "capacitance"):
                 if name in self.columns:
                     raise ValueError(f"expected cycles_per_record too, without which {name} means nothing")
+        return self
+
+    @model_validator(mode="after")
+    def _places_are_for_an_association(self) -> Self:
+        if self.association is None and (stated := [name for name in PLACES if name in self.columns]):
+            raise ValueError(f"expected association too, without which {stated[0]} means nothing")
+        if self.association is not None and self.mobility is not None:
+            raise ValueError("devices that move are where their trace says; expected mobility or association, found both")
         return self
 
     @property

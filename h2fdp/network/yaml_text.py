@@ -81,6 +81,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     if topology.mobility is not None:
         values["mobility"] = topology.mobility.values()
+    if topology.association is not None:
+        values["association"] = topology.association.values()
     return values
 
 
@@ -123,7 +125,7 @@ def flow(value: Any) -> str:
     '{name: "1e5", distance_m: [40, 75.5], trusted: true}'
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"
+        return "{" + ", ".join(f"{flow(key)}: {flow(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str):

@@ -44,6 +44,10 @@ MOVING = (
     "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
     "and the observer edge is all of them together, as if they colluded"
 )
+LABELS = (
+    "association by data: how many records of each label a device has is public, as the topology states, and no epsilon "
+    "covers it"
+)
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 FILTERED = (
     "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
@@ -401,6 +405,7 @@ class RunSetup(RunInputs, Noise):
             UNTIL: "accuracy" in (self.config.training.until or {}),
             MOVES: self.blueprint.adaptive is not None,
             MOVING: self.topology.visits is not None,
+            LABELS: self.drawn.association is not None and self.drawn.association.by == "data",
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
         }
         return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
