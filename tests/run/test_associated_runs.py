@@ -122,7 +122,7 @@ def test_by_data_labels_below_edge_servers_are_nearer_to_those_of_all():
 def test_a_run_directory_has_what_was_joined(tmp_path):
     """The network as it is, and which device was where; from there the run is made again, to the bit."""
     first = experiment(network("data", labels="public"), **PRIVATE).run(tmp_path / "first")
-    assert check_run(first.directory) == []
+    assert not check_run(first.directory).problems
     written = read(first.directory / "topology.yaml", seed=5)
     assert written.association.was is not None
     assert any("records of each label" in note for note in first.summary["privacy"]["notes"])
