@@ -334,17 +334,26 @@ class TopologyFile(Section):
             raise ValueError(f"expected association too, without which {stated[0]} means nothing")
         if self.association is not None and self.mobility is not None:
             raise ValueError("devices that move are where their trace says; expected mobility or association, found both")
+        if self.association is None or self.association.at_m is None:
+            return self
+        everywhere, *sections = (each.model_fields_set for each in self._of_devices())
+        for name in PLACES:
+            if name not in everywhere and not all(name in each for each in sections):
+                raise ValueError(f"expected {name} of every device, which joins an edge server by where it is")
         return self
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the devices: those of the radio, and those that this file states anywhere."""
-        sections: list[_Columns] = [self.devices]
+        stated = set().union(*(each.model_fields_set for each in self._of_devices()))
+        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
+
+    def _of_devices(self) -> Iterator[_Columns]:
+        """The sections that state numbers of devices, that of all devices first."""
+        yield self.devices
         for edge in self.every_edge():
             if isinstance(edge, EdgeSection):
-                sections += edge.devices if isinstance(edge.devices, list) else [edge.devices]
-        stated = set().union(*(each.model_fields_set for each in sections))
-        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
+                yield from edge.devices if isinstance(edge.devices, list) else [edge.devices]
 
     def every_edge(self) -> Iterator[EdgeSection | UpperEdgeSection]:
         """The sections of all edge servers, each before those below it."""

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.association import AssociationSection, Value, everywhere
 from h2fdp.network.devices import DeviceTable, Integers
+from h2fdp.network.fading import NoFading
 from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, Subnet, repeated_names, star_of
@@ -356,7 +357,7 @@ class Topology(Generated):
         """The network with a row for every device at every edge server, under channels without fading."""
         assert self.association is not None, "this network states how devices join"
         subnets = everywhere(self.subnets, self.association.distances_m(self.subnets))
-        return replace(self, subnets=tuple(subnets), association=None, radio=replace(self.radio, fading="none"))
+        return replace(self, subnets=tuple(subnets), association=None, radio=replace(self.radio, fading=NoFading()))
 
     def as_filed(self) -> Topology:
         """The network with devices where they were before they joined edge servers: records are spread over these."""
