@@ -134,7 +134,7 @@ def _of_association(experiment: ExperimentFile, topology: Topology) -> Found:
         return
     key = "topology.association"
     if section.by == "data" and private and section.labels != "public":
-        text = "who joins which edge server tells how many records of each label a device has, and no epsilon covers that"
+        text = "who joins which edge server tells how many records of each label devices have, and no epsilon covers it"
         yield f"{key}.labels", f"{text}; expected public, where labels are no secret, or by: nearest or cost"
     if section.by != "cost":
         return

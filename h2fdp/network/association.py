@@ -1,9 +1,9 @@
 """`association:` of a topology file: which edge server each device joins, decided before the run from where all are.
 
-Edge servers have places (`at_m`), devices the columns `x_m` and `y_m`. Each device joins the nearest edge server; or from
-there devices are transferred, one after another, until no single transfer lowers a number: what an interval costs (HFEL:
-Luo, Chen, Wu, Zhou and Yu, IEEE TWC 2020, edge association by transferring adjustments), or how far the labels below
-edge servers are from those of all devices (SHARE: Deng, Lyu, Ren, Zhang, Zhou, Zhang and Yang, ICDCS 2021, mean
+Edge servers have places (`at_m`), devices the columns `x_m` and `y_m`. Each device joins the nearest edge server; or
+from there devices are transferred, one after another, until no single transfer lowers a number: what an interval costs
+(HFEL: Luo, Chen, Wu, Zhou and Yu, IEEE TWC 2020, edge association by transferring adjustments), or how far the labels
+below edge servers are from those of all devices (SHARE: Deng, Lyu, Ren, Zhang, Zhou, Zhang and Yang, ICDCS 2021, mean
 Kullback-Leibler divergence of edge servers' data).
 
 Who is below which edge server is public. Places and sizes are public; numbers of labels are records' own, so a run with
@@ -12,7 +12,7 @@ a guarantee takes them only where `labels: public` states that they are no secre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -35,9 +35,9 @@ class AssociationSection(Section):
     """Which edge server each device joins, by where it is (`x_m`, `y_m` of devices).
 
     Attributes:
-        by: `nearest`; `cost`, from there by transfers that lower what an interval costs, joules and seconds of the clock
-            weighed by `control.alpha1` and `alpha2`; `data`, by transfers that bring the labels below each edge server
-            nearer to those of all devices.
+        by: `nearest`; `cost`, from there by transfers that lower what an interval costs, joules and seconds of the
+            clock weighed by `control.alpha1` and `alpha2`; `data`, by transfers that bring the labels below each edge
+            server nearer to those of all devices.
         at_m: where every lowest edge server is, `{edge-1: [0, 0]}`, in metres.
         within_m: how far devices reach; null is everywhere.
         labels: whether how many records of each label a device has is `private` or `public`; by `data`, a method with
@@ -75,7 +75,7 @@ class AssociationSection(Section):
             return
         names, placed = [subnet.name for subnet in subnets], self.at_m or {}
         if wrong := [name for name in placed if name not in names] or [name for name in names if name not in placed]:
-            what = "expected a place of" if wrong[0] in names else "expected the name of an edge server with devices, found"
+            what = "expected a place of" if wrong[0] in names else "expected an edge server with devices, found"
             raise UserError(f'{what} "{wrong[0]}"', key="association.at_m")
         for subnet in subnets:
             if missing := [name for name in PLACES if name not in subnet.columns]:
@@ -123,9 +123,7 @@ class AssociationSection(Section):
             called = subnet.names if stays else tuple(names[member] for member in members)
             found.append(replace(subnet, columns=own, names=called, rules={}))
         place = np.argsort(np.concatenate(order))
-        was = {
-            subnet.name: part.tolist() for subnet, part in zip(subnets, np.split(place, firsts[1:-1]), strict=True)
-        }
+        was = {subnet.name: part.tolist() for subnet, part in zip(subnets, np.split(place, firsts[1:-1]), strict=True)}
         return found, self.model_copy(update={"at_m": None, "within_m": None, "was": was})
 
     @property
@@ -167,7 +165,7 @@ def transferred(home: Integers, reached: NDArray[np.bool_], value: Value) -> Int
         home: (I,) where they begin.
         reached: (I, N) the edge servers that each device reaches.
 
-    >>> transferred(np.array([0, 0, 1]), np.full((3, 2), True), lambda home: float(home @ [1, -5, 0])).tolist()
+    >>> transferred(np.array([0, 0, 1]), np.full((3, 2), True), lambda home: float(home @ [1, -5, 2])).tolist()
     [0, 1, 0]
     """
     home, least, moved = home.copy(), value(home), True

@@ -333,7 +333,7 @@ class TopologyFile(Section):
         if self.association is None and (stated := [name for name in PLACES if name in self.columns]):
             raise ValueError(f"expected association too, without which {stated[0]} means nothing")
         if self.association is not None and self.mobility is not None:
-            raise ValueError("devices that move are where their trace says; expected mobility or association, found both")
+            raise ValueError("devices that move are where their trace says; expected one of mobility and association")
         if self.association is None or self.association.at_m is None:
             return self
         everywhere, *sections = (each.model_fields_set for each in self._of_devices())

@@ -45,8 +45,8 @@ MOVING = (
     "and the observer edge is all of them together, as if they colluded"
 )
 LABELS = (
-    "association by data: how many records of each label a device has is public, as the topology states, and no epsilon "
-    "covers it"
+    "association by data: how many records of each label a device has is public, as the topology states, and no "
+    "epsilon covers it"
 )
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 FILTERED = (

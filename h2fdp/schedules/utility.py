@@ -1,9 +1,9 @@
-"""`utility`: in each interval those devices of a subnet take part that score best, by channel, age and released vectors.
+"""`utility`: in each interval those devices of a subnet take part that score best: by channel, age, released vectors.
 
 A device's score is rate^channel x age^age x length^norm: the rate of its channel in the coming interval, the intervals
 since it last took part, and the length of the last released vector that it had a part in. It has the form of Oort's
-utility (Lai, Zhu, Madhyastha and Chowdhury, OSDI 2021), whose statistical part is made of losses on devices; those would
-be releases of their own, so lengths of vectors that are released anyway, under noise, stand in for them.
+utility (Lai, Zhu, Madhyastha and Chowdhury, OSDI 2021), whose statistical part is made of losses on devices; those
+would be releases of their own, so lengths of vectors that are released anyway, under noise, stand in for them.
 
 Channels and ages depend on no record. So without lengths all decisions are known before the run, and the noise is made
 for the releases of those who will be selected. With them decisions depend on releases, and a privacy filter keeps the

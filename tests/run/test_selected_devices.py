@@ -151,7 +151,8 @@ def test_noise_is_made_for_those_who_will_be_selected(whole):
     for row in ledger(whole.directory):
         if row.get("observer") == "edge":
             for part in rows_in(row["devices"]):
-                squares.update({(row["edge"], at): (row["sensitivity"] / row["noise_std"]) ** 2 for at in numbers(part)})
+                ratio = row["sensitivity"] / row["noise_std"]
+                squares.update({(row["edge"], at): ratio**2 for at in numbers(part)})
     worst = max(epsilon_of_gaussian(math.sqrt(square)) for square in squares.values())
     assert 0.97 * 20 < worst <= 20
     assert whole.summary["privacy"]["worst"]["edge"]["pld"] == pytest.approx(worst, rel=0.02)
@@ -173,7 +174,7 @@ def stopped(schedule, path):
 @pytest.mark.parametrize("schedule", [utility(1, 1), utility(1, 1, 1)], ids=["foreseen", "released"])
 def test_a_run_that_was_interrupted_selects_the_same_devices(tmp_path, schedule):
     path = stopped(schedule, tmp_path / "run")
-    resume_run(path)
+    resume_run(experiment(schedule).prepare, path)
     same(path, experiment(schedule).run(tmp_path / "other").directory)
 
 
