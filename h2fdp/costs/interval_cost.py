@@ -30,6 +30,9 @@ the slots of the interval pass for all: nobody waits for a device that dropped o
 Where devices choose their power, t of what comes down to them is that at their own power
 (:mod:`h2fdp.costs.messages`).
 
+Where aggregators do not wait, energy and bytes count what has arrived, whether or not an average has taken it
+(:func:`with_waiting`); delay counts averages.
+
 Secure sums exchange more than vectors, see :mod:`h2fdp.costs.active`. Whatever a device sends costs joules as
 its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
 keys down to the slowest, each device's shares down, and the shares that remove the masks up.
@@ -38,7 +41,7 @@ keys down to the slowest, each device's shares down, and the shares that remove 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -167,6 +170,30 @@ def interval_cost(
         device_energy_j=_spread(device_energy, active.rows, topology.devices),
         device_delay_s=_spread(device_delay, active.rows, topology.devices),
         bytes=float(sent_up * costs.upload_bits + wired_up * costs.uplink_bits) / 8,
+    )
+
+
+def with_waiting(
+    cost: IntervalCost, costs: DrawnCosts, topology: Topology, uploads: Floats, steps: Floats
+) -> IntervalCost:
+    """The same where uploads have arrived that no average has taken, with their energy and bytes.
+
+    Args:
+        uploads: (I,) so many more of each device; below 0 where they were billed before.
+        steps: (I,) local steps behind these.
+    """
+    in_star = topology.subnets[0].relays is not None  # each travels on to the cloud
+    messages, relays, of_steps = costs.joules * uploads, costs.relay_joules * uploads, costs.step.joules * steps
+    firsts = np.cumsum(topology.sizes) - topology.sizes
+    sent, wired, computed = (np.add.reduceat(each, firsts) for each in (messages + relays, relays, of_steps))
+    return replace(
+        cost,
+        energy_j=cost.energy_j + float((sent + computed).sum()),
+        local_energy_j=cost.local_energy_j + sent,
+        compute_energy_j=cost.compute_energy_j + computed,
+        wired_energy_j=cost.wired_energy_j + wired,
+        device_energy_j=cost.device_energy_j + messages + of_steps,
+        bytes=cost.bytes + float(uploads.sum()) * (costs.upload_bits + in_star * costs.uplink_bits) / 8,
     )
 
 

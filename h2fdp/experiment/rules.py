@@ -185,7 +185,10 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if any(stage.keeps_sums for stage in experiment.compression.of_devices):
         text = "devices keep other coordinates at other slots of their own clocks, so that no sum hides them"
         yield _COMPRESSED, f"{text}; expected top_k or quantise, error_feedback: true, or schedule fixed"
-    if (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
+    if not placement.accounted:
+        text = f"{method.privacy.name} has no account of devices that release unequally often, as under {name}"
+        yield "method.privacy", f"{text}; expected hierarchical or local, or schedule fixed"
+    elif (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
         text = f"the formula counts rounds that are the same for all devices, which {name} has not"
         yield "privacy.calibration", f"{text}; expected accounted"
     if placement.noisy_steps:

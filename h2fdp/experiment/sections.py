@@ -262,10 +262,12 @@ class TrackingSection(Section):
     Attributes:
         tensorboard: events in the run directory; null: where TensorBoard is installed.
         mlflow: a server's or a folder's URI; null for none.
+        wandb: a project of Weights & Biases; null for none. With WANDB_MODE=offline it writes to the run directory.
     """
 
     tensorboard: Flag | None = None
     mlflow: Text | None = None
+    wandb: Text | None = None
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]

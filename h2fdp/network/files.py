@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from h2fdp.config import Document, check, read_document
+from h2fdp.config import Document, check, empty_document, read_document
 from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.graph_files import read_graph
-from h2fdp.network.graph_import import tree_document
+from h2fdp.network.graph_files import read_gml, read_graph, read_places
+from h2fdp.network.graph_import import from_graph, from_places, tree_document
 from h2fdp.network.mobility import Mobility, read_trace
 from h2fdp.network.network import CLOUD, Aggregator
 from h2fdp.network.schema import TopologyFile
@@ -46,6 +47,36 @@ def read(path: str | Path, seed: int) -> Topology:
     return from_document(document, seed)
 
 
+def imported(
+    paths: Sequence[Path], seed: int, trust: Mapping[str, float] | None = None, **options: Any
+) -> tuple[Topology, str]:
+    """The network of a graph without roles (GML, GraphML, JSON), or of two CSV files, of edge servers and of users.
+
+    Args:
+        seed: under which trust and distances are drawn that no file states.
+        trust: `trust:` of a topology file; None for the default.
+        options: those of `from_graph`.
+
+    Returns:
+        the network, and what is to be said of it.
+
+    Raises:
+        UserError: none can be made of these files.
+    """
+    first, *others = paths
+    if len(others) > 1:
+        raise UserError(f"expected a graph, or two CSV files, found {len(paths)} files", str(first))
+    if others and options:
+        option = f"--{min(options).replace('_', '-')}"
+        raise UserError("means nothing for two CSV files; leave it out", "topology import", option)
+    if others:
+        found = from_places(read_places(first), read_places(others[0]))
+    else:
+        found = from_graph(read_gml(first) if first.suffix.lower() == ".gml" else read_graph(first), **options)
+    values = {"name": first.stem, "edges": found.edges, **({} if trust is None else {"trust": dict(trust)})}
+    return from_document(empty_document(str(first), first.parent, values), seed), found.note
+
+
 def from_document(document: Document, seed: int) -> Topology:
     """The topology of a document: a file's, or the inline one of an experiment.
 
@@ -72,7 +103,9 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
         return None
     if isinstance(section.trace, str):
         return read_trace(document.folder / section.trace)
-    return Mobility(section.trace or (), section.stay)
+    lines = section.trace or ()
+    places = [document.where(("mobility", "trace", at)) for at in range(len(lines))]
+    return Mobility(lines, section.stay, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

@@ -7,7 +7,6 @@ device's. Where a device is, is public.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from h2fdp.config.fields import LARGEST_INTEGER
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.devices import Column, Integers
+from h2fdp.network.graph_files import read_csv
 from h2fdp.network.network import COLUMNS, Subnet
 from h2fdp.streams import Streams
 
@@ -50,7 +50,7 @@ class Mobility:
         trace: where each device is from when on; before its first line it is where the topology file has it.
         stay: with which probability a device stays where it is from one interval to the next, else it moves to another
             edge server, each as probable; None where there is a trace.
-        places: file and line of each line of the trace, for messages; empty where it is from no file.
+        places: file and line of each line of the trace, for messages; empty where Python states it.
 
     >>> Mobility(trace=[(3, "car-1", "b"), (5, "car-1", None)]).trace[0]
     Line(interval=3, device='car-1', edge='b', distance_m=None)
@@ -138,20 +138,12 @@ def read_trace(path: Path) -> Mobility:
     Raises:
         UserError: with every line that is none.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            header = [each.strip() for each in next(reader, [])]
-            rows = [(reader.line_num, row) for row in reader if any(each.strip() for each in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"cannot be read: {getattr(error, 'strerror', None) or error}", str(path)) from None
+    header, rows = read_csv(path, MOST_LINES)
     if tuple(header) not in (_COLUMNS, _COLUMNS[:3]):
         found = ", ".join(header) or "nothing"
         raise UserError(
             f"expected the columns {', '.join(_COLUMNS)}, the last of which may be left out; found {found}", f"{path}:1"
         )
-    if len(rows) > MOST_LINES:
-        raise UserError(f"expected at most {MOST_LINES:,} lines, found {len(rows):,}", str(path))
     return Mobility([_cells(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
 
 

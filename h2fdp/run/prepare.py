@@ -145,6 +145,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     streams, training, method = Streams(config.seed), config.training, config.method
     star, placement = method.topology == "star", noise_placement_of(method.privacy)
     network = topology.as_star() if star else topology.with_visits()
+    _check_presence(network, training.intervals)
     data = _of_rows(data, network)
     measuring = _measuring(config)
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
@@ -281,6 +282,14 @@ def _settled(topology: Topology, config: ExperimentFile) -> Topology:
         text = "the ways of devices are drawn for all intervals (mobility.stay); expected how many"
         raise UserError(text, key="training.intervals")
     return replace(topology, mobility=topology.mobility.settled(topology.subnets, intervals, Streams(config.seed)))
+
+
+def _check_presence(network: Topology, intervals: int) -> None:
+    """Refuse ways on which no device ever is at an edge server."""
+    visits = network.visits
+    if visits is not None and not any(visits.there(interval).any() for interval in range(intervals)):
+        text = f"mobility has every device nowhere in all {intervals} intervals; expected some at edge servers"
+        raise UserError(text, key="topology")
 
 
 def _of_rows(data: DeviceData, network: Topology) -> DeviceData:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
-from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -297,9 +297,9 @@ class RunSetup(RunInputs, Noise):
 
     def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
         """All of it, by device and subnet."""
-        parts = plan.subnets | plan.lost
-        return interval_cost(
-            self.costs.drawn(plan.interval),
+        parts, costs = plan.subnets | plan.lost, self.costs.drawn(plan.interval)
+        cost = interval_cost(
+            costs,
             self.topology,
             [self._numbers[name] for name in parts],
             [subnet.rows for subnet in parts.values()],
@@ -312,6 +312,16 @@ class RunSetup(RunInputs, Noise):
             [self._sum_messages(subnet) for subnet in parts.values()],
             self._upper_sums,
         )
+        arrivals = plan.decision.arrivals
+        if arrivals is None or not arrivals.waiting:
+            return cost
+        uploads, steps = np.zeros(self.topology.devices), np.zeros(self.topology.devices)
+        for number, rows in arrivals.waiting.items():
+            at = int(self.blueprint.first_devices[number]) + np.array(list(rows))
+            name = self.topology.subnets[number].name
+            uploads[at] = list(rows.values())
+            steps[at] = uploads[at] * self.aggregation_times.of(name).segments(plan.decision.local_steps)[0]
+        return with_waiting(cost, costs, self.topology, uploads, steps)
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.

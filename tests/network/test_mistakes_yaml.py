@@ -36,6 +36,7 @@ def edge(body):
      "3: trust: expected shares whose sum is at most 1, found 0.8 and 0.3"),
 (edge(DEVICE) + "trust: {trusted: 0.8, probability: 0.3}",
      "3: trust.probability: is another word for `trusted`; expected one of the two, found both"),
+(edge(DEVICE) + 'trust: {trusted: 0.8, exact: "yes"}', '3: trust.exact: expected true or false, found "yes"'),
 (edge(DEVICE) + "trust: {share: 0.8}", "3: trust.share: unknown key; did you mean `exact`?"),
 (edge(DEVICE) + "cloud: {trust: trusted}",
      '3: cloud.trust: expected one of untrusted, secure-sum, found "trusted"'),

@@ -7,11 +7,13 @@ import pytest
 import torch
 
 import h2fdp
-from h2fdp import Experiment, Topology
+from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator
 from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
 from h2fdp.protocol.tiers import Uplinks
+from h2fdp.reports.results import results
+from h2fdp.reports.run_view import RunView
 from h2fdp.run import recorders
 from tests.networks import placed
 from tests.runtime.runs import assert_equal, recorded
@@ -135,3 +137,33 @@ def test_what_is_sent_is_counted_and_ends_a_run(tmp_path):
     ended = small(compression=compression, until={"bytes": 2.5 * of_interval}).run(tmp_path / "ended")
     assert (ended.summary["state"], len(ended.metrics)) == ("bytes reached", 3)
     assert "bytes" in json.loads((ended.directory / "summary.json").read_text())
+
+
+def test_compression_is_explained_and_reported(tmp_path):
+    made = small(compression={"device": {"quantise": 2}, "edge": {"top_k": 0.1}}, accountant="rdp")
+    lines = str(h2fdp.explain(made)).splitlines()
+    assert "compression (noise of others not credited): devices quantise 2; edge servers ..." in lines
+    (line,) = [each for each in str(h2fdp.explain(small(compression={"device": {"rand_k": 0.5}}))).splitlines()
+               if "compression" in each]  # fmt: skip
+    assert line == "compression: devices rand_k 0.5"
+    assert not any("compression" in each for each in str(h2fdp.explain(small())).splitlines())
+    run = made.run(tmp_path / "run")
+    table = results([RunView.read(run.directory, "run")]).tables["Messages and movement"]
+    assert table.rows == [["run", "", "quantise 2", "top_k 0.1", ""]]
+    ended = results([RunView.read(run.directory, "run")]).tables["How each run ended"]
+    assert ended.rows[0][ended.heads.index("sent up (bytes)")] == run.summary["bytes"]
+
+
+def test_a_plan_says_that_it_is_the_controller_that_does_not_fit(tmp_path):
+    (tmp_path / "e.yaml").write_text(
+        "topology: {edges: [{name: a, devices: {count: 3}}]}\ndata: digits\nmethod: hfl-dp\n"
+        "compression: {device: {quantise: 4}}\n"
+    )
+    h2fdp.Experiment.from_file(tmp_path / "e.yaml")
+    with pytest.raises(UserError) as caught:
+        h2fdp.plan(tmp_path / "e.yaml")
+    (line,) = str(caught.value).splitlines()
+    why = "h2fdp plan turns the controller on, which does not go with this: h2fdp reckons with uploads"
+    assert line.startswith(f"{tmp_path / 'e.yaml'}:4: compression.device: {why}")
+    with pytest.raises(UserError, match=r"compression\.device: h2fdp reckons"):
+        h2fdp.plan(tmp_path / "e.yaml", ["control.enabled=true"])

@@ -17,7 +17,7 @@ from h2fdp.network import Aggregator, Radio
 from h2fdp.network.mobility import Mobility
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
-from h2fdp.run.loop import resume_run, start_run
+from h2fdp.run.loop import notices, resume_run, start_run
 from h2fdp.run.model_scores import device_scores
 from h2fdp.run.privacy import RunPrivacy
 from tests.networks import placed
@@ -253,3 +253,23 @@ def test_what_does_not_move_is_refused(settings, words):
 def test_audits_are_refused():
     with pytest.raises(UserError, match="expected no mobility"):
         audits(experiment(Mobility(TRACE)).prepare(), ("public",), canaries=10)
+
+
+AWAY = [(1, name, None) for name in STILL.device_names()]
+
+
+@pytest.mark.parametrize("method", ["h2fdp", "hfl"])
+def test_ways_on_which_all_devices_are_away_are_refused_by_name(method):
+    settings = {} if method == "h2fdp" else {"calibration": None, "method": method}
+    with pytest.raises(UserError, match="mobility has every device nowhere in all 6 intervals"):
+        experiment(Mobility(AWAY), **settings).prepare()
+    experiment(Mobility([*AWAY[1:], (6, "e0/1", "e1")]), **settings).prepare()
+
+
+def test_a_trace_that_moves_nobody_is_said():
+    late = notices(experiment(Mobility([(7, "e0/1", "e1")])).prepare())
+    assert late == [
+        "mobility has no effect: no device moves in the 6 intervals of this run; its trace begins with interval 7"
+    ]
+    assert notices(experiment(Mobility()).prepare()) == [late[0].partition(";")[0]]
+    assert notices(experiment(Mobility([(6, "e0/1", "e1")])).prepare()) == []
