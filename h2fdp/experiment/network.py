@@ -37,6 +37,7 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
         found += _of_compression(experiment, topology)
         found += _of_mobility(experiment, topology)
         found += _of_access(experiment, topology)
+        found += _of_association(experiment, topology)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -156,6 +157,24 @@ def _of_access(experiment: ExperimentFile, topology: Topology) -> Found:
     if experiment.faults.faults().of_devices:
         text = f"{summing[0]} would hear a sum without the shares of noise of devices that fail, as nothing seals it"
         yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
+
+
+def _of_association(experiment: ExperimentFile, topology: Topology) -> Found:
+    """Devices that join edge servers by what is private, or by what is not billed."""
+    section, private = topology.association, noise_placement_of(experiment.method.privacy).private
+    if section is None:
+        return
+    key = "topology.association"
+    if section.by == "data" and private and section.labels != "public":
+        text = "who joins which edge server tells how many records of each label devices have, and no epsilon covers it"
+        yield f"{key}.labels", f"{text}; expected public, where labels are no secret, or by: nearest or cost"
+    if section.by != "cost":
+        return
+    if experiment.method.topology == "star":
+        yield f"{key}.by", "a star has no edge servers between devices and the cloud; expected nearest, found cost"
+    if private and experiment.privacy.adjacency == "add-remove":
+        text = "what an interval costs tells how many records devices have; expected null-record or replace"
+        yield "privacy.adjacency", f"{text}, or {key}.by: nearest"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:

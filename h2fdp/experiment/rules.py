@@ -16,6 +16,7 @@ from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import Estimates
+from h2fdp.schedules.utility import UtilityOptions
 from h2fdp.training.local_steps import LocalObjective, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
@@ -62,6 +63,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_schedule(experiment, axes)
     if axes.schedule.buffers:
         yield from _of_buffers(experiment, axes)
+    yield from _of_selection(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
     yield from _of_control(experiment, axes)
@@ -210,6 +212,19 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if placement.noisy_steps:
         text = "noise on steps allows a number of steps, which devices do not take together"
         yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
+
+
+def _of_selection(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What cannot select devices by what was released."""
+    schedule, placement = experiment.method.schedule, axes.placement
+    if not isinstance(schedule, UtilityOptions) or schedule.foreseen or not placement.private:
+        return
+    if placement.clips == "update":
+        text = "the cloud releases one average alone, whose length tells no device from another"
+        yield "method.schedule.norm", f"{text}; expected 0, or devices or edge servers that add the noise"
+    if (experiment.privacy.calibration or default_calibration(axes)) == "paper":
+        text = "who sends would depend on what was released, which the formula does not know"
+        yield "privacy.calibration", f"{text}; expected accounted, or method.schedule.norm: 0"
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:

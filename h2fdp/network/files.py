@@ -94,7 +94,7 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(error.problems, key=_line)) from None
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
-    return replace(Topology(**expand(file, seed)), mobility=_mobility(file, document))
+    return replace(Topology(**expand(file, seed)), mobility=_mobility(file, document), association=file.association)
 
 
 def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
@@ -191,6 +191,8 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
     """Nodes with `id` and links with `source` and `target`, from the cloud down."""
     if topology.mobility is not None:
         raise UserError("a graph does not say how devices move; expected .yaml", topology.name, "mobility")
+    if topology.association is not None:
+        raise UserError("a graph does not say how devices join; expected .yaml", topology.name, "association")
     if topology.devices > MOST_GRAPH_DEVICES:
         raise UserError(
             f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "

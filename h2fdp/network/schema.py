@@ -22,7 +22,8 @@ from pydantic import (
 )
 
 from h2fdp.config.fields import Count, Expect, NonNegative, Number, Positive, Section, Whole, ascending, shape
-from h2fdp.network.devices import Column, Decibels
+from h2fdp.network.association import AssociationSection
+from h2fdp.network.devices import PLACES, Column, Decibels
 from h2fdp.network.network import COLUMNS
 from h2fdp.network.radio import Radio, RadioSection
 from h2fdp.network.trust import CloudTrust, TrustLevel, TrustSection
@@ -340,6 +341,7 @@ class TopologyFile(Section):
         devices: the numbers of every device whose edge server does not state them.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null is not at all.
+        association: which edge server each device joins, by where it is; null is that of the file.
         edges: the edge servers, with their devices or with edge servers below them.
     """
 
@@ -355,6 +357,7 @@ class TopologyFile(Section):
     devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
+    association: AssociationSection | None = None
     edges: Edges
 
     @model_validator(mode="after")
@@ -365,15 +368,32 @@ class TopologyFile(Section):
                     raise ValueError(f"expected cycles_per_record too, without which {name} means nothing")
         return self
 
+    @model_validator(mode="after")
+    def _places_are_for_an_association(self) -> Self:
+        if self.association is None and (stated := [name for name in PLACES if name in self.columns]):
+            raise ValueError(f"expected association too, without which {stated[0]} means nothing")
+        if self.association is not None and self.mobility is not None:
+            raise ValueError("devices that move are where their trace says; expected one of mobility and association")
+        if self.association is None or self.association.at_m is None:
+            return self
+        everywhere, *sections = (each.model_fields_set for each in self._of_devices())
+        for name in PLACES:
+            if name not in everywhere and not all(name in each for each in sections):
+                raise ValueError(f"expected {name} of every device, which joins an edge server by where it is")
+        return self
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the devices: those of the radio, and those that this file states anywhere."""
-        sections: list[_Columns] = [self.devices]
+        stated = set().union(*(each.model_fields_set for each in self._of_devices()))
+        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
+
+    def _of_devices(self) -> Iterator[_Columns]:
+        """The sections that state numbers of devices, that of all devices first."""
+        yield self.devices
         for edge in self.every_edge():
             if isinstance(edge, EdgeSection):
-                sections += edge.devices if isinstance(edge.devices, list) else [edge.devices]
-        stated = set().union(*(each.model_fields_set for each in sections))
-        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
+                yield from edge.devices if isinstance(edge.devices, list) else [edge.devices]
 
     def every_edge(self) -> Iterator[EdgeSection | UpperEdgeSection]:
         """The sections of all edge servers, each before those below it."""

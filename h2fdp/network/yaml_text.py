@@ -82,6 +82,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     if topology.mobility is not None:
         wire = topology.mobility.handover
         values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
+    if topology.association is not None:
+        values["association"] = topology.association.values()
     return values
 
 
@@ -124,7 +126,7 @@ def flow(value: Any) -> str:
     '{name: "1e5", distance_m: [40, 75.5], trusted: true}'
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"
+        return "{" + ", ".join(f"{flow(key)}: {flow(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str):

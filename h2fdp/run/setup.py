@@ -46,6 +46,10 @@ MOVING = (
     "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
     "which receives all global models"
 )
+LABELS = (
+    "association by data: how many records of each label a device has is public, as the topology states, and no "
+    "epsilon covers it"
+)
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 OVER_THE_AIR = (
     "radio.access: signals that add up in the air are not encrypted; these epsilons assume that access points alone "
@@ -440,6 +444,7 @@ class RunSetup(RunInputs, Noise):
             MOVES: self.blueprint.adaptive is not None,
             MOVING: self.topology.visits is not None,
             OVER_THE_AIR: self.topology.radio.truncation is not None,
+            LABELS: self.drawn.association is not None and self.drawn.association.by == "data",
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
         }
         return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
