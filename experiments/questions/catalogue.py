@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from experiments.questions.bits import Bits
+from experiments.questions.buffers import Buffers
 from experiments.questions.depth import Depth
 from experiments.questions.devices import Devices
 from experiments.questions.faults import Faults
@@ -13,5 +15,15 @@ from experiments.questions.secure_sums import SecureSums
 from experiments.questions.study import Question
 from experiments.questions.trust import Trust
 
-_ALL: tuple[Question, ...] = (Trust(), SecureSums(), Depth(), Labels(), Observers(), Faults(), Devices())
+_ALL: tuple[Question, ...] = (
+    Trust(),
+    SecureSums(),
+    Depth(),
+    Labels(),
+    Observers(),
+    Faults(),
+    Devices(),
+    Bits(),
+    Buffers(),
+)
 QUESTIONS: Mapping[str, Question] = {question.name: question for question in _ALL}

@@ -2,7 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from h2fdp.algorithms import fedavg, fedopt, fedprox, moon, pfedme, robust, scaffold  # noqa: F401  # each registers parts
+from h2fdp.algorithms import (  # each registers parts
+    fedat,  # noqa: F401
+    fedavg,  # noqa: F401
+    fedopt,  # noqa: F401
+    fedprox,  # noqa: F401
+    moon,  # noqa: F401
+    pfedme,  # noqa: F401
+    robust,  # noqa: F401
+    scaffold,  # noqa: F401
+)
 from h2fdp.algorithms.aggregation import AGGREGATIONS as AGGREGATIONS
 from h2fdp.algorithms.aggregation import Aggregation as Aggregation
 from h2fdp.algorithms.aggregation import AggregationOptions as AggregationOptions

@@ -60,6 +60,7 @@ class EdgeServer(Aggregator):
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
     aggregation: Aggregation = _AVERAGE
     law: NoiseLaw = GAUSSIAN
+    down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""

@@ -79,6 +79,7 @@ class UpperAggregator(Aggregator):
     law: NoiseLaw = GAUSSIAN
     guarded: frozenset[str] = frozenset()
     ends_chain: bool = True
+    down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierStage]:
         """The aggregators below, at the model (M,) that was sent."""

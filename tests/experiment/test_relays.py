@@ -82,6 +82,8 @@ def test_what_needs_subnets_is_refused(told):
     for link in ("device", "edge"):
         (line,) = told(("compression: {}", f"compression: {{{link}: {{top_k: 0.1}}}}"))
         assert line.startswith(f"e.yaml:11: compression.{link}: cloud holds secure sums, which are of whole vectors")
+    (line,) = told(("  edges:\n", "  radio: {access: over-the-air}\n  edges:\n"), tolerance)
+    assert line.startswith("e.yaml:3: topology.radio.access: signals add up in the air as they are, and edge servers")
     (line,) = told(("  extends: h2fdp\n", "  extends: h2fdp\n  aggregation: fednova\n"))
     assert line.startswith("e.yaml:9: method.aggregation: under secure sums")
     accounted = ("compression: {}", "privacy: {calibration: accounted}")
