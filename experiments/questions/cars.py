@@ -58,9 +58,9 @@ class Cars(Question):
         gain = [difference(*(by_seed(last, trusted=each) for each in (share, 0.0))) for share in (0.5, 1.0)]
         alone, together = (mean(by_seed(last, each, trusted=0.0)) for each in ("single-edge", "edge"))
         return (
-            f"**With all roadside units trusted a model of epsilon 1 is {gain[1]} points better than with none, with half "
-            f"of them {gain[0]}.** With none trusted, all units together hold an epsilon of {_two(together)} of a car in "
-            f"the mean, the worst unit on its way by itself {_two(alone)}."
+            f"**With all roadside units trusted a model of epsilon 1 is {gain[1]} points better than with none, with "
+            f"half of them {gain[0]}.** With none trusted, all units together hold an epsilon of {_two(together)} of a "
+            f"car in the mean, the worst unit on its way by itself {_two(alone)}."
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:

@@ -26,5 +26,6 @@ _ALL: tuple[Question, ...] = (
     Devices(),
     Bits(),
     Buffers(),
+    Cars(),
 )
 QUESTIONS: Mapping[str, Question] = {question.name: question for question in _ALL}
