@@ -2,7 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from h2fdp.algorithms import fedavg, fedopt, fedprox, moon, pfedme, robust, scaffold  # noqa: F401  # each registers parts
+from h2fdp.algorithms import (  # noqa: F401  # each registers parts
+    by_link,
+    fedavg,
+    fedopt,
+    fedprox,
+    moon,
+    pfedme,
+    robust,
+    scaffold,
+)
 from h2fdp.algorithms.aggregation import AGGREGATIONS as AGGREGATIONS
 from h2fdp.algorithms.aggregation import Aggregation as Aggregation
 from h2fdp.algorithms.aggregation import AggregationOptions as AggregationOptions
@@ -10,6 +19,7 @@ from h2fdp.algorithms.aggregation import Contributions as Contributions
 from h2fdp.algorithms.aggregation import Visible as Visible
 from h2fdp.algorithms.aggregation import WeightedAverage as WeightedAverage
 from h2fdp.algorithms.aggregation import aggregation_of as aggregation_of
+from h2fdp.algorithms.aggregation import rules_in as rules_in
 from h2fdp.algorithms.registry import NAMED_METHODS as NAMED_METHODS
 from h2fdp.algorithms.registry import OBJECTIVES as OBJECTIVES
 from h2fdp.algorithms.registry import SERVERS as SERVERS

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
+from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.devices import Column, Decibels
 from h2fdp.network.network import COLUMNS
 from h2fdp.network.radio import Radio, RadioSection
@@ -290,6 +291,25 @@ class MobilitySection(Section):
         return self
 
 
+if TYPE_CHECKING:
+    AttackSection = Attack
+else:
+    AttackSection = ATTACKS.section()
+
+
+class AdversariesSection(Section):
+    """Nodes that lie.
+
+    Attributes:
+        devices, edges: the names of those that do, or the share of all of them, drawn by the seed.
+        attack: what they do.
+    """
+
+    devices: Liars = 0.0
+    edges: Liars = 0.0
+    attack: AttackSection
+
+
 class TopologyFile(Section):
     """A whole topology file.
 
@@ -300,6 +320,7 @@ class TopologyFile(Section):
         devices: the numbers of every device whose edge server does not state them.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null is not at all.
+        adversaries: devices and edge servers that lie; null is none.
         edges: the edge servers, with their devices or with edge servers below them.
     """
 
@@ -315,6 +336,7 @@ class TopologyFile(Section):
     devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
+    adversaries: AdversariesSection | None = None
     edges: Edges
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from h2fdp.errors import Problem, UserError
+from h2fdp.network.adversaries import Adversaries
 from h2fdp.network.devices import DeviceTable, Integers
 from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
@@ -133,6 +134,7 @@ class Topology(Generated):
         cloud_trust: `secure-sum` where the cloud learns the sum of what its children send, and nothing else.
         mobility: how devices change their edge server between intervals; None where they do not.
         visits: of a network with a row for each visit (see `with_visits`): which rows are one device's.
+        adversaries: devices and edge servers that lie; None where all are honest.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -148,6 +150,7 @@ class Topology(Generated):
     cloud_trust: CloudTrust = "untrusted"
     mobility: Mobility | None = None
     visits: Visits | None = None
+    adversaries: Adversaries | None = None
 
     def __post_init__(self) -> None:
         if not self.subnets:
@@ -165,6 +168,8 @@ class Topology(Generated):
         object.__setattr__(self, "aggregators", in_order)
         if self.mobility is not None and self.mobility.stay is None and self.visits is None:
             self.with_visits()  # refuses a trace of other nodes
+        if self.adversaries is not None and (wrong := self.adversaries.problems(self.names)):
+            raise UserError(Problem(text, self.name, key) for key, text in wrong)
 
     def __repr__(self) -> str:
         trusted = sum(subnet.trusted for subnet in self.subnets)
@@ -235,6 +240,21 @@ class Topology(Generated):
         return [name for subnet in self.subnets for name in subnet.device_names()]
 
     @property
+    def names(self) -> dict[str, list[str]]:
+        """Of all `devices`, and of all `edges` of every tier."""
+        return {"devices": self.device_names(), "edges": [server.name for server in self.servers()]}
+
+    def lying_devices(self, number: int) -> tuple[int, ...]:
+        """The rows of the devices of the number-th subnet that lie."""
+        if self.adversaries is None or not self.adversaries.devices:
+            return ()
+        return tuple(row for row, name in enumerate(self.subnets[number].device_names()) if name in self._liars)
+
+    @cached_property
+    def _liars(self) -> frozenset[str]:
+        return frozenset(() if self.adversaries is None else self.adversaries.devices)
+
+    @property
     def edges(self) -> int:
         """The number of edge servers N."""
         return len(self.subnets)
@@ -290,7 +310,10 @@ class Topology(Generated):
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns),), self.radio)
+        star, liars = star_of(self.subnets, wires, self.table.columns), self.adversaries
+        return Topology(
+            self.name, (star,), self.radio, adversaries=None if liars is None else replace(liars, edges=())
+        )
 
     def with_devices(self, **columns: ArrayLike) -> Topology:
         """The same network, whose devices have these numbers.

@@ -81,6 +81,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     if topology.mobility is not None:
         values["mobility"] = topology.mobility.values()
+    if topology.adversaries is not None:
+        values["adversaries"] = topology.adversaries.values()
     return values
 
 

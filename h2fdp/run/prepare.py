@@ -37,6 +37,7 @@ from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.run import recipe
+from h2fdp.run.poisoning import poisoned
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.identity import own_parts_of
@@ -85,6 +86,7 @@ def prepare(
         loaded = partial(_same_data, data)
         ways = (relying, relying_on_nobody)
         return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
+    data = poisoned(data, topology, Streams(config.seed))
     config, given = recipe.with_model(config, data), data
     if isinstance(config.model, PublicFeatures):
         data = with_features(data, config.model.size)

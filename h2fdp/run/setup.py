@@ -44,6 +44,10 @@ MOVING = (
     "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
     "and the observer edge is all of them together, as if they colluded"
 )
+LYING = (
+    "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; a trusted edge server "
+    "that lies does so about values, and still adds its noise"
+)
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 FILTERED = (
     "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
@@ -274,6 +278,7 @@ class RunSetup(RunInputs, Noise):
             meter=self.interval_costs,
             aggregators=aggregators,
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
+            lies=self.blueprint.lies_among_edges(),
         )
 
     @cached_property
@@ -401,6 +406,7 @@ class RunSetup(RunInputs, Noise):
             UNTIL: "accuracy" in (self.config.training.until or {}),
             MOVES: self.blueprint.adaptive is not None,
             MOVING: self.topology.visits is not None,
+            LYING: self.topology.adversaries is not None,
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
         }
         return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
