@@ -8,10 +8,11 @@ from experiments.questions.depth import Depth
 from experiments.questions.devices import Devices
 from experiments.questions.faults import Faults
 from experiments.questions.labels import Labels
+from experiments.questions.liars import Liars
 from experiments.questions.observers import Observers
 from experiments.questions.secure_sums import SecureSums
 from experiments.questions.study import Question
 from experiments.questions.trust import Trust
 
-_ALL: tuple[Question, ...] = (Trust(), SecureSums(), Depth(), Labels(), Observers(), Faults(), Devices())
+_ALL: tuple[Question, ...] = (Trust(), SecureSums(), Depth(), Labels(), Observers(), Faults(), Devices(), Liars())
 QUESTIONS: Mapping[str, Question] = {question.name: question for question in _ALL}

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from h2fdp.algorithms import Aggregation, AggregationOptions, ObjectiveOptions, ServerOptions, rules_in
+from h2fdp.algorithms import (
+    Aggregation,
+    AggregationOptions,
+    ObjectiveOptions,
+    ServerOptions,
+    WeightedAverage,
+    rules_in,
+)
 from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
@@ -84,8 +91,8 @@ def _of_aggregation(experiment: ExperimentFile, axes: Axes) -> Found:
     rules, name = rules_in(experiment.method.aggregation), experiment.method.objective.name
     if axes.aggregation.visible == "each":
         yield from _of_no_sum(experiment, axes)
-    if experiment.method.topology == "star" and rules["edge"] != rules["device"]:
-        yield "method.aggregation.edge", "a star has no edge servers; expected the aggregation of device"
+    if experiment.method.topology == "star" and rules["edge"] not in (rules["device"], WeightedAverage()):
+        yield "method.aggregation.edge", f"a star has no edge servers; expected average, found {rules['edge'].name}"
     counting = [each.name for each in rules.values() if isinstance(each, AggregationOptions) and each.counts_gradients]
     if counting and pull_of(axes.objective) is None:
         text = f"{counting[0]} divides an upload by the number of gradients in it, which {name} does not"

@@ -185,7 +185,8 @@ class Blueprint:
         if liars.attack.omniscient and self.topology.lying_devices(number):
             return 0
         # A liar of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
-        return min((min(at, 1) for at, name in enumerate(self.topology.path(subnet.name)) if name in liars.edges), default=None)
+        path = enumerate(self.topology.path(subnet.name))
+        return min((min(at, 1) for at, name in path if name in liars.edges), default=None)
 
     def lies_among_edges(self) -> Lies | None:
         """What becomes of the uploads of edge servers that lie."""
