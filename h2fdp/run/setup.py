@@ -132,6 +132,11 @@ class RunInputs:
         return accountant_of(self.config)
 
     @property
+    def beyond_formulas(self) -> bool:
+        """Whether no formula counts what a device releases, or knows whose noise hides it."""
+        return self.traits.buffers or self.topology.visits is not None or self.topology.adversaries is not None
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Edge server -> number of its devices."""
         return {subnet.name: subnet.size for subnet in self.topology.subnets}
