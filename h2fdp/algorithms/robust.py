@@ -144,16 +144,17 @@ class CentredClipping(RobustOptions):
 
 _TINY = 1e-300  # a length that may be divided by
 _STEPS = 200  # of Weiszfeld's, at most
-_NEAR = 1e-9  # of the median distance: shorter moves are the end, and no upload that is nearer weighs more
+_NEAR = 1e-9  # of the median distance: shorter moves are the end, and what is nearer is at the same point
 
 
 @AGGREGATIONS.register
 class GeometricMedian(RobustOptions):
-    """The point of the least sum of distances to all uploads, by Weiszfeld's steps from the median by coordinate.
+    """The point of the least sum of distances to all uploads, by Weiszfeld's steps from the median by coordinate, with the
+    correction of Vardi and Zhang (2000) where a step begins at an upload.
 
     >>> updates = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [900.0, 900.0]], dtype=torch.float64)
     >>> [round(each, 2) for each in GeometricMedian().combine(list(updates), np.full(5, 1 / 5)).tolist()]
-    [1.0, 1.0]
+    [0.79, 0.79]
     """
 
     name: Literal["geometric-median"] = "geometric-median"
@@ -170,9 +171,17 @@ class GeometricMedian(RobustOptions):
         for _ in range(_STEPS):
             distances = _lengths(updates - middle)
             near = _NEAR * float(distances.median())
-            weights = 1 / distances.clamp(min=max(near, _TINY))
-            before, middle = middle, weighted_sum(updates.unbind(), (weights / weights.sum()).numpy())
-            if float(torch.linalg.vector_norm(middle - before)) <= near:
+            there = distances <= near
+            if there.all():
+                break
+            weights = torch.where(there, 0.0, 1 / distances)
+            total = float(weights.sum())
+            step = weighted_sum(updates.unbind(), (weights / total).numpy()) - middle
+            length = float(torch.linalg.vector_norm(step))
+            # Uploads at this very point hold it back, each with a pull of 1 against `total * length` of the others.
+            moves = max(0.0, 1 - int(there.sum()) / max(total * length, _TINY))
+            middle = middle + moves * step
+            if moves * length <= near:
                 break
         return middle
 

@@ -288,6 +288,8 @@ def test_the_geometric_median_has_the_least_sum_of_distances():
     for count in (1, 2, 3, 4, 7, 10):
         updates = np.random.default_rng(count).standard_normal((count, 4))
         updates[-1] *= 1000.0
+        if count == 7:  # the median by coordinate is an upload, at which Weiszfeld's steps stand still
+            updates[0] = np.median(updates[1:], axis=0)
 
         def total(point, updates=updates):
             return np.linalg.norm(updates - point, axis=1).sum()
