@@ -25,7 +25,11 @@ from experiments.questions.study import (
 from experiments.reproduction.panels import COLOURS
 
 AVERAGE, TRIMMED, MEDIAN = "average", "trimmed mean", "median"
-RULES: Mapping[str, tuple[str, str]] = {AVERAGE: (COLOURS[0], "o"), TRIMMED: (COLOURS[1], "s"), MEDIAN: (COLOURS[3], "D")}
+RULES: Mapping[str, tuple[str, str]] = {
+    AVERAGE: (COLOURS[0], "o"),
+    TRIMMED: (COLOURS[1], "s"),
+    MEDIAN: (COLOURS[3], "D"),
+}
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)))
 TRUSTS = ("none", "all")
 
@@ -33,8 +37,8 @@ TRUSTS = ("none", "all")
 def rule_word(method: Mapping[str, Any]) -> str:
     """What adds up the uploads of devices.
 
-    >>> rule_word({"aggregation": {"device": {"name": "trimmed-mean", "trim": 0.2}}}), rule_word({"aggregation": "average"})
-    ('trimmed mean', 'average')
+    >>> rule_word({"aggregation": "average"}), rule_word({"aggregation": {"device": {"name": "trimmed-mean"}}})
+    ('average', 'trimmed mean')
     """
     rule = method["aggregation"]
     rule = rule if isinstance(rule, str) else rule["device"]
@@ -78,10 +82,11 @@ class Liars(Question):
         }
         price = {trust: self.lost(table, trust, low, TRIMMED, 0) for trust in TRUSTS}
         return (
-            f"**With one liar in ten, at epsilon {high:g}, a trimmed mean of each edge server's devices ends {saved['none']} points above "
-            f"the average where no edge server is trusted, and {saved['all']} where all are. The insurance costs {price['none']} and "
-            f"{price['all']} points at epsilon {low:g} if all are honest:** a trusted edge server adds 5/3 of the noise to a trimmed "
-            f"mean of five, and five times as much to a median ({self.lost(table, 'all', low, MEDIAN, 0)} points)."
+            f"**With one liar in ten, at epsilon {high:g}, a trimmed mean of each edge server's devices ends "
+            f"{saved['none']} points above the average where no edge server is trusted, and {saved['all']} where all "
+            f"are. This insurance costs {price['none']} and {price['all']} points at epsilon {low:g} if all are "
+            "honest:** a trusted edge server adds 5/3 of the noise to a trimmed mean of five, and five times as much "
+            f"to a median ({self.lost(table, 'all', low, MEDIAN, 0)} points)."
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:

@@ -1,6 +1,6 @@
 """Rules that a minority of liars cannot lead astray: trimmed mean and median by coordinate (Yin et al. 2018), Krum, the
-upload that lies closest to most of the others (Blanchard et al. 2017), centred clipping (Karimireddy, He and Jaggi 2021),
-and the geometric median (Pillutla, Kakade and Harchaoui 2022).
+upload that lies closest to most of the others (Blanchard et al. 2017), centred clipping (Karimireddy et al. 2021), and
+the geometric median (Pillutla et al. 2022).
 
 Of n updates the k smallest and the k largest values of each coordinate are left out, and the others averaged. The sum
 of the values that are kept moves by no more than one of the updates does, whatever the others are, so the result moves
@@ -12,12 +12,11 @@ many devices averaged. A single upload can turn the choice, so no bound is known
 where an edge server would add the noise, these rules are refused. So is the geometric median, of two uploads any point
 between them.
 
-Centred clipping moves a public centre by the mean of the uploads' distances to it, each cut to a radius; l times. To cut
-is a projection onto a ball, which moves no further than what it is given. So the first centre moves by 1 / n of one
-upload. A step v -> v + mean clip(x_i - v) has the derivative 1 - mean D_i, D_i the derivatives of projections, which are
-symmetric and between 0 and 1: it brings two centres no further apart, and one upload adds 1 / n in each step. After l
-steps the result has moved by l / n at most, for one step as far as an average. The first centre is the model that was
-broadcast: an update of 0.
+Centred clipping moves a public centre by the mean of the uploads' distances to it, each cut to a radius; l times. To
+cut is a projection onto a ball, which moves no further than what it is given: so one upload adds 1 / n of its move in
+each step. A step v -> v + mean clip(x_i - v) has the derivative 1 - mean D_i, D_i the derivatives of projections, which
+are symmetric and between 0 and 1: it brings two centres no further apart. After l steps the result has moved by l / n
+at most, after one as far as an average. The first centre is the model that was broadcast: an update of 0.
 """
 
 from __future__ import annotations
@@ -149,8 +148,9 @@ _NEAR = 1e-9  # of the median distance: shorter moves are the end, and what is n
 
 @AGGREGATIONS.register
 class GeometricMedian(RobustOptions):
-    """The point of the least sum of distances to all uploads, by Weiszfeld's steps from the median by coordinate, with the
-    correction of Vardi and Zhang (2000) where a step begins at an upload.
+    """The point of the least sum of distances to all uploads, by Weiszfeld's steps from the median by coordinate.
+
+    Where a step begins at an upload it is corrected as by Vardi and Zhang (2000).
 
     >>> updates = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [900.0, 900.0]], dtype=torch.float64)
     >>> [round(each, 2) for each in GeometricMedian().combine(list(updates), np.full(5, 1 / 5)).tolist()]
@@ -187,8 +187,8 @@ class GeometricMedian(RobustOptions):
 
 
 def _one_by_one(rule: Callable[[Tensor], Tensor], updates: Sequence[Tensor]) -> Tensor:
-    """(..., M) a rule of (n, M) numbers in double precision, for each model by itself: how a length of many rows is added
-    up may depend on their number."""
+    """(..., M) a rule of (n, M) numbers in double precision, for each model by itself: how a length of many rows is
+    added up may depend on their number."""
     stacked = torch.stack(tuple(updates)).double()
     models = stacked.reshape(len(updates), -1, stacked.shape[-1]).unbind(1)
     return torch.stack([rule(each.contiguous()) for each in models]).reshape(updates[0].shape).to(updates[0])

@@ -266,13 +266,14 @@ def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
 
 
 def _of_adversaries(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they do not know."""
+    """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack."""
     liars, method, training = topology.adversaries, experiment.method, experiment.training
     if liars is None:
         return
     edges, attack, schedule = "topology.adversaries.edges", liars.attack, chosen(method.schedule)
     if liars.edges and attack.poisons:
-        yield edges, f"edge servers have no records, which {attack.name} makes false; expected devices, or another attack"
+        text = f"edge servers have no records, which {attack.name} makes false"
+        yield edges, f"{text}; expected devices, or another attack"
     if liars.edges and method.topology == "star":
         yield edges, "in a star edge servers pass messages on; expected devices that lie, or method.topology tree"
     if topology.mobility is not None:
@@ -294,8 +295,8 @@ def _of_lies_under_noise(experiment: ExperimentFile, topology: Topology, liars: 
     trusts = {each.name: each.trust for each in network.servers()}
     summing = any(placement.sees(trust) == "sum" for trust in (*trusts.values(), network.cloud_trust))
     if summing and (liars.edges or liars.attack.omniscient or placement.rounding is not None):
-        text = "secure sums hide single uploads from liars, too, and edge servers follow their protocol; expected devices"
-        yield attack, f"{text} with another attack, real numbers (rounding: null), or no secure sums"
+        text = "secure sums hide single uploads from liars, too, and edge servers follow their protocol"
+        yield attack, f"{text}; expected devices with another attack and rounding: null, or no secure sums"
     if liars.attack.omniscient and liars.edges and topology.depth > 1:
         yield attack, f"{liars.attack.name} of edge servers knows single averages; expected one tier, or another attack"
     for number, subnet in enumerate(network.subnets):

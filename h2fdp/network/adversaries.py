@@ -1,9 +1,9 @@
 """Nodes that lie: which devices and edge servers do, and what arrives in the place of their uploads.
 
-`adversaries:` of a topology file names them, or draws a share of them by the seed: raising a share only adds liars. They
-are declared, so they are public. Where uploads come together, those of the liars are replaced by what `Attack.lie` makes
-of them. What this means for the accounts of the others is in docs/privacy.md: liars have no account, and no account
-credits their noise.
+`adversaries:` of a topology file names them, or draws a share of them by the seed: raising a share only adds liars.
+They are declared, so they are public. Where uploads come together, those of the liars are replaced by what `Attack.lie`
+makes of them. What this means for the accounts of the others is in docs/privacy.md: liars have no account, and no
+account credits their noise.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Alie(Attack):
 
 @ATTACKS.register
 class Ipm(Attack):
-    """The mean of the honest uploads, turned and scaled: its inner product with the truth is negative (Xie et al. 2020).
+    """The mean of the honest uploads, turned and scaled: its product with the truth is negative (Xie et al. 2020).
 
     Attributes:
         factor: epsilon of the paper, by which the mean is multiplied before it is turned.

@@ -169,6 +169,8 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
     """Nodes with `id` and links with `source` and `target`, from the cloud down."""
     if topology.mobility is not None:
         raise UserError("a graph does not say how devices move; expected .yaml", topology.name, "mobility")
+    if topology.adversaries is not None:
+        raise UserError("a graph does not say which nodes lie; expected .yaml", topology.name, "adversaries")
     if topology.devices > MOST_GRAPH_DEVICES:
         raise UserError(
             f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "

@@ -311,9 +311,7 @@ class Topology(Generated):
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
         star, liars = star_of(self.subnets, wires, self.table.columns), self.adversaries
-        return Topology(
-            self.name, (star,), self.radio, adversaries=None if liars is None else replace(liars, edges=())
-        )
+        return Topology(self.name, (star,), self.radio, adversaries=None if liars is None else replace(liars, edges=()))
 
     def with_devices(self, **columns: ArrayLike) -> Topology:
         """The same network, whose devices have these numbers.

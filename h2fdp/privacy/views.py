@@ -35,8 +35,8 @@ class Uploads:
         weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
             no sum, how far it moves where one device's part moves by 1.
         sampling_rates, records: (s,) q_j and D_j.
-        levels: (s,) of the devices' noise, (1,) of the edge server's, (0,) where neither adds any. Of devices that lie 0:
-            no account credits what they add, if they do.
+        levels: (s,) of the devices' noise, (1,) of the edge server's, (0,) where neither adds any. Of devices that lie
+            0: no account credits what they add.
         honest: (s,) whether each does not lie; None where none does. A device that lies has no rows.
     """
 

@@ -37,10 +37,10 @@ from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.run import recipe
-from h2fdp.run.poisoning import poisoned
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.identity import own_parts_of
+from h2fdp.run.poisoning import poisoned
 from h2fdp.run.setup import RunInputs, RunSetup
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings

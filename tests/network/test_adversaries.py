@@ -1,5 +1,6 @@
 """Liars in topology files, and what they send, by hand."""
 
+import itertools
 import math
 import statistics
 from dataclasses import replace
@@ -23,7 +24,9 @@ def topology(tmp_path, text, seed=1):
 
 
 def test_liars_are_those_that_are_named(tmp_path):
-    found = topology(tmp_path, "adversaries: {devices: [e-3/2, e-10/4], edges: [e-1], attack: {name: scaling, factor: -2}}")
+    found = topology(
+        tmp_path, "adversaries: {devices: [e-3/2, e-10/4], edges: [e-1], attack: {name: scaling, factor: -2}}"
+    )
     assert found.adversaries == Adversaries(Scaling(factor=-2.0), ("e-3/2", "e-10/4"), ("e-1",))
     assert [found.lying_devices(number) for number in (0, 2, 9)] == [(), (1,), (3,)]
     assert found.as_star().adversaries == Adversaries(Scaling(factor=-2.0), ("e-3/2", "e-10/4"))
@@ -39,7 +42,7 @@ def test_a_share_is_drawn_by_the_seed_and_a_larger_one_only_adds_liars(tmp_path)
 
     shares = [liars(each) for each in (0, 0.1, 0.25, 0.6)]
     assert [tuple(map(len, each)) for each in shares] == [(0, 0), (4, 1), (10, 3), (24, 6)]
-    for fewer, more in zip(shares, shares[1:], strict=False):
+    for fewer, more in itertools.pairwise(shares):
         assert fewer[0] < more[0]
         assert fewer[1] < more[1]
     assert liars(0.25, seed=2) != shares[2]
@@ -51,8 +54,8 @@ def test_a_written_network_has_the_same_liars_under_any_seed(tmp_path, attack):
     found = topology(tmp_path, f"adversaries: {{devices: 0.3, attack: {attack}}}")
     write(found, tmp_path / "again.yaml")
     assert read(tmp_path / "again.yaml", seed=9).adversaries == found.adversaries
-    write(found, tmp_path / "again.json")
-    assert read(tmp_path / "again.json", seed=9).adversaries == found.adversaries
+    with pytest.raises(UserError, match="which nodes lie"):
+        write(found, tmp_path / "again.json")
 
 
 @pytest.mark.parametrize(

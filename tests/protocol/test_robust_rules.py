@@ -251,7 +251,9 @@ def moves_of(rule, count, size, tries, seed):
     def ratio(updates, moved):
         other = updates.copy()
         other[0] += moved
-        before, after = (rule.combine(list(torch.from_numpy(each)), np.full(count, 1 / count)) for each in (updates, other))
+        before, after = (
+            rule.combine(list(torch.from_numpy(each)), np.full(count, 1 / count)) for each in (updates, other)
+        )
         return float((after - before).norm()) / np.linalg.norm(moved)
 
     for _ in range(tries):
@@ -295,13 +297,17 @@ def test_the_geometric_median_has_the_least_sum_of_distances():
             return np.linalg.norm(updates - point, axis=1).sum()
 
         found = GeometricMedian().combine(list(torch.from_numpy(updates)), np.full(count, 1 / count)).numpy()
-        least = optimize.minimize(total, updates.mean(axis=0), method="Nelder-Mead", options={"maxiter": 20_000, "fatol": 1e-12})
+        least = optimize.minimize(
+            total, updates.mean(axis=0), method="Nelder-Mead", options={"maxiter": 20_000, "fatol": 1e-12}
+        )
         assert total(found) <= least.fun * (1 + 1e-6)
     assert GeometricMedian().reach(np.ones(3)) is None
 
 
 @pytest.mark.parametrize(
-    "rule", [GeometricMedian(), CentredClipping(radius=1.0, iterations=20)], ids=["geometric-median", "centred-clipping"]
+    "rule",
+    [GeometricMedian(), CentredClipping(radius=1.0, iterations=20)],
+    ids=["geometric-median", "centred-clipping"],
 )
 @pytest.mark.parametrize("lie", [1e9, -1e12, float("nan"), float("inf")])
 def test_four_liars_of_ten_lead_them_no_further_than_a_bound(rule, lie):
@@ -319,7 +325,7 @@ def test_a_rule_for_each_link():
     rule = aggregation_of(ByLinkOptions(edge=Median()))
     assert isinstance(rule.at("device"), WeightedAverage)
     assert isinstance(rule.at("edge"), Median)
-    (one, by_link), (_, average) = (planned(prepared(each, UNTRUSTED)) for each in ({"edge": "median"}, "average"))
+    (_, by_link), (_, average) = (planned(prepared(each, UNTRUSTED)) for each in ({"edge": "median"}, "average"))
     assert [row.as_row() for row in by_link] == [row.as_row() for row in average]
     setup = prepared({"edge": {"name": "trimmed-mean", "trim": 0.4}})
     plan, rows = planned(setup)

@@ -31,7 +31,11 @@ def small(tree=HONEST, **settings):
 
 
 def test_no_liars_and_one_rule_for_both_links_are_the_run_without(tmp_path):
-    written = {"name": "net", "trust": {"probability": 0.5}, "edges": [{"name": "e-{i}", "repeat": 3, "devices": {"count": 2}}]}
+    written = {
+        "name": "net",
+        "trust": {"probability": 0.5},
+        "edges": [{"name": "e-{i}", "repeat": 3, "devices": {"count": 2}}],
+    }
     plain = small(written).run(tmp_path / "plain")
     none = small(written | {"adversaries": {"devices": 0, "edges": 0.0, "attack": "alie"}}).run(tmp_path / "none")
     assert_equal(recorded(plain), recorded(none))
