@@ -204,11 +204,14 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
         yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
     taking = share_of(sizes, experiment.training.participation).tolist()
-    for subnet, begin in zip(subnets, taking, strict=True):
-        if tolerance.honest_shares(begin) < 1:
+    numbers = [number for number, subnet in enumerate(topology.subnets) if subnet.trust == "secure-sum"]
+    for number, subnet, begin in zip(numbers, subnets, taking, strict=True):
+        lying = len(topology.lying_devices(number))
+        if tolerance.honest_shares(begin) - (lying if lying < subnet.size else 0) < 1:
             lost = tolerance.lost(begin)
             text = f"of {begin} devices of {subnet.name} that take part, {tolerance.colluding} may collude and {lost}"
-            yield _SUMS, f"{text} drop out, which leaves nobody whose share of the noise is unknown; expected fewer"
+            text = f"{text} drop out" if not lying else f"{text} drop out, besides {lying} that lie"
+            yield _SUMS, f"{text}, which leaves nobody whose share of the noise is unknown; expected fewer"
             return
 
 

@@ -200,10 +200,10 @@ def variance_of(parts: np.ndarray) -> float:
 
 
 def hidden_variance(place: Place, parts: np.ndarray) -> float:
-    """Variance of the noise on the subnet's average that no colluding device tells."""
+    """Variance of the noise on the subnet's average that no colluding device tells, and no liar, whose part is 0."""
     if place.tolerance.colluding == 0:
         return variance_of(parts)
-    squares = np.sort(parts**2)
+    squares = np.sort(parts[parts > 0] ** 2)
     return float(squares[: max(len(squares) - place.tolerance.colluding, 1)].sum())
 
 

@@ -45,8 +45,8 @@ MOVING = (
     "and the observer edge is all of them together, as if they colluded"
 )
 LYING = (
-    "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. A "
-    "trusted edge server that lies does so about values, and still adds its noise"
+    "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. "
+    "A trusted edge server that lies does so about values, and still adds its noise"
 )
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 FILTERED = (

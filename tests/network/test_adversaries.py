@@ -65,7 +65,7 @@ def test_a_written_network_has_the_same_liars_under_any_seed(tmp_path, attack):
         ("{edges: [hall], attack: alie}", r'adversaries.edges: expected names of edge servers .*"hall"'),
         ("{devices: 1.0, attack: ipm}", r"adversaries.devices: expected a share of at least 0 and below 1, or a list"),
         ("{devices: 0.1}", r"adversaries.attack"),
-        ("{devices: 0.1, attack: sign}", r"expected one of label-flip, sign-flip, .*found sign"),
+        ("{devices: 0.1, attack: sign}", r'expected one of label-flip, sign-flip, .*found "sign"; did you'),
         ("{devices: 0.1, attack: {name: backdoor, records: 2}}", r"records: expected a number above 0 and at most 1"),
         ("{share: {edges: 0.3}, attack: sign-flip}", "adversaries.share: unknown key"),
     ],

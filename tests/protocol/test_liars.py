@@ -16,12 +16,13 @@ from h2fdp.protocol import InProcessNodes
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard, squared_distance
 from tests.protocol.test_any_tree import Views, prepared, random_chain, random_tree, records
+from tests.protocol.test_secure_sums import method
 
 OMNISCIENT = [Alie(), Ipm()]
 
 
-def network(trust=False, size=5, liars=(), edges=(), attack=None, **more):
-    subnets = tuple(placed(name, trust, [9.0] * size, [9.0] * size, **more) for name in "ab")
+def network(trust=False, size=5, liars=(), edges=(), attack=None):
+    subnets = tuple(placed(name, trust, [9.0] * size, [9.0] * size) for name in "ab")
     adversaries = Adversaries(attack or SignFlip(), tuple(liars), tuple(edges)) if liars or edges else None
     return Topology("two", subnets, adversaries=adversaries)
 
@@ -126,9 +127,9 @@ def first_that_may_be(tree, choices, number):
     """A run with the first of these liars that are not refused, and these."""
     for adversaries in choices:
         lied = replace(tree, adversaries=adversaries if adversaries.devices or adversaries.edges else None)
-        with contextlib.suppress(UserError) if adversaries.edges else contextlib.nullcontext():
+        with contextlib.suppress(UserError):
             return prepared(lied, np.random.default_rng(number)), adversaries
-    raise AssertionError("devices may lie anywhere")
+    pytest.skip("a secure sum of too few honest devices")
 
 
 @pytest.mark.parametrize("number", range(80))
@@ -209,6 +210,7 @@ def test_a_flipped_edge_server_is_minus_its_upload():
     torch.testing.assert_close(moved[1], (uploads["a"] - uploads["b"]) / 2)
 
 
+BUFFERED = {"extends": "h2fdp", "schedule": {"name": "buffered", "buffer": {"edge": 2}}}
 CHAIN = Topology(
     "chain",
     tuple(placed(name, True, [9.0] * 2, [9.0] * 2, parent="top") for name in "ab"),
@@ -224,13 +226,14 @@ CHAIN = Topology(
         (network(True, liars=["a/1"], attack=Alie()), {}, "has no noise below a and is secret"),
         (network(liars=["a/1"], attack=Ipm()), {"method": {"extends": "hfl", "privacy": "central"}}, "is secret"),
         (network(edges=["a"]), {"method": {"extends": "hfl", "privacy": "central"}}, "sends up what has no noise yet"),
+        (network("secure-sum", 3, ["a/1", "a/3"]), {"method": method(colluding=1)}, "besides 2 that lie, which leaves"),
         (network("secure-sum", edges=["a"]), {}, "secure sums hide single uploads from liars"),
         (network("secure-sum", liars=["a/1"], attack=Ipm()), {}, "secure sums hide single uploads from liars"),
         (replace(CHAIN, adversaries=Adversaries(SignFlip(), edges=("a",))), {}, "a sends up what has no noise yet"),
         (replace(CHAIN, adversaries=Adversaries(Alie(), edges=("top",))), {}, "expected one tier"),
         (replace(network(liars=["a/1"]), mobility=Mobility([(2, "a/2", "b")])), {}, "expected no mobility"),
         (network(liars=["a/1"]), {"clip_norm": {"initial": 1.0}, "clip_scope": "record"}, "liars vote"),
-        (network(liars=["a/1"]), {"method": {"extends": "h2fdp", "schedule": "buffered"}}, "expected schedule fixed"),
+        (network(liars=["a/1"]), {"method": BUFFERED, "calibration": "accounted"}, "expected schedule fixed"),
         (network(liars=["a/1"]), {"method": "h2fdp-adaptive"}, "expected schedule fixed"),
     ],
 )
