@@ -107,6 +107,23 @@ def test_nothing_in_what_a_lying_edge_server_sends_hides_devices_of_another_bran
     assert above == pytest.approx(dict.fromkeys("abc", own))
 
 
+def test_nor_does_anything_in_what_one_of_an_upper_tier_sends():
+    """a below mid-1, x and y below mid-2, both below north, whom nobody trusts: its average has a's noise with the weight
+    1/2, and those of x and y with 1/4. Where mid-2 lies they hide a no more; x and y have their own."""
+    subnets = [placed("a", True, [9.0] * 2, [9.0] * 2, parent="mid-1")]
+    subnets += [placed(name, True, [9.0] * 2, [9.0] * 2, parent="mid-2") for name in "xy"]
+    above = Aggregator("north", False), *(Aggregator(name, False, parent="north") for name in ("mid-1", "mid-2"))
+    tree = Topology("three tiers", tuple(subnets), aggregators=above)
+    plain, lying = (
+        rows(each, local_steps=2)
+        for each in (tree, replace(tree, adversaries=Adversaries(SignFlip(), edges=("mid-2",))))
+    )
+    own = plain["a", 0, "cloud"] * math.sqrt((1 / 4 + 2 / 16) / (1 / 4))
+    assert lying["a", 0, "cloud"] == lying["a", 0, "public"] == pytest.approx(own)
+    assert lying["x", 0, "cloud"] == lying["y", 0, "cloud"] == pytest.approx(own)
+    assert plain["x", 0, "cloud"] == pytest.approx(own * math.sqrt((1 / 16) / (1 / 4 + 2 / 16)))
+
+
 def lying_tree(rng):
     """A random tree, some of whose devices lie, and edge servers where they may."""
     tree = random_tree(rng) if rng.random() < 0.8 else random_chain(rng)

@@ -12,6 +12,7 @@ from h2fdp.audit.run_audit import audits
 from h2fdp.integrity import check_run
 from h2fdp.network import Adversaries
 from h2fdp.network.adversaries import Alie, Backdoor, LabelFlip, Scaling, SignFlip
+from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.poisoning import triggered
@@ -98,7 +99,8 @@ def test_accounts_meet_the_target_beside_liars_and_a_run_is_whole(tmp_path, tree
     assert any(note.startswith("adversaries: these epsilons are of honest devices") for note in run.summary["notes"])
     rows = [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
     if tree.adversaries.devices:
-        assert {row["devices"] for row in rows if row["edge"] == "edge-1"} == {"1,3-4"}
+        covered = [part for row in rows if row["edge"] == "edge-1" for part in rows_in(row["devices"])]
+        assert {row for part in covered for row in range(part.start, part.stop)} == {0, 2, 3}
 
 
 @pytest.mark.parametrize("attack", [LabelFlip(), Alie()])
