@@ -108,7 +108,7 @@ def test_nothing_in_what_a_lying_edge_server_sends_hides_devices_of_another_bran
 
 
 def test_nor_does_anything_in_what_one_of_an_upper_tier_sends():
-    """a below mid-1, x and y below mid-2, both below north, whom nobody trusts: its average has a's noise with the weight
+    """a below mid-1, x and y below mid-2, both below an untrusted north: its average has the noise of a with the weight
     1/2, and those of x and y with 1/4. Where mid-2 lies they hide a no more; x and y have their own."""
     subnets = [placed("a", True, [9.0] * 2, [9.0] * 2, parent="mid-1")]
     subnets += [placed(name, True, [9.0] * 2, [9.0] * 2, parent="mid-2") for name in "xy"]
