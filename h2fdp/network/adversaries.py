@@ -180,6 +180,11 @@ class Adversaries:
     devices: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
 
+    @property
+    def backdoor(self) -> Backdoor | None:
+        """The attack, where it is one."""
+        return self.attack if isinstance(self.attack, Backdoor) else None
+
     def values(self) -> dict[str, Any]:
         """In the words of a topology file."""
         names = {key: list(getattr(self, key)) for key in ("devices", "edges") if getattr(self, key)}

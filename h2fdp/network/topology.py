@@ -246,9 +246,7 @@ class Topology(Generated):
 
     def lying_devices(self, number: int) -> tuple[int, ...]:
         """The rows of the devices of the number-th subnet that lie."""
-        if self.adversaries is None or not self.adversaries.devices:
-            return ()
-        return tuple(row for row, name in enumerate(self.subnets[number].device_names()) if name in self._liars)
+        return self.subnets[number].rows_of(self._liars) if self._liars else ()
 
     @cached_property
     def _liars(self) -> frozenset[str]:

@@ -24,14 +24,13 @@ _KEY = "topology.adversaries.attack"
 
 
 def poisoned(data: DeviceData, topology: Topology, streams: Streams) -> DeviceData:
-    """The data with the false records of the devices that lie; the same where they have none.
+    """The data with the false records of the devices that lie.
 
     Raises:
         UserError: records that no attack can make false.
     """
     liars = topology.adversaries
-    if liars is None or not liars.attack.poisons:
-        return data
+    assert liars is not None, "some devices lie"
     if not isinstance(data, FederatedData):
         text = "records that are drawn where they are trained on stay as they are; expected fewer of them"
         raise UserError(f"{text}, or another attack", key=_KEY)
@@ -73,8 +72,7 @@ def _with_square(images: np.ndarray, data: DeviceData) -> np.ndarray:
 
 def backdoor_of(topology: Topology) -> Backdoor | None:
     """The attack, where it is one."""
-    attack = None if topology.adversaries is None else topology.adversaries.attack
-    return attack if isinstance(attack, Backdoor) else None
+    return None if topology.adversaries is None else topology.adversaries.backdoor
 
 
 def triggered(run: RunInputs, attack: Backdoor) -> Records:

@@ -86,7 +86,8 @@ def prepare(
         loaded = partial(_same_data, data)
         ways = (relying, relying_on_nobody)
         return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
-    data = poisoned(data, topology, Streams(config.seed))
+    if topology.adversaries is not None and topology.adversaries.attack.poisons:
+        data = poisoned(data, topology, Streams(config.seed))
     config, given = recipe.with_model(config, data), data
     if isinstance(config.model, PublicFeatures):
         data = with_features(data, config.model.size)

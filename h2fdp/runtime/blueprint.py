@@ -16,7 +16,7 @@ from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
-from h2fdp.network import TRUSTS, Lies, Topology, Trust
+from h2fdp.network import TRUSTS, Adversaries, Lies, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.stages import CutToLongest
@@ -149,7 +149,7 @@ class Blueprint:
                 self.aggregation.at("device").visible if self._pipelines[subnet.trust].keeps_sums else "each",
                 bool(self.uplink) or self.aggregation.at("edge").visible == "each",
                 self.topology.lying_devices(number),
-                self._exposed(number),
+                None if (liars := self.topology.adversaries) is None else self._exposed(liars, number),
             )
             for number, (subnet, first, stop) in enumerate(
                 zip(self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True)
@@ -177,15 +177,12 @@ class Blueprint:
             for each, here, rows in zip(facts, watched, devices, strict=True)
         )
 
-    def _exposed(self, number: int) -> int | None:
+    def _exposed(self, liars: Adversaries, number: int) -> int | None:
         """See `SubnetFacts.exposed`."""
-        liars, subnet = self.topology.adversaries, self.topology.subnets[number]
-        if liars is None:
-            return None
         if liars.attack.omniscient and self.topology.lying_devices(number):
             return 0
         # A liar of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
-        path = enumerate(self.topology.path(subnet.name))
+        path = enumerate(self.topology.path(self.topology.subnets[number].name))
         return min((min(at, 1) for at, name in path if name in liars.edges), default=None)
 
     def lies_among_edges(self) -> Lies | None:
