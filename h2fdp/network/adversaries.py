@@ -215,7 +215,7 @@ def drawn(stated: float | Sequence[str], names: Sequence[str], what: str, stream
     """The names of liars: those that are stated, or just so large a share, rounded, halves up, in the order of names.
 
     >>> drawn(0.5, ["a", "b", "c"], "edges", Streams(1)), drawn(["c"], ["a", "b", "c"], "edges", Streams(1))
-    (('a', 'c'), ('c',))
+    (('a', 'b'), ('c',))
     """
     if not isinstance(stated, float | int):
         return tuple(stated)
