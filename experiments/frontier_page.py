@@ -3,7 +3,7 @@
     python -m experiments.frontier_page [FOLDER]
 
 FOLDER has the two tables, by default this folder. Draws experiments/figures/frontier*.png; writes between the
-markers of experiments/frontier.md and README.md.
+markers of experiments/frontier.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from experiments.frontier_mechanisms import ANY, EPSILONS, MECHANISMS, PLAIN, SE
 from experiments.reproduction.panels import COLOURS
 
 FOLDER = Path(__file__).parent
-PAGE, README, PICTURE = FOLDER / "frontier.md", FOLDER.parent / "README.md", FOLDER / "figures" / "frontier.png"
+PAGE, PICTURE = FOLDER / "frontier.md", FOLDER / "figures" / "frontier.png"
 BEGIN, END = "<!-- begins: python -m experiments.frontier_page writes it -->", "<!-- ends -->"
 FIRST = "fashion-mnist"
 TITLES = {
@@ -256,11 +256,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
     folder = parser.parse_args().folder
     runs, trials = read(folder / RUNS), read(folder / TRIALS)
-    first = runs[runs["data_set"] == FIRST]
     for data_set in runs["data_set"].unique():
         draw(runs[runs["data_set"] == data_set], picture_of(data_set))
     PAGE.write_text(between(PAGE.read_text(), page(runs, trials)))
-    README.write_text(between(README.read_text(), frontier_table(first)))
 
 
 if __name__ == "__main__":

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.algorithms import NAMED_METHODS, AggregationSection, Factor, ObjectiveSection, ServerSection
-from h2fdp.algorithms.aggregation import WeightedAverage
+from h2fdp.algorithms.aggregation import AGGREGATIONS, Link, WeightedAverage
 from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
 from h2fdp.privacy import NoisePlacementSection, NonPrivate
+from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection
 
 UPCYCLED = "upcycled-"  # before a name: the same method with a second server update
 _FACTOR = 0.5  # of such a method
+_MIXED = {"name": "momentum", "beta1": 0, "server_step": 0.6}  # the mixing of Xie et al. 2019: alpha = 0.6
 Shape = Literal["tree", "star"]
 
 
@@ -67,17 +69,21 @@ _NAMED: dict[str, tuple[Method, str]] = {
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
     **{name: (_point(**axes), text) for name, (axes, text) in NAMED_METHODS.items()},
-    "fedasync": (
-        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, topology="star"),
-        "all devices under the cloud, which waits for none of them (Xie et al. 2019)",
-    ),
     "fedbuff": (
         _point(schedule={"name": "buffered", "buffer": {"cloud": 10}}, topology="star"),
         "all devices under the cloud, which averages ten uploads at a time (Nguyen et al. 2022)",
     ),
+    "fedasync": (
+        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, server=_MIXED, topology="star"),
+        "all devices under the cloud, which waits for none of them (Xie et al. 2019)",
+    ),
     "hfl-async": (
-        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}),
+        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, server=_MIXED),
         "edge servers wait for their devices, the cloud for no edge server (as the tiers of FedAT, Chai et al. 2021)",
+    ),
+    "semi-sync": (
+        _point(schedule={"name": "buffered", "deadline_s": "median"}),
+        "every round ends when half could have arrived; the others count in the next one, less by their age",
     ),
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
@@ -88,6 +94,7 @@ _NAMED: dict[str, tuple[Method, str]] = {
         "a proximal term and noise on the clipped model (Shen et al. 2022, as ALI-DPFL compares with it)",
     ),
 }
+_BY_LINK = AGGREGATIONS.unnamed  # the aggregation whose options are links
 _FIRST = ("h2fdp", "hfl", "fedavg")  # of methods that are equally near
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
 
@@ -104,7 +111,8 @@ class MethodSection(Method, NamedSection):
     """`method:` of an experiment: a name, or a mapping of axes that may extend a name.
 
     Attributes:
-        extends: a method by name, whose choices hold on all axes that are not stated.
+        extends: a method by name, whose choices hold on all axes that are not stated; keys of an axis without a
+            `name` change single options of its choice, as `schedule: {buffer: {cloud: 5}}`.
 
     >>> MethodSection.model_validate("hfl-dp").privacy.name
     'local'
@@ -134,22 +142,48 @@ class MethodSection(Method, NamedSection):
             hint = f"; did you mean `{close[0]}`?" if close else ""
             names = f"expected one of {', '.join(METHODS)}, or {UPCYCLED} before a name"
             raise ValueError(f"{names}; found {quote(base)}{hint}")
-        return method.model_dump() | {axis: choice for axis, choice in stated.items() if axis != "extends"}
+        axes = method.model_dump()
+        return axes | {axis: _changed(axes.get(axis), choice) for axis, choice in stated.items() if axis != "extends"}
+
+
+def _changed(options: Any, stated: Any) -> Any:
+    """A choice as stated; keys without a `name` change options of the method's own choice, but for links: another
+    aggregation has them."""
+    if not isinstance(options, dict) or not isinstance(stated, dict) or "name" in stated:
+        return stated
+    if stated.keys() <= set(get_args(Link)) and options.get("name", _BY_LINK) != _BY_LINK:
+        return stated
+    return options | {key: _changed(options.get(key), value) for key, value in stated.items()}
 
 
 def name_of(method: Method) -> str:
-    """The method's name; of a mixture that of the nearest method, and what is otherwise: `h2fdp, privacy dp-sgd`."""
+    """The method's name; of a mixture that of the nearest method, and what is otherwise: `hfl, privacy dp-sgd`."""
     if method.upcycle is not None:
         return UPCYCLED + name_of(method.model_copy(update={"upcycle": None}))
-    point = axes_of(method)
-    alike = [name for name, known in METHODS.items() if axes_of(known) == point]
-    exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]
-    if exact or alike:
+    point = _point_of(method)
+    points = {name: _point_of(known) for name, known in METHODS.items()}
+    others = {name: {axis for axis in point if known[axis] != point[axis]} for name, known in points.items()}
+    alike = [name for name, axes in others.items() if not axes]
+    if alike:
+        exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]
         return (exact + alike)[0]
-    others = {name: {axis for axis in point if axes_of(known)[axis] != point[axis]} for name, known in METHODS.items()}
-    nearest = min(others, key=lambda name: (len(others[name]), name not in _FIRST))
+
+    waits = "(" in point["schedule"]  # for buffers: nearest then is what has some, too
+    unlike = {name: waits and "(" not in known["schedule"] for name, known in points.items()}
+    nearest = min(others, key=lambda name: (len(others[name]), unlike[name], name not in _FIRST))
     shown = {axis: choice.rpartition("/")[2] for axis, choice in point.items()}  # of an own part without its folder
     return ", ".join([nearest, *(f"{axis} {shown[axis]}" for axis in point if axis in others[nearest])])
+
+
+def _point_of(method: Method) -> dict[str, str]:
+    """The choice on each axis, and for how much aggregators wait: that does make another method."""
+    schedule, point = method.schedule, axes_of(method)
+    if not isinstance(schedule, BufferedOptions):
+        return point
+    waits = [f"{node} {uploads}" for node, uploads in vars(schedule.buffer).items() if uploads is not None]
+    if (deadline := schedule.deadline_s) is not None:
+        waits.append("deadline median" if deadline == "median" else f"deadline {deadline:g} s")
+    return point | ({"schedule": f"{point['schedule']} ({', '.join(waits)})"} if waits else {})
 
 
 def axes_of(method: Method) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from experiments.questions.bits import Bits
+from experiments.questions.buffers import Buffers
 from experiments.questions.depth import Depth
 from experiments.questions.devices import Devices
 from experiments.questions.faults import Faults
@@ -14,5 +16,16 @@ from experiments.questions.secure_sums import SecureSums
 from experiments.questions.study import Question
 from experiments.questions.trust import Trust
 
-_ALL: tuple[Question, ...] = (Trust(), SecureSums(), Depth(), Labels(), Observers(), Faults(), Devices(), Liars())
+_ALL: tuple[Question, ...] = (
+    Trust(),
+    SecureSums(),
+    Depth(),
+    Labels(),
+    Observers(),
+    Faults(),
+    Devices(),
+    Bits(),
+    Buffers(),
+    Liars(),
+)
 QUESTIONS: Mapping[str, Question] = {question.name: question for question in _ALL}

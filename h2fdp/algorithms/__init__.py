@@ -2,15 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from h2fdp.algorithms import (  # noqa: F401  # each registers parts
-    by_link,
-    fedavg,
-    fedopt,
-    fedprox,
-    moon,
-    pfedme,
-    robust,
-    scaffold,
+from h2fdp.algorithms import (  # each registers parts
+    by_link,  # noqa: F401
+    fedat,  # noqa: F401
+    fedavg,  # noqa: F401
+    fedopt,  # noqa: F401
+    fedprox,  # noqa: F401
+    moon,  # noqa: F401
+    pfedme,  # noqa: F401
+    robust,  # noqa: F401
+    scaffold,  # noqa: F401
 )
 from h2fdp.algorithms.aggregation import AGGREGATIONS as AGGREGATIONS
 from h2fdp.algorithms.aggregation import Aggregation as Aggregation

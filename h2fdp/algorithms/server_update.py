@@ -6,7 +6,7 @@ Upcycled-FL: after each update from the devices, one from the models that the se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
 from pydantic import Field
@@ -23,11 +23,17 @@ class Uploaded:
         average: (M,) weighted average of the subnets' uploads w(t_k) - w_c, with whatever noise is on them.
         variate: (M,) that of the changes of the devices' control variates, where devices send any.
         share: of all devices of the network, those of which anything arrived.
+        updates, began: name of a child of the cloud -> (M,) what arrived of it, and the model that it is an update of.
+            Empty where the cloud learns, or releases, the average alone, and where the clip norm moves.
+        children: names of all children of the cloud.
     """
 
     average: Tensor
     variate: Tensor | None
     share: float
+    updates: Mapping[str, Tensor] = field(default_factory=dict)
+    began: Mapping[str, Tensor] = field(default_factory=dict)
+    children: tuple[str, ...] = ()
 
 
 class ServerUpdate(Protocol):

@@ -259,6 +259,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
     if summary["leaking"]:
         facts["leaking"] = "raw gradients were sent to the cloud (control.estimates: oracle), so no epsilon is reported"
     facts["energy"] = f"{summary['energy_j']:.4g} J"
+    facts["sent up"] = f"{summary['bytes'] / 1e6:.4g} MB by devices and edge servers"
     facts["simulated time"] = f"{summary['clock_s']:.4g} s from start to end, devices at the same time"
     facts["delay"] = f"{summary['delay_s']:.4g} s, the times of all devices added up"
     if summary["fresh_from"]:

@@ -1,4 +1,4 @@
-"""`h2fdp topology new|check|show`: make, check and look at networks."""
+"""`h2fdp topology new|import|check|show`: make, check and look at networks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def new_command(
     from h2fdp.errors import UserError
     from h2fdp.network import write
 
-    if out.exists() and not overwrite:
-        raise UserError("the file exists already; --overwrite replaces it", str(out))
+    _check_free(out, overwrite)
     given: dict[str, Any] = {} if trust is None else _levels(trust)
     if edges is not None:
         tiers = [_number(int, "edges", word) for word in edges.split(",")]
@@ -60,6 +59,59 @@ def new_command(
     typer.echo(f"{out}: {servers} ({drawn}), {counted(topology.devices, 'device')}")
 
 
+@app.command("import")
+def import_command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="A graph without roles (.gml, .graphml, .json); or two CSV files, of edge servers and of users, with "
+            "x and y (metres) or lat and lon.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
+    cloud: Annotated[
+        str | None,
+        typer.Option(help="Of a graph: the node where the cloud sits; by default that nearest to all."),
+    ] = None,
+    edges: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a graph: a node that becomes an edge server, given any number of times; by default all."),
+    ] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Of a graph: devices of each edge server (5).")] = None,
+    rate_mbps: Annotated[
+        float | None, typer.Option(min=1e-6, help="Of a graph: of links that state no rate (100).")
+    ] = None,
+    trust: Annotated[
+        str | None,
+        typer.Option(help="Probability that an edge server is trusted, or trusted=0.3,secure-sum=0.2 of both levels."),
+    ] = None,
+    seed: Seed = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Make a network of a backbone's graph, or of the places of edge servers and users."""
+    from h2fdp.network import imported, write
+
+    _check_free(out, overwrite)
+    stated = {"cloud": cloud, "edges": edges, "devices": devices, "rate_mbps": rate_mbps}
+    levels = None if trust is None else {_KEYS[key]: share for key, share in _levels(trust).items()}
+    given = {key: value for key, value in stated.items() if value}
+    topology, note = imported(files, seed, levels, **given)
+    write(topology, out, state_trust=False)
+    servers, users = counted(topology.edges, "edge server"), counted(topology.devices, "device")
+    typer.echo(f"{out}: {servers} (trust drawn by each run), {users}{'; ' if note else ''}{note}")
+
+
+_KEYS = {"trust": "trusted", "secure_sum": "secure-sum"}
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    from h2fdp.errors import UserError
+
+    if out.exists() and not overwrite:
+        raise UserError("the file exists already; --overwrite replaces it", str(out))
+
+
 def _levels(text: str) -> dict[str, float]:
     """`0.3`, or `trusted=0.3,secure-sum=0.2`, as arguments of generators."""
     from h2fdp.errors import UserError
@@ -69,7 +121,7 @@ def _levels(text: str) -> dict[str, float]:
     found = dict(part.partition("=")[::2] for part in text.split(","))
     if unknown := found.keys() - {"trusted", "secure-sum"}:
         raise UserError(f"expected trusted and secure-sum, found {min(unknown)}", "topology new", "--trust")
-    keys = {"trusted": "trust", "secure-sum": "secure_sum"}
+    keys = {level: key for key, level in _KEYS.items()}
     return {"trust": 0.0} | {keys[level]: _number(float, "trust", share) for level, share in found.items()}
 
 
@@ -113,6 +165,7 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
             "trusted": f"{summary['trusted']:,} of {summary['edges']:,}{of_tier} ({how})",
             **sums,
             "distances": f"{distance['lowest']:g} to {distance['highest']:g} m (median {distance['median']:.4g} m)",
+            **({"mobility": summary["mobility"]} if summary["mobility"] else {}),
         }
     )
 

@@ -20,6 +20,7 @@ from h2fdp.errors import Problem, UserError
 Schema = TypeVar("Schema", bound=BaseModel)
 _LONGEST_QUOTE = 40
 _MOST_PROBLEMS = 50
+_SLIP = 0.85  # a key this like one of its section is a slip of the pen, and not another section's or program's
 _KEY_ITSELF = "[key]"  # pydantic's last step where a key of a mapping is wrong, and not its value
 
 
@@ -77,12 +78,15 @@ def _unknown(key: str, owner: type[BaseModel] | None, schema: type[BaseModel]) -
 def key_meant(
     key: str, known: Sequence[str], schema: type[BaseModel], owner: type[BaseModel] | None = None
 ) -> str | None:
-    """The key that was meant: what others call by that name, else another section's, else of `known` the nearest.
+    """The key that was meant: a slip of the pen for one of `known`, else what others call by that name, else another
+    section's, else of `known` the nearest.
 
     Args:
         known: the keys of the section in which it stands.
         schema: of the whole file; null `owner` is the file itself.
     """
+    if slips := difflib.get_close_matches(key, known, n=1, cutoff=_SLIP):
+        return slips[0]
     ours: str | None = getattr(schema, "other_names", {}).get(key.lower().replace("-", "_"))
     if ours is not None:
         return ours

@@ -5,6 +5,7 @@ from h2fdp.costs.active import Failing as Failing
 from h2fdp.costs.active import SumMessages as SumMessages
 from h2fdp.costs.interval_cost import IntervalCost as IntervalCost
 from h2fdp.costs.interval_cost import interval_cost as interval_cost
+from h2fdp.costs.interval_cost import with_waiting as with_waiting
 from h2fdp.costs.messages import DrawnCosts as DrawnCosts
 from h2fdp.costs.messages import MessageCosts as MessageCosts
 from h2fdp.costs.messages import NetworkCosts as NetworkCosts

@@ -18,6 +18,9 @@ Energy and delay add up everybody's. The clock runs while subnets work side by s
 
     clock = max_a [ steps * max_S t_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
+Where shares of the bandwidth are stated (`shares`, :mod:`h2fdp.network.shares`), e and t of an upload are those over
+the device's share. Over the air t is the same for all, and so is uplink_a (:mod:`h2fdp.costs.over_the_air`).
+
 uplink_a counts from when the slowest device has done its steps: faster ones send before, as soon as the channel is
 theirs. S are the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
 broadcast at the rate of the slowest of them. In a deeper tree every aggregation waits for the slowest below it; see
@@ -30,6 +33,9 @@ the slots of the interval pass for all: nobody waits for a device that dropped o
 Where devices choose their power, t of what comes down to them is that at their own power
 (:mod:`h2fdp.costs.messages`).
 
+Where aggregators do not wait, energy and bytes count what has arrived, whether or not an average has taken it
+(:func:`with_waiting`); delay counts averages.
+
 Secure sums exchange more than vectors, see :mod:`h2fdp.costs.active`. Whatever a device sends costs joules as
 its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
 keys down to the slowest, each device's shares down, and the shares that remove the masks up.
@@ -38,17 +44,18 @@ keys down to the slowest, each device's shares down, and the shares that remove 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from h2fdp.costs.active import Active, ExchangeSizes, Failing, SumMessages, SumQuantity, active_devices
-from h2fdp.costs.messages import DrawnCosts
+from h2fdp.costs.messages import DrawnCosts, watts
 from h2fdp.costs.wires import NO_SUMS, Wires, beyond_edge, path_seconds
 from h2fdp.network import Topology
 from h2fdp.network.channel import gathered
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.network.processor import StepCosts
+from h2fdp.network.shares import PlannedUploads, seconds_over
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +128,7 @@ def interval_cost(
     local, last = active.local, active.last
     at_edge, round_trips_below = _local_delays(active, costs, topology, heights)
     step = _steps(active, costs, topology)
-    wires, sent_before = _climbed(active, costs, step, topology, heights, upper_sums)
+    wires, sent_before, longer = _climbed(active, costs, step, topology, heights, upper_sums)
 
     link_joules = costs.link_joules[active.subnets]
     local_wired = link_joules * sent_before[active.subnets]
@@ -139,6 +146,11 @@ def interval_cost(
     sent_up = (local + last).sum() + (last.sum() if relays else 0.0)
     wired_up = wires.upper_sent.sum() + (0.0 if relays else wires.sent.sum())
     device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
+    if topology.radio.shares is not None:
+        more_joules = watts(costs.power_dbm[active.rows]) * longer
+        local_energy, sent = local_energy + active.totals(more_joules[0]), sent + active.totals(more_joules[1])
+        local_delay, round_trips = local_delay + active.totals(longer[0]), round_trips + active.totals(longer[1])
+        device_energy, device_delay = device_energy + more_joules.sum(axis=0), device_delay + longer.sum(axis=0)
     if active.has_secure_sums:
         up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
         up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
@@ -170,6 +182,30 @@ def interval_cost(
     )
 
 
+def with_waiting(
+    cost: IntervalCost, costs: DrawnCosts, topology: Topology, uploads: Floats, steps: Floats
+) -> IntervalCost:
+    """The same where uploads have arrived that no average has taken, with their energy and bytes.
+
+    Args:
+        uploads: (I,) so many more of each device; below 0 where they were billed before.
+        steps: (I,) local steps behind these.
+    """
+    in_star = topology.subnets[0].relays is not None  # each travels on to the cloud
+    messages, relays, of_steps = costs.joules * uploads, costs.relay_joules * uploads, costs.step.joules * steps
+    firsts = np.cumsum(topology.sizes) - topology.sizes
+    sent, wired, computed = (np.add.reduceat(each, firsts) for each in (messages + relays, relays, of_steps))
+    return replace(
+        cost,
+        energy_j=cost.energy_j + float((sent + computed).sum()),
+        local_energy_j=cost.local_energy_j + sent,
+        compute_energy_j=cost.compute_energy_j + computed,
+        wired_energy_j=cost.wired_energy_j + wired,
+        device_energy_j=cost.device_energy_j + messages + of_steps,
+        bytes=cost.bytes + float(uploads.sum()) * (costs.upload_bits + in_star * costs.uplink_bits) / 8,
+    )
+
+
 def _local_delays(
     active: Active, costs: DrawnCosts, topology: Topology, heights: Sequence[int] | None
 ) -> tuple[Floats, Floats]:
@@ -193,6 +229,11 @@ def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
         return step
     points, count = _points(active, topology), len(topology.access_points[1])
     seconds, snr, down = (each[active.rows] for each in (costs.seconds, costs.snr, costs.down_seconds))
+    if topology.radio.shares == "equal-time":
+        times = active.each(np.array([float(len(each)) for each in active.segments]))
+        power = watts(costs.power_dbm[active.rows])
+        uploads = PlannedUploads(seconds * active.vector_sizes, snr, power, points, times)
+        return step.paced(active.each(active.slots), times * gathered(np.maximum, down, points, count)[points], uploads)
     leads = gathered(np.maximum, np.asarray(step.seconds), points, count)[points] - step.seconds
     waits, planned = np.zeros(len(active.rows)), active.each(np.array([float(len(each)) for each in active.segments]))
     for number in range(int(planned.max(initial=0))):
@@ -217,8 +258,10 @@ def _climbed(
     topology: Topology,
     heights: Sequence[int] | None,
     sums: Mapping[str | None, ExchangeSizes],
-) -> tuple[Wires, Floats]:
-    """The wires after the interval, and (N,) the messages of each lowest edge server before the global aggregation."""
+) -> tuple[Wires, Floats, Floats]:
+    """The wires after the interval, (N,) the messages of each lowest edge server before the global aggregation, and
+    (2, K) seconds of each device's uploads to local aggregations, and to the last, beyond those that messages take.
+    """
     _, sizes = topology.access_points
     points = _points(active, topology)
     owners = np.repeat(active.subnets, active.sizes)
@@ -233,6 +276,8 @@ def _climbed(
     np.maximum.at(step_seconds, points, step.seconds)
     leads = step_seconds[points] - step.seconds  # (K,) of each step, against the slowest of the access point
     lead = np.zeros(0)
+    longer, more = np.zeros((2, len(active.rows))), np.zeros(0)  # at local aggregations, at the last
+    segments = active.each(np.array([len(each) for each in active.segments]))
 
     def busy() -> Floats:
         return step_seconds * slots + on_air
@@ -243,8 +288,10 @@ def _climbed(
         before, lead = lead, leads[there] * slots_now[there]
         if not (np.array_equal(there, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
             sizes_there = active.vector_sizes[there]
-            uploads, once = there, _on_air(costs, topology, points[there], active.rows[there], sizes_there, lead)
+            known = costs, topology, points[there], active.rows[there], sizes_there, lead
+            uploads, (once, more) = there, _on_air(*known, None if step.parts is None else step.parts[there])
         on_air += once
+        longer[(segments[there] == number + 1).astype(np.int64), there] += more
         if active.has_secure_sums:
             on_air += _sums_on_air(costs, topology, points, active, number)
         slots[points] += slots_now
@@ -254,22 +301,37 @@ def _climbed(
             on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
     sent = wires.sent.copy()
     wires.aggregate(topology.height(None), busy())
-    return wires, sent
+    return wires, sent, longer
 
 
 def _on_air(
-    costs: DrawnCosts, topology: Topology, points: Integers, rows: Integers, messages: Floats, lead: Floats
-) -> Floats:
-    """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`.
+    costs: DrawnCosts,
+    topology: Topology,
+    points: Integers,
+    rows: Integers,
+    messages: Floats,
+    lead: Floats,
+    parts: Floats | None,
+) -> tuple[Floats, Floats]:
+    """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`, and
+    (K,) by which each upload takes longer over its share of the bandwidth than over the whole; 0 without `shares`.
 
     Args:
         messages: (K,) that each upload takes.
         lead: (K,) seconds before the slowest device's last step, from which the time is counted.
+        parts: (K,) of the bandwidth, which absent devices leave to the others; None where they are chosen here.
     """
-    sizes = topology.access_points[1]
-    seconds = costs.seconds[rows]
-    uplink = topology.radio.uplink_seconds(seconds * messages, costs.snr[rows], points, len(sizes), lead)
-    return uplink + gathered(np.maximum, costs.down_seconds[rows], points, len(sizes))
+    sizes, radio = topology.access_points[1], topology.radio
+    seconds, snr, longer = costs.seconds[rows] * messages, costs.snr[rows], np.zeros(len(rows))
+    if radio.shares is None:
+        uplink = radio.uplink_seconds(seconds, snr, points, len(sizes), lead)
+    else:
+        if parts is None:
+            over_shares = radio.waits(seconds, snr, points, len(sizes), lead)
+        else:
+            over_shares = seconds_over(parts / np.bincount(points, parts)[points], seconds, snr)
+        uplink, longer = gathered(np.maximum, over_shares - lead, points, len(sizes)), over_shares - seconds
+    return uplink + gathered(np.maximum, costs.down_seconds[rows], points, len(sizes)), longer
 
 
 def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active: Active, number: int) -> Floats:

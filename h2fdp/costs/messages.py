@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from h2fdp.costs.over_the_air import analog_sums
 from h2fdp.costs.power import PowerRule
 from h2fdp.errors import UserError
 from h2fdp.network import Link, Topology
@@ -189,6 +190,7 @@ class NetworkCosts:
         records: Floats | None = None,
         compressed: Compressed = _whole,
         uplink: Compressed = _whole,
+        downlink: Compressed = _whole,
         frequency: FrequencyRule | None = None,
     ) -> None:
         """Work out what does not change from interval to interval.
@@ -200,7 +202,7 @@ class NetworkCosts:
             power: how devices choose their power; None where each sends with its own. It is below all of these.
             records: (I,) the mean number of records in a local step of each device; None for one record.
             compressed: from the bits of a message and the numbers in it to the bits of a device's upload.
-            uplink: likewise to those of what an edge server sends up.
+            uplink, downlink: likewise to those of what an edge server sends up, and of a model that is sent down.
             frequency: how devices choose how fast they compute; None where each does it as fast as it can.
 
         Raises:
@@ -210,14 +212,17 @@ class NetworkCosts:
         self._own_dbm = topology.table.columns["power_dbm"]
         self._mean_snr = mean_snr(topology, streams)
         self._own_w = watts(self._own_dbm)
+        sizes = topology.access_points[1]
+        self._sums = analog_sums(topology.radio, parameters, self._own_w, self._own_dbm, self._mean_snr, sizes)
         self.step = step_costs(
             topology.table.columns, np.ones(topology.devices) if records is None else records, frequency
         )
         message = self.message_bits
         self.upload_bits = math.ceil(compressed(message, parameters))
         self.uplink_bits = math.ceil(uplink(message, parameters))
-        self._down = message / self.upload_bits  # a message down over one up
-        self._wired = _wired_costs(topology, message, self.upload_bits, self.uplink_bits)
+        down_bits = math.ceil(downlink(message, parameters))
+        self._down = down_bits / self.upload_bits  # a message down over one up
+        self._wired = _wired_costs(topology, down_bits, self.upload_bits, self.uplink_bits)
         self._refuse_what_no_float_holds()
 
     @property
@@ -232,10 +237,22 @@ class NetworkCosts:
 
     def drawn(self, interval: int) -> DrawnCosts:
         """The costs under the fading of one interval; the same again for the same seed and interval."""
-        own = self._at_own_power(self._mean_snr * fading_power(self._topology, self._streams, interval))
+        fading = fading_power(self._topology, self._streams, interval)
+        own = self._at_own_power(self._mean_snr * fading)
         sent = own if self._power is None else self._at_chosen_power(self._power, own["snr"])
+        if self._sums is not None:
+            sent = self._sums.sent(fading)
         down: dict[str, Any] = {"down_seconds": own["seconds"] * self._down, "down_snr": own["snr"]}
         return DrawnCosts(**sent, **down, **self._wired, step=self.step)
+
+    @property
+    def sends(self) -> Callable[[int], np.ndarray] | None:
+        """Interval -> (I,) whether a device's channel lets it take part; None where it always does."""
+        return None if self._sums is None else self._sending
+
+    def _sending(self, interval: int) -> np.ndarray:
+        assert self._sums is not None, "channels keep devices from sums over the air alone"
+        return self._sums.sends(fading_power(self._topology, self._streams, interval))
 
     def expected(self) -> MessageCosts:
         """The mean costs over the fading, by quadrature; computed once.
@@ -251,6 +268,8 @@ class NetworkCosts:
         seconds, joules = own, self._own_w * own
         if self._power is not None:
             seconds, joules = self._expected_at_chosen_power(self._power)
+        if self._sums is not None:
+            seconds, joules = np.full(len(own), self._sums.seconds), self._sums.mean_joules(self._topology.radio)
         down = own * self._down
         return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
 

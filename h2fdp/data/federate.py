@@ -117,7 +117,7 @@ def load(
         owners = np.where(held, NO_DEVICE, given)
     else:
         owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
-        owners[~held] = partition(chosen, pool.train.y[~held], devices, streams.open("", "partition"))
+        owners[~held] = partition(chosen, pool.train.y[~held], devices, streams.open("", "partition"), named)
     validation, known = (
         pool.train.part(np.flatnonzero(each)) if each.any() else None for each in (held & ~public, public)
     )

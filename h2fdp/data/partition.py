@@ -12,7 +12,8 @@ two devices. Every device gets at least one record.
 from __future__ import annotations
 
 import heapq
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from h2fdp.config.fields import Count, Expect, shape
 from h2fdp.errors import UserError
 
 _KEY = "data.partition"
-KINDS = ("labels_per_device", "dirichlet", "shards")
+KINDS = ("labels_per_device", "dirichlet", "shards", "by_edge")
 NO_DEVICE = -1
 
 Integers = NDArray[np.int64]
@@ -43,21 +44,59 @@ class SizesSection(Section):
     lognormal: LogDeviation
 
 
-class PartitionSection(Section):
-    """One of the partitions, with its parameters; `sizes` alone spreads records at random.
+class DevicePartition(Section):
+    """One of the partitions, with its parameters.
 
     Attributes:
         labels_per_device: each device has records of so many labels.
         dirichlet: each label is spread by shares from a Dirichlet distribution: the smaller, the more uneven.
         shards: records sorted by label are cut into so many, with `per_device`.
         per_device: how many `shards` each device is dealt.
-        sizes: how the sizes of devices differ; null for alike, as far as the partition allows.
     """
 
     labels_per_device: Count | None = None
     dirichlet: Concentration | None = None
     shards: Count | None = None
     per_device: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = [kind for kind in KINDS if kind in type(self).model_fields]
+        stated = [kind for kind in kinds if getattr(self, kind) is not None]
+        if len(stated) > 1 or not (stated or getattr(self, "sizes", None)):
+            raise ValueError(f"expected exactly one of {', '.join(kinds)}, found {', '.join(stated) or 'none'}")
+        if (self.shards is None) != (self.per_device is None):
+            raise ValueError("`shards` and `per_device` belong together, as {shards: 400, per_device: 40}")
+        return self
+
+
+class EdgePartition(Section):
+    """Records are split between edge servers, then between the devices of each.
+
+    Attributes:
+        labels: each edge server has records of so many labels; null: of all.
+        devices: how devices of one edge server differ, `{labels_per_device: 1}`; null: not at all.
+    """
+
+    labels: Count | None = None
+    devices: DevicePartition | None = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> EdgePartition:
+        if self.labels is None and self.devices is None:
+            raise ValueError("expected `labels`, `devices` or both, found neither")
+        return self
+
+
+class PartitionSection(DevicePartition):
+    """One of the partitions, with its parameters; `sizes` alone spreads records at random.
+
+    Attributes:
+        by_edge: edge servers differ, `{labels: 5}`, and the devices of each as `devices` says, or not at all.
+        sizes: how the sizes of devices differ; null for alike, as far as the partition allows.
+    """
+
+    by_edge: EdgePartition | None = None
     sizes: SizesSection | None = None
 
     @model_validator(mode="before")
@@ -69,15 +108,6 @@ class PartitionSection(Section):
                 raise ValueError(f"`{word}` is a word and no key; write partition: {word}{hint}")
         return value
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> PartitionSection:
-        stated = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(stated) > 1 or not (stated or self.sizes):
-            raise ValueError(f"expected exactly one of {', '.join(KINDS)}, found {', '.join(stated) or 'none'}")
-        if (self.shards is None) != (self.per_device is None):
-            raise ValueError("`shards` and `per_device` belong together, as {shards: 400, per_device: 40}")
-        return self
-
 
 Partition = PartitionSection | Literal["iid", "natural"]
 PartitionKey = Annotated[
@@ -87,8 +117,17 @@ PartitionKey = Annotated[
 ]
 
 
-def partition(chosen: Partition, labels: Integers, devices: int, rng: np.random.Generator) -> Integers:
+def partition(
+    chosen: Partition,
+    labels: Integers,
+    devices: int,
+    rng: np.random.Generator,
+    groups: Sequence[tuple[str, int]] = (),
+) -> Integers:
     """The owners that `data.partition` asks for, of records that have no owner yet.
+
+    Args:
+        groups: name and number of devices of each edge server, in the order of devices, for `by_edge`.
 
     Raises:
         UserError: fewer records than devices, or a partition that these labels do not allow.
@@ -100,6 +139,12 @@ def partition(chosen: Partition, labels: Integers, devices: int, rng: np.random.
     section = PartitionSection.model_construct() if isinstance(chosen, str) else chosen
     spread = 0.0 if section.sizes is None else section.sizes.lognormal
     weights = np.exp(spread * rng.standard_normal(devices))
+    if section.by_edge is not None:
+        return by_edge(labels, weights, rng, section.by_edge, groups)
+    return _of_kind(section, labels, weights, rng)
+
+
+def _of_kind(section: DevicePartition, labels: Integers, weights: Weights, rng: np.random.Generator) -> Integers:
     if section.labels_per_device is not None:
         return by_labels(labels, weights, rng, section.labels_per_device)
     if section.dirichlet is not None:
@@ -167,6 +212,46 @@ def by_labels(labels: Integers, weights: Weights, rng: np.random.Generator, per_
             raise UserError(text, key=_KEY)
         if len(takers):
             owners[places] = np.repeat(takers, proportional(len(places), weights[takers]))
+    return owners
+
+
+def by_edge(
+    labels: Integers,
+    weights: Weights,
+    rng: np.random.Generator,
+    section: EdgePartition,
+    groups: Sequence[tuple[str, int]],
+) -> Integers:
+    """Edge servers share the records as devices do under `by_labels`, then the devices of each share what it has.
+
+    HierFAVG (Liu et al. 2020, Sec. IV) has devices of one label each, below edge servers of all labels (edge-IID) or of
+    five (edge-NIID): `{devices: {labels_per_device: 1}}`, with `labels: 5`.
+
+    Raises:
+        UserError: see `by_labels`; also with the edge server of which it is true.
+    """
+    assert sum(size for _, size in groups) == len(weights), "all devices are under edge servers"
+    ends = np.cumsum([size for _, size in groups])
+    of_edges = np.add.reduceat(weights, np.r_[0, ends[:-1]])
+    try:
+        if section.labels is None:
+            edge = at_random(labels, of_edges, rng)
+        else:
+            edge = by_labels(labels, of_edges, rng, section.labels)
+    except UserError as error:
+        text = error.problems[0].text.replace("device", "edge server")
+        raise UserError(text, key=f"{_KEY}.by_edge.labels") from None
+    owners = np.full(len(labels), NO_DEVICE, dtype=np.int64)
+    inner = DevicePartition.model_construct() if section.devices is None else section.devices
+    for number, (name, size) in enumerate(groups):
+        places, first = np.flatnonzero(edge == number), int(ends[number]) - size
+        try:
+            if len(places) < size:
+                raise UserError(f"{len(places)} training records are too few for {size} devices")
+            own = _of_kind(inner, labels[places], weights[first : first + size], rng)
+        except UserError as error:
+            raise UserError(f"edge server {name}: {error.problems[0].text}", key=f"{_KEY}.by_edge") from None
+        owners[places] = np.where(own == NO_DEVICE, NO_DEVICE, first + own)
     return owners
 
 

@@ -138,7 +138,10 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 _TOPOLOGY = "topology"
 COMMAND_LINE = "--set"
-_WORDS = {"data": "name", "model": "name", "method": "extends", "training": "extends"}
+_AXES = ("objective", "privacy", "aggregation", "server", "schedule")
+_WORDS = {"data": "name", "model": "name", "method": "extends", "training": "extends", "training.loss": "name"} | {
+    f"method.{axis}": "name" for axis in _AXES
+}
 
 
 class Setting(NamedTuple):
@@ -229,13 +232,16 @@ def _unset_partners(document: Document, stated: set[str]) -> None:
 
 
 def _write_out_word(document: Document, key: str) -> None:
-    """`data.validation` below `data: digits` needs the mapping that the word is short for."""
-    section, dot, _ = key.partition(".")
-    content = document.root.content
-    if dot and section in _WORDS and isinstance(content, dict) and section in content:
-        word = content[section]
-        if isinstance(word.content, str):
-            document.set(section, {_WORDS[section]: word.content}, word.where)
+    """`data.validation` below `data: digits` needs the mapping that the word is short for, and `method.schedule.buffer`
+    that of `schedule: buffered`."""
+    node, steps = document.root, key.split(".")[:-1]
+    for depth, step in enumerate(steps, start=1):
+        if not isinstance(node.content, dict) or step not in node.content:
+            return
+        node, above = node.content[step], ".".join(steps[:depth])
+        if above in _WORDS and isinstance(node.content, str):
+            document.set(above, {_WORDS[above]: node.content}, node.where)
+            return
 
 
 def located(error: UserError, document: Document, settings: Settings = ()) -> UserError:

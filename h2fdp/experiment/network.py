@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from h2fdp.algorithms import WeightedAverage, objective_of, rules_in
+from h2fdp.algorithms import WeightedAverage, aggregation_of, objective_of, rules_in
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
@@ -37,6 +37,8 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
         found += _of_compression(experiment, topology)
         found += _of_mobility(experiment, topology)
         found += _of_adversaries(experiment, topology)
+        found += _of_access(experiment, topology)
+        found += _of_association(experiment, topology)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -125,6 +127,55 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
     if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
         yield "topology", f"{moving}; expected no secure sums, found those of {summing[0]}"
+
+
+def _of_access(experiment: ExperimentFile, topology: Topology) -> Found:
+    """What does not go with shares of the bandwidth that costs follow, or with uploads that add up in the air."""
+    radio, method, key = topology.radio, experiment.method, "topology.radio.access"
+    over_the_air, placement = radio.truncation is not None, noise_placement_of(method.privacy)
+    if radio.shares is None and not over_the_air:
+        return
+    what, schedule = "over-the-air" if over_the_air else f"shares: {radio.shares}", chosen(method.schedule)
+    if schedule.buffers or schedule.controlled:
+        text = "aggregators do not wait for all" if schedule.buffers else "the controller prices each message by itself"
+        yield key, f"under {method.schedule.name} {text}; expected tdma, or ofdma without shares; found {what}"
+    if not over_the_air:
+        return
+    tail = "expected tdma or ofdma; found over-the-air"
+    if aggregation_of(method.aggregation).visible == "each":
+        yield key, f"the aggregation compares single uploads, and signals in the air are a sum; {tail}"
+    if experiment.compression.of_devices:
+        yield "compression.device", "signals add up in the air number by number, without a code; expected null"
+    if method.topology == "star" or topology.subnets[0].relays is not None:
+        yield key, f"in a star access points pass on what each device sends, and signals in the air are a sum; {tail}"
+    summing = [each.name for each in topology.subnets if placement.sees(each.trust) == "sum"]
+    place = placement.place(("secure-sum",), 1)
+    if not summing or place is None or place.holder is not Holder.SHARE:
+        return
+    if placement.rounding is not None:
+        text = "signals add up as they are, not modulo a number"
+        yield f"{_SUMS}.rounding", f"{text}; expected null over the air, found {placement.rounding}"
+    if experiment.faults.faults().of_devices:
+        text = f"{summing[0]} would hear a sum without the shares of noise of devices that fail, as nothing seals it"
+        yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
+
+
+def _of_association(experiment: ExperimentFile, topology: Topology) -> Found:
+    """Devices that join edge servers by what is private, or by what is not billed."""
+    section, private = topology.association, noise_placement_of(experiment.method.privacy).private
+    if section is None:
+        return
+    key = "topology.association"
+    if section.by == "data" and private and section.labels != "public":
+        text = "who joins which edge server tells how many records of each label devices have, and no epsilon covers it"
+        yield f"{key}.labels", f"{text}; expected public, where labels are no secret, or by: nearest or cost"
+    if section.by != "cost":
+        return
+    if experiment.method.topology == "star":
+        yield f"{key}.by", "a star has no edge servers between devices and the cloud; expected nearest, found cost"
+    if private and experiment.privacy.adjacency == "add-remove":
+        text = "what an interval costs tells how many records devices have; expected null-record or replace"
+        yield "privacy.adjacency", f"{text}, or {key}.by: nearest"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:
@@ -262,8 +313,11 @@ def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
             text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
             yield "compression.edge", f"{text}; expected null"
             break
+    if summing and compression.of_models:
+        text = f"{summing[0]} holds secure sums, whose messages are counted by those of whole models"
+        yield "compression.down", f"{text}; expected null"
     for key, holders in (("device", summing), ("edge", upper)):
-        if placement.private and getattr(compression, f"of_{key}s") and holders:
+        if placement.private and key in compression.stated and holders:
             text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
             yield f"compression.{key}", f"{text}; expected null"
 

@@ -14,6 +14,7 @@ from h2fdp.algorithms import (
     WeightedAverage,
     rules_in,
 )
+from h2fdp.algorithms.fedat import ReverseCountsOptions
 from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
@@ -22,6 +23,7 @@ from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import Estimates
+from h2fdp.schedules.utility import UtilityOptions
 from h2fdp.training.local_steps import LocalObjective, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
@@ -61,12 +63,14 @@ def default_calibration(axes: Axes) -> Literal["paper", "accounted"]:
 def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
     yield from _of_state(experiment)
+    yield from _of_counts(experiment, axes)
     yield from _of_aggregation(experiment, axes)
     yield from _of_compression(experiment, axes)
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     if axes.schedule.buffers:
         yield from _of_buffers(experiment, axes)
+    yield from _of_selection(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
     yield from _of_control(experiment, axes)
@@ -85,6 +89,19 @@ def _of_state(experiment: ExperimentFile) -> Found:
     for axis, (devices, cloud) in wanted.items():
         text = f"{devices} keeps its state on the devices and at the cloud"
         yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
+
+
+def _of_counts(experiment: ExperimentFile, axes: Axes) -> Found:
+    """Models of edge servers that are weighed by their updates."""
+    method, name = experiment.method, experiment.method.server.name
+    if not isinstance(method.server, ReverseCountsOptions):
+        return
+    if not axes.schedule.buffers or method.topology == "star":
+        found = "a star" if method.topology == "star" else method.schedule.name
+        text = f"{name} weighs edge servers by how often each uploads; expected schedule buffered and a tree"
+        yield "method.server", f"{text}, found {found}"
+    if axes.placement.clips == "update":
+        yield "method.server", f"central releases one average of all uploads, which {name} has not; expected average"
 
 
 def _of_aggregation(experiment: ExperimentFile, axes: Axes) -> Found:
@@ -119,8 +136,11 @@ def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
     if compression.of_edges and (central or experiment.method.topology == "star"):
         why = "edge servers send raw averages up" if central else "a star has no edge servers"
         yield "compression.edge", f"{why}; expected null"
-    for key in [key for key in ("device", "edge") if getattr(compression, f"of_{key}s")]:
+    for key in compression.stated:
         yield from _of_compressed_link(experiment, axes, f"compression.{key}")
+    if compression.of_models and axes.objective.memory is not None:
+        text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
+        yield "compression.down", f"{text}; expected null, or another objective"
     if not compression.of_devices:
         return
     # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.
@@ -192,12 +212,28 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if any(stage.keeps_sums for stage in experiment.compression.of_devices):
         text = "devices keep other coordinates at other slots of their own clocks, so that no sum hides them"
         yield _COMPRESSED, f"{text}; expected top_k or quantise, error_feedback: true, or schedule fixed"
-    if (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
+    if not placement.accounted:
+        text = f"{method.privacy.name} has no account of devices that release unequally often, as under {name}"
+        yield "method.privacy", f"{text}; expected hierarchical or local, or schedule fixed"
+    elif (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
         text = f"the formula counts rounds that are the same for all devices, which {name} has not"
         yield "privacy.calibration", f"{text}; expected accounted"
     if placement.noisy_steps:
         text = "noise on steps allows a number of steps, which devices do not take together"
         yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
+
+
+def _of_selection(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What cannot select devices by what was released."""
+    schedule, placement = experiment.method.schedule, axes.placement
+    if not isinstance(schedule, UtilityOptions) or schedule.foreseen or not placement.private:
+        return
+    if placement.clips == "update":
+        text = "the cloud releases one average alone, whose length tells no device from another"
+        yield "method.schedule.norm", f"{text}; expected 0, or devices or edge servers that add the noise"
+    if (experiment.privacy.calibration or default_calibration(axes)) == "paper":
+        text = "who sends would depend on what was released, which the formula does not know"
+        yield "privacy.calibration", f"{text}; expected accounted, or method.schedule.norm: 0"
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -33,7 +33,7 @@ from h2fdp.models import registry as models
 from h2fdp.models.registry import ModelSection
 from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
-from h2fdp.privacy.mechanisms.compression import CompressedLink, stages_of
+from h2fdp.privacy.mechanisms.compression import CompressedLink, CompressedModel, stages_of
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
@@ -240,10 +240,24 @@ class CompressionSection(Section):
             true` adds what the latter two leave out to the next upload. Null sends them as they are. But for `rand_k`
             without feedback, no account gives credit for the noise of other devices then.
         edge: the same for what edge servers of every tier send up.
+        down: `{quantise: 8}`, what becomes of models on their way to devices. The cloud, and an edge server after each
+            of its own averages, rounds what it broadcasts, once for all; all below train from that.
     """
 
     device: CompressedLink | None = None
     edge: CompressedLink | None = None
+    down: CompressedModel | None = None
+
+    @property
+    def stated(self) -> list[str]:
+        """The keys that ask for anything."""
+        asked = {"device": self.of_devices, "edge": self.of_edges, "down": self.of_models}
+        return [key for key, stages in asked.items() if stages]
+
+    @property
+    def of_models(self) -> tuple[Stage, ...]:
+        """The stages of what is broadcast."""
+        return stages_of(self.down)
 
     @property
     def of_devices(self) -> tuple[Stage, ...]:
@@ -262,10 +276,12 @@ class TrackingSection(Section):
     Attributes:
         tensorboard: events in the run directory; null: where TensorBoard is installed.
         mlflow: a server's or a folder's URI; null for none.
+        wandb: a project of Weights & Biases; null for none. With WANDB_MODE=offline it writes to the run directory.
     """
 
     tensorboard: Flag | None = None
     mlflow: Text | None = None
+    wandb: Text | None = None
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]

@@ -23,7 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Magnitude, OpenProbability, Positive, Share, Whole, shape
+from h2fdp.config.fields import Count, Expect, Flag, Magnitude, OpenProbability, Positive, Share, Whole, shape
 from h2fdp.privacy import AdaptiveClipping
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.aggregation_times import StepDecay
@@ -136,6 +136,8 @@ class TrainingSection(Section):
         participation: share of each subnet's devices that take part in an interval; at least one device does.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
+        evaluate_devices: at each evaluation also the accuracy of each device, by its own test records or its own mix of
+            labels: its deciles, and the mean of the worst tenth of devices.
         until: ends the run after the first interval that reaches one of these: a test accuracy, the `joules` of all
             messages, the `bytes` that were sent up or simulated `seconds` until then; null for none.
         precision: to what the factors of convolutions' products are rounded in local steps: `bfloat16` takes half the
@@ -160,6 +162,7 @@ class TrainingSection(Section):
     participation: Share = 1.0
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
+    evaluate_devices: Flag = False
     until: Measures | None = None
     precision: Precision = "float32"
     _open: frozenset[str] = PrivateAttr(default=frozenset())

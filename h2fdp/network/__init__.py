@@ -8,6 +8,7 @@ from h2fdp.network.devices import Column as Column
 from h2fdp.network.drawing import draw as draw
 from h2fdp.network.fading import Fading as Fading
 from h2fdp.network.files import from_document as from_document
+from h2fdp.network.files import imported as imported
 from h2fdp.network.files import read as read
 from h2fdp.network.files import write as write
 from h2fdp.network.network import CLOUD as CLOUD

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,8 +16,11 @@ from h2fdp.config.fields import Expect, Options, Positive
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind
 from h2fdp.network.devices import Column, Decibels, Floats, Integers
+from h2fdp.network.shares import equal_time
 
 Exponent = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
+Truncation = Annotated[float, Field(ge=-100, le=0), Expect("a number from -100 to 0")]
+Shares = Literal["equal", "equal-time"]
 
 
 class PathLoss(ABC):
@@ -132,19 +135,55 @@ class Tdma(Access, Options):
 
 @ACCESSES.register
 class Ofdma(Access, Options):
-    """Devices send at once, each over an equal part of the bandwidth: R = W/s log2(1 + s SNR)."""
+    """Devices send at once, each over a part of the bandwidth: R = beta W log2(1 + SNR / beta), beta = 1/s if equal.
+
+    Attributes:
+        shares: of the bandwidth. Null: equal ones, which the clock alone follows, as in the paper; `equal`: energy and
+            delay follow too; `equal-time`: so too, of those under which all uploads end together.
+    """
 
     name: Literal["ofdma"] = "ofdma"
+    shares: Shares | None = None
     queues: ClassVar[bool] = False
+    nulls: ClassVar[bool] = False
+
+    def options(self) -> dict[str, Any]:
+        """Shares, if any are stated."""
+        return {} if self.shares is None else {"shares": self.shares}
 
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) the longest of each access point's devices."""
-        sharing = np.bincount(points, minlength=count)[points]
-        return gathered(np.maximum, self.part_seconds(seconds, snr, sharing), points, count)
+        return gathered(np.maximum, self.waits(seconds, snr, points, np.zeros(len(seconds))), points, count)
+
+    def waits(self, seconds: Floats, snr: Floats, points: Integers, lead: Floats) -> Floats:
+        """(K,) seconds of each upload over its share."""
+        if self.shares == "equal-time":
+            return equal_time(seconds, snr, points, lead)
+        return super().waits(seconds, snr, points, lead)
 
     def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
         """(K,) the longer, the narrower the part; noise is less in a narrow one."""
         return np.asarray(seconds * sharing * np.log1p(snr) / np.log1p(sharing * snr))
+
+
+@ACCESSES.register
+class OverTheAir(Access, Options):
+    """All devices of an access point send at once, and their signals add up on the way: a number for each use of the
+    channel, however many devices there are (see :mod:`h2fdp.costs.over_the_air`).
+
+    Attributes:
+        truncate_db: a device whose fading is deeper in an interval, against its mean, takes no part in it: to be heard
+            like the others it would have to send with more than its power.
+    """
+
+    name: Literal["over-the-air"] = "over-the-air"
+    truncate_db: Truncation = -10.0
+    queues: ClassVar[bool] = False
+    nulls: ClassVar[bool] = False
+
+    def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
+        """(count,) that of any of them."""
+        return gathered(np.maximum, seconds, points, count)
 
 
 def gathered(gather: np.ufunc, values: Floats, points: Integers, count: int) -> Floats:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from h2fdp.config import Document, check, read_document
+from h2fdp.config import Document, check, empty_document, read_document
 from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries, drawn
-from h2fdp.network.graph_files import read_graph
-from h2fdp.network.graph_import import tree_document
+from h2fdp.network.graph_files import read_gml, read_graph, read_places
+from h2fdp.network.graph_import import from_graph, from_places, tree_document
 from h2fdp.network.mobility import Mobility, read_trace
-from h2fdp.network.network import CLOUD, Aggregator
+from h2fdp.network.network import CLOUD, Aggregator, Link
 from h2fdp.network.schema import AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
+from h2fdp.network.waypoint import Waypoint
 from h2fdp.network.yaml_text import cloud_trust, head, link_values, named_devices, trust_values, yaml_text
 from h2fdp.streams import Streams
 
@@ -48,6 +50,36 @@ def read(path: str | Path, seed: int) -> Topology:
     return from_document(document, seed)
 
 
+def imported(
+    paths: Sequence[Path], seed: int, trust: Mapping[str, float] | None = None, **options: Any
+) -> tuple[Topology, str]:
+    """The network of a graph without roles (GML, GraphML, JSON), or of two CSV files, of edge servers and of users.
+
+    Args:
+        seed: under which trust and distances are drawn that no file states.
+        trust: `trust:` of a topology file; None for the default.
+        options: those of `from_graph`.
+
+    Returns:
+        the network, and what is to be said of it.
+
+    Raises:
+        UserError: none can be made of these files.
+    """
+    first, *others = paths
+    if len(others) > 1:
+        raise UserError(f"expected a graph, or two CSV files, found {len(paths)} files", str(first))
+    if others and options:
+        option = f"--{min(options).replace('_', '-')}"
+        raise UserError("means nothing for two CSV files; leave it out", "topology import", option)
+    if others:
+        found = from_places(read_places(first), read_places(others[0]))
+    else:
+        found = from_graph(read_gml(first) if first.suffix.lower() == ".gml" else read_graph(first), **options)
+    values = {"name": first.stem, "edges": found.edges, **({} if trust is None else {"trust": dict(trust)})}
+    return from_document(empty_document(str(first), first.parent, values), seed), found.note
+
+
 def from_document(document: Document, seed: int) -> Topology:
     """The topology of a document: a file's, or the inline one of an experiment.
 
@@ -64,7 +96,7 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(error.problems, key=_line)) from None
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
-    topology = replace(Topology(**expand(file, seed)), mobility=_mobility(file, document))
+    topology = replace(Topology(**expand(file, seed)), mobility=_mobility(file, document), association=file.association)
     return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed, document)
 
 
@@ -85,9 +117,14 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
     section = file.mobility
     if section is None:
         return None
+    wire = section.handover
+    handover = None if wire is None else Link(rate_bps=wire.rate_mbps * 1e6, power_dbm=wire.power_dbm)
     if isinstance(section.trace, str):
-        return read_trace(document.folder / section.trace)
-    return Mobility(section.trace or (), section.stay)
+        return replace(read_trace(document.folder / section.trace), handover=handover)
+    lines = section.trace or ()
+    places = [document.where(("mobility", "trace", at)) for at in range(len(lines))]
+    waypoint = None if section.waypoint is None else Waypoint(**section.waypoint.model_dump())
+    return Mobility(lines, section.stay, waypoint, handover, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
@@ -171,6 +208,8 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
         raise UserError("a graph does not say how devices move; expected .yaml", topology.name, "mobility")
     if topology.adversaries is not None:
         raise UserError("a graph does not say which nodes lie; expected .yaml", topology.name, "adversaries")
+    if topology.association is not None:
+        raise UserError("a graph does not say how devices join; expected .yaml", topology.name, "association")
     if topology.devices > MOST_GRAPH_DEVICES:
         raise UserError(
             f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "

@@ -1,10 +1,12 @@
-"""Read graphs: GraphML, and node-link JSON, the form that networkx and many tools for graphs exchange.
+"""Read graphs: GraphML, and node-link JSON, the form that networkx and many tools for graphs exchange; and CSV files.
 
-GraphML is read as the node-link form, so that both are checked in one way, with the lines of nodes and links.
+GraphML is read as the node-link form, so that both are checked in one way, with the lines of nodes and links. GML, in
+which graphs without roles come, is read by networkx.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import defaultdict
@@ -12,13 +14,15 @@ from pathlib import Path
 from typing import Annotated, Any
 from xml.parsers import expat
 
+import numpy as np
 from pydantic import Field
 
 from h2fdp.config import Document, Section, check, parse
 from h2fdp.config.fields import Expect
 from h2fdp.config.parsing import DEEPEST_NESTING, Node, plain_scalar, read_text
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode
+from h2fdp.network.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode, Places
+from h2fdp.network.templates import MOST_DEVICES
 
 _NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name"}
 _NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
@@ -76,6 +80,83 @@ def read_graph(path: Path) -> Graph:
     if problems:
         raise UserError(problems)
     return Graph(path, form.graph, nodes, links)
+
+
+def read_gml(path: Path) -> Graph:
+    """The graph of a GML file, as the Internet Topology Zoo has them; nodes are called by their numbers.
+
+    Raises:
+        UserError: it is none.
+    """
+    import networkx as nx
+
+    numbers: Any = None  # which its types do not know
+    try:
+        made = nx.parse_gml(read_text(path), label=numbers)
+    except (nx.NetworkXException, ValueError, RecursionError) as error:
+        raise UserError(f"not valid GML: {' '.join(str(error).split())[:200]}", str(path)) from None
+    nodes = [GraphNode(str(name), values, str(path)) for name, values in made.nodes(data=True)]
+    links = [GraphLink((str(first), str(second)), values, str(path)) for first, second, values in made.edges(data=True)]
+    return Graph(path, made.graph, nodes, links)
+
+
+def read_csv(path: Path, most: int) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The first line of a CSV file, and the number and the cells of each line below that is not empty.
+
+    Raises:
+        UserError: it cannot be read, or has more than `most` such lines.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            header = [each.strip() for each in next(reader, [])]
+            rows = [(reader.line_num, row) for row in reader if any(each.strip() for each in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"cannot be read: {getattr(error, 'strerror', None) or error}", str(path)) from None
+    if len(rows) > most:
+        raise UserError(f"expected at most {most:,} lines, found {len(rows):,}", str(path))
+    return header, rows
+
+
+_AXES = {"lat": "lat", "latitude": "lat", "lon": "lon", "lng": "lon", "long": "lon", "longitude": "lon",
+         "x": "x", "x_m": "x", "y": "y", "y_m": "y"}  # fmt: skip
+_NAMED = ("name", "id", "site_id")
+
+
+def read_places(path: Path) -> Places:
+    """A CSV file with the columns x and y (metres), or lat and lon (degrees), and perhaps name, id or site_id.
+
+    Raises:
+        UserError: with every line that has no place.
+    """
+    header, rows = read_csv(path, MOST_DEVICES)
+    columns = [each.lower() for each in header]
+    axes = {_AXES[each]: at for at, each in enumerate(columns) if each in _AXES}
+    on_earth = {"lat", "lon"} <= axes.keys()
+    if not (on_earth or {"x", "y"} <= axes.keys()):
+        found = ", ".join(header) or "nothing"
+        raise UserError(f"expected the columns x and y, or lat and lon; found {found}", f"{path}:1")
+    if not rows:
+        raise UserError("expected at least one line below the columns, found none", f"{path}:1")
+    read = ("lat", "lon") if on_earth else ("x", "y")
+    named = next((columns.index(each) for each in _NAMED if each in columns), None)
+    positions, names, problems = np.zeros((len(rows), 2)), [], []
+    for place, (line, cells) in enumerate(rows):
+        for axis, most in zip(read, (90.0, 180.0), strict=True):
+            text = cells[axes[axis]].strip() if axes[axis] < len(cells) else ""
+            try:
+                positions[place, read.index(axis)] = value = float(text)
+                good = abs(value) <= most if on_earth else np.isfinite(value)
+            except ValueError:
+                good = False
+            if not good:
+                expected = f"a number from -{most:g} to {most:g}" if on_earth else "a finite number"
+                problems.append(Problem(f'expected {expected}, found "{text}"', f"{path}:{line}", axis))
+        if named is not None:
+            names.append(cells[named].strip() if named < len(cells) else "")
+    if problems:
+        raise UserError(problems[:50])
+    return Places(path, positions, on_earth, names if named is not None else None)
 
 
 class _GraphML:

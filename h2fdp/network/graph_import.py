@@ -1,19 +1,29 @@
-"""Checks that a graph of cloud, edge servers and devices is a tree, and translates it into the terms of a file."""
+"""Graphs and places in the terms of a topology file.
+
+A graph whose nodes are a cloud, edge servers and devices must be a tree. Nodes of one without roles, a backbone, become
+edge servers; users with coordinates join the nearest edge server.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
 from h2fdp.config.parsing import Node
 from h2fdp.errors import Problem, UserError
+from h2fdp.network.devices import Floats
+from h2fdp.network.generators import DISTANCE_RANGE_M, NEAREST_M
 from h2fdp.network.network import COLUMNS, MOST_TIERS
+from h2fdp.network.schema import UNLIMITED
+from h2fdp.network.templates import DRAWN_DECIMALS
 
 KINDS = ("cloud", "edge", "device")
 ON_NODES = ("trusted", "trust", *COLUMNS)
@@ -54,6 +64,15 @@ class Graph(NamedTuple):
     attributes: Mapping[str, Any]
     nodes: list[GraphNode]
     links: list[GraphLink]
+
+
+class Places(NamedTuple):
+    """Points of a file: (n, 2) metres in a plane, or degrees of latitude and longitude; names where there are any."""
+
+    path: Path
+    positions: Floats
+    on_earth: bool
+    names: list[str] | None
 
 
 def tree_document(graph: Graph) -> Document:
@@ -150,7 +169,8 @@ class _Tree:
         clouds = [node for node in self.graph.nodes if node.kind == "cloud"]
         expected = ", ".join(KINDS)
         if len(names) > 1 and not any("kind" in node.attributes for node in self.graph.nodes):
-            self._tell(f"no node has the attribute `kind`; expected one of {expected} on each", str(self.graph.path))
+            text = f"no node has the attribute `kind`; expected one of {expected} on each"
+            self._tell(f"{text}, or h2fdp topology import, for a graph without roles", str(self.graph.path))
             return
         for node in self.graph.nodes:
             if node.name in self._nodes:
@@ -216,3 +236,131 @@ class _Tree:
             if node.kind == "edge" and node.name not in self.uplinks and not self.problems:
                 text = "no link to the cloud or to an edge server on the way there"
                 self._tell(text, node.where, node.name)
+
+
+RATE_MBPS = 100.0  # of links whose file states none, as in the paper's networks
+EARTH_M = 6_371_008.8  # mean radius (IUGG)
+_MOST_NODES = 2_000  # of a graph in which the cloud's place is looked for
+
+
+class Imported(NamedTuple):
+    """The `edges:` of a topology file, and what is to be said about them."""
+
+    edges: list[dict[str, Any]]
+    note: str
+
+
+def from_graph(
+    graph: Graph, cloud: str | None = None, edges: Sequence[str] = (), devices: int = 5, rate_mbps: float = RATE_MBPS
+) -> Imported:
+    """Nodes of a backbone as edge servers under a cloud that sits at one of them.
+
+    A message to the cloud takes the fastest way, one link after the other, so that seconds and joules of the links add
+    up: the edge server's link has the rate 1 / sum(1 / rate). At the cloud's own node it is unlimited.
+
+    Args:
+        graph: links may state `rate_mbps`, or bits a second as `LinkSpeedRaw`, as in the Internet Topology Zoo.
+        cloud: the node; None for that from which a message to all others takes least time in all.
+        edges: the nodes that become edge servers; empty for all from which there is a way to the cloud.
+        devices: of each, at 10 to 100 m.
+        rate_mbps: of links that state none.
+
+    Raises:
+        UserError: no such node, or nodes that have roles already.
+    """
+    import networkx as nx
+
+    path = graph.path
+    if any(node.kind for node in graph.nodes):
+        raise UserError("the nodes of this graph have roles (kind); use it as a topology as it is", str(path))
+    names = _names(graph)
+    network: nx.Graph[str] = nx.Graph()
+    network.add_nodes_from(names.values())
+    for link in graph.links:
+        ends = [names[end] for end in link.ends if end in names]
+        if len(ends) == 2:
+            seconds = 1 / _rate_mbps(link.attributes, rate_mbps)  # of a megabit
+            first, second = ends
+            known = network.edges[first, second]["seconds"] if network.has_edge(first, second) else seconds
+            network.add_edge(first, second, seconds=min(seconds, known))
+    unknown = [name for name in (*edges, *([] if cloud is None else [cloud])) if name not in network]
+    if unknown:
+        raise UserError(Problem(f"no node of this name: {name}", str(path)) for name in unknown)
+    if cloud is None:
+        cloud = _middle(network, path)
+    away = nx.single_source_dijkstra_path_length(network, cloud, weight="seconds")
+    wanted = [name for name in names.values() if not edges or name in edges]
+    made = [
+        {
+            "name": name,
+            "link": {"rate_mbps": 1 / away[name] if away[name] else UNLIMITED},
+            "devices": {"count": devices, "distance_m": {"uniform": DISTANCE_RANGE_M}},
+        }
+        for name in wanted
+        if name in away
+    ]
+    lost = [name for name in wanted if name not in away]
+    left_out = f"; without a way to it and left out: {', '.join(lost)}" if lost else ""
+    return Imported(made, f"the cloud sits at {cloud}{left_out}")
+
+
+def _names(graph: Graph) -> dict[str, str]:
+    """Each node's name by its id: its label where no other has it, else with the id."""
+    labels = {node.name: " ".join(str(node.attributes.get("label", node.name)).split()) for node in graph.nodes}
+    shared = Counter(labels.values())
+    return {key: label if label and shared[label] == 1 else f"{label}-{key}" for key, label in labels.items()}
+
+
+def _rate_mbps(attributes: Mapping[str, Any], default: float) -> float:
+    for key, unit in (("rate_mbps", 1.0), ("LinkSpeedRaw", 1e-6)):
+        value = attributes.get(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            return float(value) * unit
+    return default
+
+
+def _middle(network: Any, path: Path) -> str:
+    """The node of the largest part from which all others of it are nearest in all; the first of equal ones."""
+    import networkx as nx
+
+    if len(network) > _MOST_NODES:
+        raise UserError(f"expected --cloud, as there are more than {_MOST_NODES:,} nodes to choose from", str(path))
+    largest = max(nx.connected_components(network), key=len)
+    total: dict[str, float] = {
+        name: sum(nx.single_source_dijkstra_path_length(network, name, weight="seconds").values())
+        for name in network
+        if name in largest
+    }
+    return min(total, key=lambda name: round(total[name], 12))
+
+
+def from_places(servers: Places, users: Places) -> Imported:
+    """Each user under the nearest edge server; edge servers without users are left out.
+
+    Distances are in metres, great circles (haversine) between latitudes and longitudes, and at least 1 m.
+
+    Raises:
+        UserError: places of two kinds.
+    """
+    from sklearn.neighbors import BallTree  # 1 s, for those who place networks
+
+    if servers.on_earth != users.on_earth:
+        found, expected = ("lat and lon" if each.on_earth else "x and y" for each in (users, servers))
+        raise UserError(f"expected the columns {expected}, as edge servers have; found {found}", f"{users.path}:1")
+    at, of = (np.radians(each.positions) if each.on_earth else each.positions for each in (servers, users))
+    far, nearest = BallTree(at, metric="haversine" if users.on_earth else "euclidean").query(of)
+    metres = np.round(far[:, 0] * (EARTH_M if users.on_earth else 1.0), DRAWN_DECIMALS).clip(min=NEAREST_M)
+    order, made = np.argsort(nearest[:, 0], kind="stable"), []
+    ends = np.cumsum(np.bincount(nearest[:, 0], minlength=len(at)))
+    for number, own in enumerate(np.split(order, ends[:-1])):
+        if own.size:
+            name = f"edge-{number + 1}" if servers.names is None else servers.names[number]
+            made.append({"name": name, "devices": _devices(metres[own].tolist(), users.names, own)})
+    empty = len(at) - len(made)
+    return Imported(made, f"{empty:,} edge servers without users are left out" if empty else "")
+
+
+def _devices(metres: list[float], names: list[str] | None, own: np.ndarray) -> Any:
+    if names is None:
+        return {"count": len(metres), "distance_m": metres}
+    return [{"name": names[user], "distance_m": far} for user, far in zip(own.tolist(), metres, strict=True)]

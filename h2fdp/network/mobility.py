@@ -7,7 +7,6 @@ device's. Where a device is, is public.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,9 @@ import numpy as np
 from h2fdp.config.fields import LARGEST_INTEGER
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.devices import Column, Integers
-from h2fdp.network.network import COLUMNS, Subnet
+from h2fdp.network.graph_files import read_csv
+from h2fdp.network.network import COLUMNS, Link, Subnet
+from h2fdp.network.waypoint import Waypoint
 from h2fdp.streams import Streams
 
 NOWHERE = "-"
@@ -49,7 +50,10 @@ class Mobility:
     Attributes:
         trace: where each device is from when on; before its first line it is where the topology file has it.
         stay: with which probability a device stays where it is from one interval to the next, else it moves to another
-            edge server, each as probable; None where there is a trace.
+            edge server, each as probable; None where there is a trace, or a `waypoint`.
+        waypoint: how devices walk between the places of edge servers; None where they do not.
+        handover: the wire over which an edge server sends a message of a model's size to the one to which a device
+            goes; None for no message.
         places: file and line of each line of the trace, for messages; empty where it is from no file.
 
     >>> Mobility(trace=[(3, "car-1", "b"), (5, "car-1", None)]).trace[0]
@@ -58,9 +62,13 @@ class Mobility:
 
     trace: Sequence[Line | tuple[Any, ...]] = ()
     stay: float | None = None
+    waypoint: Waypoint | None = None
+    handover: Link | None = None
     places: Sequence[str] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.waypoint is not None and (self.trace or self.stay is not None):
+            raise UserError("expected one of trace, stay and waypoint", key="mobility.waypoint")
         if self.stay is not None and (self.trace or not 0 <= self.stay <= 1):
             raise UserError(
                 f"expected a probability, or a trace in its place; found {self.stay:g}", key="mobility.stay"
@@ -83,7 +91,14 @@ class Mobility:
         """In the words of a topology file, whose trace is inside of it."""
         if self.stay is not None:
             return {"stay": self.stay}
+        if self.waypoint is not None:
+            return {"waypoint": self.waypoint.values()}
         return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
+
+    @property
+    def drawn(self) -> bool:
+        """Whether ways are drawn for each run; else they are those of the trace."""
+        return self.stay is not None or self.waypoint is not None
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -91,11 +106,14 @@ class Mobility:
         return tuple(Line(*each) for each in self.trace)
 
     def settled(self, subnets: Sequence[Subnet], intervals: int, streams: Streams) -> Mobility:
-        """The same as a trace, which is drawn where this is a probability: from the seed alone, so that it is public.
+        """The same as a trace, which is drawn where this is a probability or a walk: from the seed alone, so that it is
+        public.
 
         Raises:
-            UserError: there is only one edge server.
+            UserError: there is only one edge server, or others than have points.
         """
+        if self.waypoint is not None:
+            return Mobility(self.waypoint.lines(subnets, intervals, streams), handover=self.handover)
         if self.stay is None:
             return self
         if len(subnets) < 2:
@@ -108,7 +126,7 @@ class Mobility:
             others = (at + stream.integers(1, len(subnets), len(at))) % len(subnets)
             at = np.where(moves, others, at)
             lines += [Line(interval, names[device], subnets[at[device]].name) for device in np.flatnonzero(moves)]
-        return Mobility(lines)
+        return Mobility(lines, handover=self.handover)
 
 
 def _line(values: Any) -> Line:
@@ -138,20 +156,12 @@ def read_trace(path: Path) -> Mobility:
     Raises:
         UserError: with every line that is none.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            header = [each.strip() for each in next(reader, [])]
-            rows = [(reader.line_num, row) for row in reader if any(each.strip() for each in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"cannot be read: {getattr(error, 'strerror', None) or error}", str(path)) from None
+    header, rows = read_csv(path, MOST_LINES)
     if tuple(header) not in (_COLUMNS, _COLUMNS[:3]):
         found = ", ".join(header) or "nothing"
         raise UserError(
             f"expected the columns {', '.join(_COLUMNS)}, the last of which may be left out; found {found}", f"{path}:1"
         )
-    if len(rows) > MOST_LINES:
-        raise UserError(f"expected at most {MOST_LINES:,} lines, found {len(rows):,}", str(path))
     return Mobility([_cells(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
 
 
@@ -190,15 +200,27 @@ class Visits:
 
         No device has two, which is what makes one account of all its rows sound.
         """
+        return self._after(self.moves[: int(np.searchsorted(self.begins, interval, side="right"))])
+
+    def _after(self, moves: Integers) -> Integers:
+        """(I,) the row of each device after these."""
+        devices, rows = moves.T
         at = self.home.copy()
-        for device, row in self.moves[: int(np.searchsorted(self.begins, interval, side="right"))].tolist():
-            at[device] = row
+        at[devices] = rows  # of several of a device the last one stays
         return at
 
     def there(self, interval: int) -> np.ndarray:
         """(rows,) whether the row is its device's in this interval."""
         found, at = np.zeros(len(self.device), dtype=bool), self.rows_at(interval)
         found[at[at >= 0]] = True
+        return found
+
+    def moved(self, interval: int) -> Integers:
+        """(n, 2) of each device that appears at another row in an interval from 0: its last row and this one."""
+        begin, end = np.searchsorted(self.begins, [interval, interval + 1]) if interval else (0, 0)
+        last = self._after(self.moves[:begin][self.moves[:begin, 1] >= 0])
+        devices, rows = self.moves[begin:end].T
+        found: Integers = np.stack([last[devices], rows], axis=1)[(rows >= 0) & (rows != last[devices])]
         return found
 
     @property
@@ -216,7 +238,7 @@ def expanded(subnets: Sequence[Subnet], mobility: Mobility, columns: Iterable[st
     Raises:
         UserError: devices or edge servers that the network does not have; two places at once.
     """
-    assert mobility.stay is None, "what is drawn is drawn before"
+    assert not mobility.drawn, "what is drawn is drawn before"
     numbers = {subnet.name: number for number, subnet in enumerate(subnets)}
     places = [(number, row) for number, subnet in enumerate(subnets) for row in range(subnet.size)]
     names = {subnets[number].device_name(row): device for device, (number, row) in enumerate(places)}

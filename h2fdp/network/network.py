@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.network.devices import Column, Floats, Integers, Rule
+from h2fdp.network.devices import PLACES, Column, Floats, Integers, Rule
 from h2fdp.network.processor import OF_STEPS
 from h2fdp.network.radio import Radio
 from h2fdp.network.trust import Trust, trust_of
 
 CLOUD = "cloud"
 MOST_TIERS = 20  # of edge servers
-COLUMNS: Mapping[str, Column] = {**Radio.columns, **OF_STEPS}  # of all models
+COLUMNS: Mapping[str, Column] = {**Radio.columns, **OF_STEPS, **PLACES}  # of all models
 
 
 @dataclass(frozen=True)

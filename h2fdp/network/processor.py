@@ -32,6 +32,7 @@ from pydantic import Field
 
 from h2fdp.config.fields import Expect, Positive
 from h2fdp.network.devices import Column, Cost, Floats
+from h2fdp.network.shares import JointPlan, JointProblem, PlannedUploads
 
 _HERTZ = 1e9  # in a gigahertz
 Cycles = Annotated[float, Field(ge=0, le=1e18), Expect("a number from 0 to 1e18")]
@@ -98,6 +99,15 @@ class FrequencyRule:
             low, high = (middle, high) if saved > self.per_second else (low, middle)
         return frequencies(high)
 
+    def chosen_plan(
+        self, cycles: Floats, capacitance: Floats, own_hertz: Floats, waits: Floats, uploads: PlannedUploads
+    ) -> JointPlan | None:
+        """Frequencies and shares of the bandwidth, of uploads beside these `waits`; None where joules weigh nothing."""
+        if not self.per_joule:
+            return None
+        least, weights = np.minimum(self.least_ghz * _HERTZ, own_hertz), (self.per_joule, self.per_second)
+        return JointProblem(uploads, cycles, capacitance, least, own_hertz, waits, *weights).solved()
+
 
 @dataclass(frozen=True, eq=False)
 class StepCosts:
@@ -108,6 +118,7 @@ class StepCosts:
         joules: of the device.
         cycles, hertz, capacitance: (I,) of the processors, where their cycles are part of both.
         rule: how devices choose frequencies; None where `hertz` are theirs.
+        parts: (I,) of the bandwidth, which were chosen with the frequencies; None where they were not.
     """
 
     seconds: Floats | float = 0.0
@@ -116,25 +127,30 @@ class StepCosts:
     hertz: Floats | None = None
     capacitance: Floats | None = None
     rule: FrequencyRule | None = None
+    parts: Floats | None = None
 
     def of(self, rows: np.ndarray) -> StepCosts:
         """Those of some devices."""
         parts = {name: value[rows] for name, value in vars(self).items() if np.ndim(value)}
         return replace(self, **parts)
 
-    def paced(self, steps: Floats, waits: Floats) -> StepCosts:
+    def paced(self, steps: Floats, waits: Floats, uploads: PlannedUploads | None = None) -> StepCosts:
         """At frequencies that these K devices choose.
 
         Args:
             steps: (K,) m, that are planned in the interval.
             waits: (K,) seconds of the interval in which a device does not compute, but those of its steps.
+            uploads: over shares of the bandwidth that are chosen with the frequencies; then `waits` are without them.
         """
         if self.rule is None or self.cycles is None or self.hertz is None or self.capacitance is None:
             return self
         fixed = self.seconds - self.cycles / self.hertz
-        chosen = self.rule.chosen_hertz(steps * self.cycles, self.capacitance, self.hertz, waits + steps * fixed)
+        planned = steps * self.cycles, self.capacitance, self.hertz, waits + steps * fixed
+        plan = None if uploads is None else self.rule.chosen_plan(*planned, uploads)
+        chosen = self.rule.chosen_hertz(*planned) if plan is None else plan.hertz
         joules = self.joules + self.capacitance / 2 * self.cycles * (chosen**2 - self.hertz**2)
-        return replace(self, seconds=fixed + self.cycles / chosen, joules=joules, hertz=chosen)
+        parts = None if plan is None else plan.parts
+        return replace(self, seconds=fixed + self.cycles / chosen, joules=joules, hertz=chosen, parts=parts)
 
 
 def step_costs(columns: Mapping[str, Floats], records: Floats, rule: FrequencyRule | None = None) -> StepCosts:

@@ -16,7 +16,18 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.network.channel import ACCESSES, PATH_LOSSES, Access, LogDistance, PathLoss, Tdma, gathered
+from h2fdp.network.channel import (
+    ACCESSES,
+    PATH_LOSSES,
+    Access,
+    LogDistance,
+    Ofdma,
+    OverTheAir,
+    PathLoss,
+    Shares,
+    Tdma,
+    gathered,
+)
 from h2fdp.network.devices import Column, Decibels, Floats, Integers
 from h2fdp.network.fading import FADINGS, Fading, Rayleigh
 
@@ -39,7 +50,7 @@ class _Models(Section):
     """The keys that name a model, its options, or a user's own.
 
     Attributes:
-        access: how devices of a subnet share the channel: `tdma` or `ofdma`, or a model of your own.
+        access: how devices of a subnet share the channel: `tdma`, `ofdma` or `over-the-air`, or a model of your own.
         fading: of the channel, drawn for each interval: `rayleigh` or `none`, or a model of your own.
         pathloss: how the mean gain falls with the distance, or a model of your own.
     """
@@ -120,6 +131,16 @@ class Radio:
         return tuple(each for each in (self.access, self.fading, self.pathloss) if isinstance(each, OwnPart))
 
     @property
+    def shares(self) -> Shares | None:
+        """Of the bandwidth, which energy and delay follow; None where they count messages over the whole of it."""
+        return self.access.shares if isinstance(self.access, Ofdma) else None
+
+    @property
+    def truncation(self) -> float | None:
+        """The least power |u|^2 with which a device takes part in sums over the air; None without such sums."""
+        return float(ratio(self.access.truncate_db)) if isinstance(self.access, OverTheAir) else None
+
+    @property
     def fading_floor(self) -> float:
         """The least power |u|^2 of the fading."""
         return float(ratio(self.fading_floor_db))
@@ -147,20 +168,24 @@ class Radio:
             "fading", "mean_seconds", len(snr), 0.0, lambda: model.mean_seconds(bits, self.bandwidth_hz, snr, floor)
         )
 
-    def quadrature(self) -> tuple[list[float], list[float]]:
+    def quadrature(self, floor: float | None = None) -> tuple[list[float], list[float]]:
         """Powers |u|^2 and weights, which add up to 1, of a mean over the fading.
+
+        Args:
+            floor: the least power, by default `fading_floor`.
 
         Raises:
             UserError: a user's own fading that has none, as it is not derived from `Fading`, or that fails.
         """
         model: Fading = self._made["fading"]
+        floor = self.fading_floor if floor is None else floor
         if not isinstance(self.fading, OwnPart):
-            return model.quadrature(self.fading_floor)
+            return model.quadrature(floor)
         origin = self.fading.origin
         if not hasattr(model, "quadrature"):
             words = Words("none; mean costs at powers that devices choose are averaged over it")
             raise origin.wrong("quadrature", "powers and weights, as those derived from Fading have them,", words)
-        found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(self.fading_floor))
+        found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(floor))
         return found
 
     def uplink_seconds(

@@ -21,9 +21,10 @@ from pydantic import (
     model_validator,
 )
 
-from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
+from h2fdp.config.fields import Count, Expect, NonNegative, Number, Positive, Section, Whole, ascending, shape
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
-from h2fdp.network.devices import Column, Decibels
+from h2fdp.network.association import AssociationSection
+from h2fdp.network.devices import PLACES, Column, Decibels
 from h2fdp.network.network import COLUMNS
 from h2fdp.network.radio import Radio, RadioSection
 from h2fdp.network.trust import CloudTrust, TrustLevel, TrustSection
@@ -264,13 +265,51 @@ class CloudSection(Section):
     trust: CloudTrust = "untrusted"
 
 
+Metres = Annotated[float, Field(ge=0, le=1e7), Expect("a number from 0 to 1e7")]
+Point = Annotated[list[Metres], Field(min_length=2, max_length=2), Expect("[x, y] in metres")]
+
+
+class WaypointSection(Section):
+    """Devices that walk to random points of a rectangle, at the nearest edge server in each interval.
+
+    Attributes:
+        edges: name -> [x, y] of each edge server, in metres.
+        area_m: width and height of the rectangle, one of which may be 0: a road.
+        speed_m_s: the lowest and the highest speed of a leg.
+        pause_s: at each point.
+        interval_s: of the walk, from one interval to the next.
+        resolution_m: distances are rounded up to multiples of it.
+    """
+
+    edges: dict[str, Point]
+    area_m: Point = Field(default=[1000.0, 1000.0])
+    speed_m_s: Annotated[
+        list[Positive],
+        Field(min_length=2, max_length=2),
+        AfterValidator(ascending),
+        Expect("[lowest, highest] in metres a second, above 0"),
+    ] = Field(default=[1.0, 15.0])
+    pause_s: NonNegative = 0.0
+    interval_s: Positive = 60.0
+    resolution_m: Positive = 10.0
+
+    @model_validator(mode="after")
+    def _of_some_size(self) -> Self:
+        if not any(self.area_m):
+            raise ValueError("expected an area_m of some width or height, found [0, 0]")
+        return self
+
+
 class MobilitySection(Section):
-    """Devices that change their edge server between intervals; one of the two keys.
+    """Devices that change their edge server between intervals; one of the first three keys.
 
     Attributes:
         trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
             that interval on, until its next line, the device is there. Edge `-` is nowhere.
         stay: the probability with which a device stays where it is from one interval to the next.
+        waypoint: a walk among edge servers that have coordinates.
+        handover: the wire over which the edge server that a device leaves sends a message of a model's size to its next
+            one; null for none.
     """
 
     trace: (
@@ -282,12 +321,14 @@ class MobilitySection(Section):
         | None
     ) = None
     stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
+    waypoint: WaypointSection | None = None
+    handover: LinkSection | None = None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.trace is None) == (self.stay is None):
-            found = "neither" if self.trace is None else "both"
-            raise ValueError(f"expected `trace:` or `stay:`, found {found}")
+    def _one_of_them(self) -> Self:
+        found = [key for key in ("trace", "stay", "waypoint") if getattr(self, key) is not None]
+        if len(found) != 1:
+            raise ValueError(f"expected one of `trace:`, `stay:`, `waypoint:`; found {' and '.join(found) or 'none'}")
         return self
 
 
@@ -320,6 +361,7 @@ class TopologyFile(Section):
         devices: the numbers of every device whose edge server does not state them.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null is not at all.
+        association: which edge server each device joins, by where it is; null is that of the file.
         adversaries: devices and edge servers that lie; null is none.
         edges: the edge servers, with their devices or with edge servers below them.
     """
@@ -336,6 +378,7 @@ class TopologyFile(Section):
     devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
+    association: AssociationSection | None = None
     adversaries: AdversariesSection | None = None
     edges: Edges
 
@@ -347,15 +390,32 @@ class TopologyFile(Section):
                     raise ValueError(f"expected cycles_per_record too, without which {name} means nothing")
         return self
 
+    @model_validator(mode="after")
+    def _places_are_for_an_association(self) -> Self:
+        if self.association is None and (stated := [name for name in PLACES if name in self.columns]):
+            raise ValueError(f"expected association too, without which {stated[0]} means nothing")
+        if self.association is not None and self.mobility is not None:
+            raise ValueError("devices that move are where their trace says; expected one of mobility and association")
+        if self.association is None or self.association.at_m is None:
+            return self
+        everywhere, *sections = (each.model_fields_set for each in self._of_devices())
+        for name in PLACES:
+            if name not in everywhere and not all(name in each for each in sections):
+                raise ValueError(f"expected {name} of every device, which joins an edge server by where it is")
+        return self
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the devices: those of the radio, and those that this file states anywhere."""
-        sections: list[_Columns] = [self.devices]
+        stated = set().union(*(each.model_fields_set for each in self._of_devices()))
+        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
+
+    def _of_devices(self) -> Iterator[_Columns]:
+        """The sections that state numbers of devices, that of all devices first."""
+        yield self.devices
         for edge in self.every_edge():
             if isinstance(edge, EdgeSection):
-                sections += edge.devices if isinstance(edge.devices, list) else [edge.devices]
-        stated = set().union(*(each.model_fields_set for each in sections))
-        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
+                yield from edge.devices if isinstance(edge.devices, list) else [edge.devices]
 
     def every_edge(self) -> Iterator[EdgeSection | UpperEdgeSection]:
         """The sections of all edge servers, each before those below it."""

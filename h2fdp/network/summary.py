@@ -44,6 +44,7 @@ def summarise(topology: Topology) -> dict[str, Any]:
         "trust_probability": topology.trust_probability,
         "secure_sum_probability": topology.secure_sum_probability,
         "cloud_trust": topology.cloud_trust,
+        "mobility": motion(topology) or None,
         "subnet_size": _range(sizes) | {"lowest": int(sizes.min()), "highest": int(sizes.max())},
         **{name: _range(values) for name, values in topology.table.columns.items()},
     }
@@ -68,7 +69,22 @@ def headline(topology: Topology) -> str:
     secure = trusts.count("secure-sum")
     known = f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
     tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
-    return f"{counted(len(trusts), 'edge server')}{tiers}, {known}; {counted(topology.devices, 'device')}"
+    moves = "; devices move" if topology.mobility is not None else ""
+    return f"{counted(len(trusts), 'edge server')}{tiers}, {known}; {counted(topology.devices, 'device')}{moves}"
+
+
+def motion(topology: Topology) -> str:
+    """How devices move, in a few words; empty where they do not."""
+    if topology.mobility is None:
+        return ""
+    if topology.mobility.stay is not None:
+        return f"devices move, each stays with probability {topology.mobility.stay:g}"
+    lines = topology.mobility.lines
+    if not lines:
+        return "no device moves, an empty trace"
+    moving, begins = {line.device for line in lines}, [line.interval for line in lines]
+    verb = "moves" if len(moving) == 1 else "move"
+    return f"{counted(len(moving), 'device')} {verb}, a trace from interval {min(begins)} to {max(begins)}"
 
 
 def trust_words(topology: Topology) -> dict[Trust, str]:

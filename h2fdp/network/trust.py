@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from h2fdp.config.fields import Expect, Flag, Probability, Section, word_to_bool
+from h2fdp.config.fields import Expect, Probability, Section, word_to_bool
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -54,7 +54,7 @@ class TrustSection(Section):
 
     trusted: Probability | None = Field(default=None, validation_alias=AliasChoices("trusted", "probability"))
     secure_sum: Probability | None = Field(default=None, alias="secure-sum")
-    exact: Flag = False
+    exact: Annotated[bool, Expect("true or false")] = False
 
     @model_validator(mode="after")
     def _probabilities(self) -> Self:

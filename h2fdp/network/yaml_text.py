@@ -80,7 +80,10 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     if topology.mobility is not None:
-        values["mobility"] = topology.mobility.values()
+        wire = topology.mobility.handover
+        values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
+    if topology.association is not None:
+        values["association"] = topology.association.values()
     if topology.adversaries is not None:
         values["adversaries"] = topology.adversaries.values()
     return values
@@ -125,7 +128,7 @@ def flow(value: Any) -> str:
     '{name: "1e5", distance_m: [40, 75.5], trusted: true}'
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {flow(child)}" for key, child in value.items()) + "}"
+        return "{" + ", ".join(f"{flow(key)}: {flow(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str):

@@ -30,7 +30,7 @@ from h2fdp.privacy.accounting import (
     epsilon_from_rdp,
     rdp_of,
 )
-from h2fdp.privacy.places import OBSERVERS, Observer, height_of, observers
+from h2fdp.privacy.places import OBSERVERS, SINGLE_EDGE, Observer, height_of, observers, observers_beside
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, Release, rows_in
 from h2fdp.privacy.views import Sampling
 
@@ -111,10 +111,12 @@ class DeviceClass:
     Attributes:
         devices: (n,) numbers of the devices over the whole network, ascending.
         composition: how often each type of release was received.
+        edge: of `single-edge`, the edge server that holds this about the first of them; else empty.
     """
 
     devices: np.ndarray
     composition: dict[ReleaseType, int]
+    edge: str = ""
 
 
 class _Book:
@@ -183,11 +185,55 @@ class _Book:
         return total
 
 
+class _SingleEdges:
+    """What each edge server by itself holds of devices that move: its own rows, and the public's of all other places.
+
+    An edge server that has met a device, or will, receives every global model. While the device is with another one,
+    these tell it what they tell everybody. (What it has while the device is with it contains the global model.)
+    """
+
+    def __init__(self, sizes: Mapping[str, int], visits: Visits) -> None:
+        self._names, self._visits = list(sizes), visits
+        at = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+        pairs, self._pair = np.unique(at * len(visits.home) + visits.device, return_inverse=True)
+        self._edge, self._device = np.divmod(pairs, len(visits.home))  # (pairs,) of those that ever meet
+        self._book = _Book(2 * len(visits.device))  # of each row what its edge server has, then what the public has
+
+    def enter(self, release: Release, first: int, times: int) -> None:
+        """Count a release of rows from `first` on."""
+        if release.observer in ("edge", "public"):
+            first += len(self._visits.device) * (release.observer == "public")
+            counts = self._book.row(release_type(release))
+            for part in rows_in(release.devices):
+                counts[first + part.start : first + part.stop] += times
+
+    def classes(self) -> Iterator[DeviceClass]:
+        """The devices that any of these edge servers has rows of its own about, equal accounts together."""
+        edge, public = np.split(self._book.counts, 2, axis=1)
+        pairs, devices = len(self._device), len(self._visits.home)
+        own, here = _summed(edge, self._pair, pairs), _summed(public, self._pair, pairs)
+        everywhere = _summed(public, self._visits.device, devices)[:, self._device]
+        account = _Book(pairs)
+        account.kinds = self._book.kinds
+        account.counts = np.where(own.any(axis=0), own + everywhere - here, 0)
+        for held, found in account.held():
+            met = found[np.argsort(self._device[found], kind="stable")]
+            yield DeviceClass(np.unique(self._device[met]), dict(held), self._names[self._edge[met[0]]])
+
+
+def _summed(counts: np.ndarray, groups: np.ndarray, size: int) -> np.ndarray:
+    """(types, size) sums of (types, rows) over the rows of each group."""
+    found = np.zeros((size, len(counts)), dtype=np.int64)
+    np.add.at(found, groups, counts.T)
+    return found.T
+
+
 class Accounts:
     """The accounts of all observers about all devices of a network.
 
     A device that changes its edge server has one account, of all its rows: devices are then numbered as in the topology
-    file, and the observer `edge` is all edge servers together, which bounds what each of them holds.
+    file, and the observer `edge` is all edge servers together, which bounds what each of them holds. What the worst of
+    them holds by itself is reported as `single-edge`.
 
     Args:
         sizes: edge server -> number of its devices (of its rows, where devices move), in the order of the tree.
@@ -204,6 +250,7 @@ class Accounts:
         self.observers = tuple(observers)
         self._visits = visits
         self._books: dict[Observer, dict[str, _Book]] = {observer: {} for observer in observers}
+        self._singles = None if visits is None else _SingleEdges(self.sizes, visits)
 
     @classmethod
     def of_ledger(cls, releases: Iterable[Release]) -> Accounts:
@@ -267,6 +314,8 @@ class Accounts:
             book = self._books[release.observer].setdefault(_EVERYWHERE, _Book(len(visits.home)))
             counts = book.row(release_type(release))
             for edge in alike.edges:
+                if self._singles is not None:
+                    self._singles.enter(release, self._first[edge], times)
                 for part in rows_in(release.devices):
                     np.add.at(counts, self._devices(visits, edge)[part], times)
 
@@ -294,6 +343,9 @@ class Accounts:
 
     def classes(self, observer: Observer) -> Iterator[DeviceClass]:
         """The devices that this observer has received anything of, equal accounts together."""
+        if observer == SINGLE_EDGE:
+            yield from () if self._singles is None else self._singles.classes()
+            return
         found: dict[_Held, list[np.ndarray]] = {}
         known: dict[int, list[tuple[_Held, np.ndarray]]] = {}  # of subnets that share a book
         for edge, book in self._books[observer].items():
@@ -304,9 +356,15 @@ class Accounts:
         for held, parts in found.items():
             yield DeviceClass(np.sort(np.concatenate(parts)), dict(held))
 
+    @property
+    def reported(self) -> tuple[Observer, ...]:
+        """The observers; and `single-edge` where devices move and edge servers hold anything."""
+        moving = self._visits is not None and self._books.get("edge")
+        return observers_beside([*self.observers, SINGLE_EDGE]) if moving else self.observers
+
     def held(self) -> dict[Observer, list[DeviceClass]]:
-        """The `classes` of every observer."""
-        return {each: list(self.classes(each)) for each in self.observers}
+        """The `classes` of all `reported` ones."""
+        return {each: list(self.classes(each)) for each in self.reported}
 
     def rdp(self, observer: Observer) -> np.ndarray:
         """(classes, orders) Renyi divergence that this observer holds of each distinct device; classes may be 0."""
@@ -352,7 +410,7 @@ class Accounts:
         held = [each.composition for each in self.classes(observer)]
         if accountant.name in ("rdp", "pld"):
             held = [each for each in held if rdp.epsilon(each, delta) > most] if worst > most else []
-        return any(accountant.epsilon(each, delta) > most for each in held)
+        return any(accountant.epsilon(each, delta, most) > most for each in held)
 
     def place_of(self, device: int) -> tuple[str, int]:
         """Edge server and row within the subnet of a device of the network: where the file has it, if it moves."""

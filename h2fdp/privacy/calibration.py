@@ -28,7 +28,10 @@ def scaled(composition: Composition, factor: float) -> Composition:
 
 
 def smallest_factor(
-    compositions: Iterable[Composition], target: float, epsilon: Callable[[Composition], float]
+    compositions: Iterable[Composition],
+    target: float,
+    epsilon: Callable[[Composition], float],
+    quick: Callable[[Composition, float], float] | None = None,
 ) -> float:
     """The smallest common factor on all noises at which every composition's epsilon is at most `target`.
 
@@ -38,24 +41,31 @@ def smallest_factor(
     Args:
         compositions: what each watched observer would hold about each distinct device after the planned run.
         epsilon: an accountant's epsilon at the run's delta; falls as the noise grows.
+        quick: epsilon where it is above a number, else anything from there up to that number: of many compositions most
+            need no account of their own then, and the factor is the same.
 
     Raises:
         UserError: no noise that is up to a million times as large meets the target.
     """
-    remaining = list(compositions)
+    remaining, above = list(compositions), quick or (lambda composition, enough: epsilon(composition))
     factor = _SMALLEST
     while remaining:
-        worst = max(remaining, key=lambda each: epsilon(scaled(each, max(factor, 1.0))))
-        factor = _factor_of(worst, target, epsilon, factor)
-        remaining = [each for each in remaining if each is not worst and epsilon(scaled(each, factor)) > target]
+        worst, largest = remaining[0], -math.inf
+        for each in remaining if len(remaining) > 1 else ():
+            if (found := above(scaled(each, max(factor, 1.0)), largest)) > largest:
+                worst, largest = each, found
+        factor = _factor_of(worst, target, above, factor)
+        remaining = [each for each in remaining if each is not worst and above(scaled(each, factor), target) > target]
     return factor
 
 
-def _factor_of(composition: Composition, target: float, epsilon: Callable[[Composition], float], floor: float) -> float:
+def _factor_of(
+    composition: Composition, target: float, above: Callable[[Composition, float], float], floor: float
+) -> float:
     """The smallest factor of at least `floor` for one composition."""
 
     def met(factor: float) -> bool:
-        return epsilon(scaled(composition, factor)) <= target
+        return above(scaled(composition, factor), target) <= target
 
     low = high = max(1.0, floor)
     while not met(high):  # accounts of little noise are slow to compute, so the search begins at the noise as it is

@@ -141,6 +141,7 @@ class Place:
 
 Observer = str  # one of `observers`
 OBSERVERS: tuple[Observer, ...] = ("edge", "peer", "cloud", "public")  # of a network of one tier
+SINGLE_EDGE: Observer = "single-edge"  # where devices move, and `edge` is all edge servers together: the worst one
 
 
 def tier_name(height: int) -> Observer:
@@ -176,8 +177,17 @@ def observers_beside(names: Iterable[str]) -> tuple[Observer, ...]:
 
     >>> observers_beside(["claimed", "cloud"]), observers_beside(["tier-2"])
     (('edge', 'peer', 'cloud', 'public'), ('edge', 'tier-2', 'peer', 'cloud', 'public'))
+    >>> observers_beside(["single-edge"])
+    ('edge', 'single-edge', 'peer', 'cloud', 'public')
     """
-    return observers(max(map(height_of, names), default=1))
+    known = list(names)
+    edge, *others = observers(max(map(height_of, known), default=1))
+    return (edge, *([SINGLE_EDGE] if SINGLE_EDGE in known else []), *others)
+
+
+def targeted_as(observer: Observer) -> Observer:
+    """Whose target is this one's, too."""
+    return "edge" if observer == SINGLE_EDGE else observer
 
 
 def levels_of_observers(

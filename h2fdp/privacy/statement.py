@@ -27,9 +27,9 @@ def statement(
 
     Returns:
         `delta`; `worst`: observer -> accountant -> an epsilon that no device's exceeds, the smallest known, and the
-        `device` that is worst by the first accountant; `devices`: name -> observer -> accountant -> epsilon, null where
-        it was not looked for (empty for more than 10,000 devices). An observer that received nothing private about a
-        device is missing there.
+        `device` that is worst by the first accountant, and of `single-edge` the `edge` server; `devices`: name ->
+        observer -> accountant -> epsilon, null where it was not looked for (empty for more than 10,000 devices). An
+        observer that received nothing private about a device is missing there.
     """
     devices: dict[str, dict[str, Any]] = {name: {} for name in names} if len(names) <= MOST_LISTED else {}
     worst: dict[str, Any] = {}
@@ -40,12 +40,21 @@ def statement(
         first = by[accountants[0]][0]
         device = max(range(len(classes)), key=lambda place: first[place] or 0.0)
         worst[observer] = {"device": names[int(classes[device].devices[0])]}
+        worst[observer] |= {"edge": classes[device].edge} if classes[device].edge else {}
         worst[observer] |= {name: largest for name, (_, largest) in by.items()}
         for place, each in enumerate(classes):
             found = {name: values[place] for name, (values, _) in by.items()}
             for device in each.devices if devices else ():
-                devices[names[device]][observer] = found
+                devices[names[device]][observer] = _larger(devices[names[device]].get(observer), found)
     return {"delta": delta, "worst": worst, "devices": devices}
+
+
+def _larger(one: Mapping[str, float | None] | None, other: Mapping[str, float | None]) -> Mapping[str, float | None]:
+    """Of what two edge servers hold about a device; null where one of them was not looked for."""
+    if one is None:
+        return other
+    pairs = {name: (one[name], value) for name, value in other.items()}
+    return {name: None if a is None or b is None else max(a, b) for name, (a, b) in pairs.items()}
 
 
 def epsilons(accountant: str, compositions: Sequence[Composition], delta: float) -> tuple[list[float | None], float]:
@@ -98,7 +107,7 @@ def worst_epsilon(
         looked_at.append(held)
         if sum(map(len, looked_at)) > most:
             return None
-        found = max(found or 0.0, ACCOUNTANTS[accountant].epsilon(held, delta))
+        found = max(found or 0.0, ACCOUNTANTS[accountant].epsilon(held, delta, found or 0.0))
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
-from h2fdp.privacy import AggregationKind
+from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.messages import Upload
 from h2fdp.streams import Streams
@@ -137,6 +137,7 @@ class Aggregator(ABC):
         aggregation: what it makes of its children's uploads.
         law: of the noise that it adds to them.
         ends_chain: whether the node above may not see raw updates.
+        down: what its own models pass before they are sent down.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Aggregator(ABC):
     aggregation: Aggregation
     law: NoiseLaw
     ends_chain: bool
+    down: Pipeline
 
     @abstractmethod
     def begin(self, broadcast: Tensor, plan: Any) -> Children[Any]:
@@ -161,8 +163,8 @@ class Aggregator(ABC):
 
         1. The children work over a stage from the aggregator's model, and upload what they accumulated.
         2. The aggregator subtracts their average from its model, (9)-(12), with noise of its own where that is due, and
-           broadcasts the result (13) at the beginning of the next stage. Noise is due where anything in the average is
-           raw, and is broadcast, or sent to a node that may not see it.
+           broadcasts the result (13) at the beginning of the next stage, `compressed`. Noise is due where anything in
+           the average is raw, and is broadcast, or sent to a node that may not see it.
         3. At the end it uploads the model that it received less its own: everything that was accumulated below, noises
            included (14). Its own last average is in it whoever aggregates at the end, itself or a node above.
 
@@ -170,19 +172,41 @@ class Aggregator(ABC):
             broadcast: what came down: (M,) a model, or more vectors, of which the plan says which is which.
         """
         children = self.begin(broadcast, plan)
-        model, raw = children.received, False
+        model, raw, slot = children.received, False, 0
         for stage in children.stages:
-            uploads = []
-            for asked in children.work(stage, model):
+            uploads, sent = [], model
+            if model is not children.received:  # which is as the node above sent it
+                sent = compressed(self.down, self.streams, self.name, model, stage.interval, slot)
+            for asked in children.work(stage, sent):
                 uploads.append((yield asked))
             raw, noise = raw or any(map(self.receives_raw, uploads)), None
             if raw and (stage.own or self.ends_chain):
                 key = self.streams.key(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
                 raw, noise = False, (stage.noise_std, key)
             assert noise or not stage.noise_std, "noise that the plan and the ledger have is added"
-            model = yield Average(model, *children.arrived(stage, model, uploads), noise, self.aggregation, self.law)
+            model = yield Average(model, *children.arrived(stage, sent, uploads), noise, self.aggregation, self.law)
+            slot = stage.slot
         upload = children.upload(children.received - model)
         return replace(upload, raw=True) if raw else upload
+
+
+def compressed(pipeline: Pipeline, streams: Streams, name: str, model: Tensor, interval: int, slot: int) -> Tensor:
+    """(M,) what all below a node receive of a model that it made at a slot: one vector for all of them.
+
+    The model has all noise that it will have, so this costs no privacy. The node goes on from the model itself.
+    """
+    if not pipeline.stages:
+        return model
+    at = Moment(
+        streams=streams,
+        nodes=[name],
+        levels=np.empty(0),
+        interval=interval,
+        first_slot=slot,
+        last_slot=slot,
+        kind="down",
+    )
+    return pipeline.encode(model.clone()[None], model, at)[0]
 
 
 def in_step(

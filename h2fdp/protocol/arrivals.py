@@ -7,7 +7,7 @@ higher probability adds faults and takes none away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,7 @@ class Faults:
         straggler_fraction: smallest and largest part.
         edge_outage: probability that an outage of an edge server begins, for each edge server and interval.
         outage_intervals: n, how long an outage lasts.
+        sends: interval from 0 -> (I,) whether each device's channel lets it take part; None where it always does.
     """
 
     device_dropout: float = 0.0
@@ -67,6 +68,7 @@ class Faults:
     straggler_fraction: tuple[float, float] = (0.1, 0.9)
     edge_outage: float = 0.0
     outage_intervals: int = 1
+    sends: Callable[[int], np.ndarray] | None = None
 
     @property
     def of_devices(self) -> bool:
@@ -76,7 +78,7 @@ class Faults:
     @property
     def possible(self) -> bool:
         """Whether anything may fail, so that no two intervals need be alike."""
-        return self.of_devices or self.edge_outage > 0
+        return self.of_devices or self.edge_outage > 0 or self.sends is not None
 
     def offline(self, streams: Streams, edge: str, interval: int) -> bool:
         """Whether an edge server, or an access point, is offline in an interval counted from 0.

@@ -18,7 +18,7 @@ from h2fdp.errors import UserError
 from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
-from h2fdp.protocol.aggregator import NodeGroup
+from h2fdp.protocol.aggregator import NodeGroup, compressed
 from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan, SecantPlan, Upload
@@ -41,7 +41,7 @@ class Cloud:
     1. `plan`: the schedule decides tau_k, eta_k and s_c^k; participants are drawn, and the faults that they meet;
        noises follow from who is really averaged.
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
-    3. `run_interval`: w(t_k) goes down to the subnets with active devices, their uploads come back.
+    3. `run_interval`: w(t_k), `compressed`, goes down to the subnets with active devices, their uploads come back.
     4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
        averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c. The clip norm follows the votes in the average,
        where it moves.
@@ -61,6 +61,7 @@ class Cloud:
         aggregators: Mapping[str, UpperAggregator] | None = None,
         uplinks: Uplinks | None = None,
         lies: Lies | None = None,
+        down: Pipeline = Pipeline(),  # noqa: B008 - a frozen value
     ) -> None:
         self.model = model
         self.next_slot = 0
@@ -71,7 +72,7 @@ class Cloud:
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
         self._refuse_unprotected_variate()
-        self._meter = meter
+        self._meter, self._down = meter, down
         self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
         self._kept: dict[str, Any] = {}  # of server and devices, before the interval
         self._clip_norm = None if planner.adaptive is None else planner.adaptive.initial
@@ -176,10 +177,19 @@ class Cloud:
             self._kept = {"server": deepcopy(self._server.state()), "memories": memories, "uplinks": uplinks}
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
-            sent = before if plan.clip_norm is None else torch.cat([before, before.new_zeros(1)])  # no votes yet
-            received = self._tiers.run_interval(self._sent(plan, sent, told), variate)
+            sent = compressed(self._down, self._planner.streams, "cloud", before, plan.interval, plan.first_slot)
+            sent = sent if plan.clip_norm is None else torch.cat([sent, sent.new_zeros(1)])  # no votes yet
+            asked = self._sent(plan, sent, told)
+            received = self._tiers.run_interval(asked, variate)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
             uploaded = self._uploaded(plan, received)
+            if plan.clip_norm is None and not average_alone(self._planner.facts):
+                uploaded = replace(
+                    uploaded,
+                    updates={name: received[name].update for name in plan.parts},
+                    began={name: model for name, (model, _) in asked.items()},
+                    children=self._planner.children or tuple(self._planner.facts),
+                )
             self.model = self._server.apply(before, uploaded)
         if self._schedule.observes:
             self._schedule.observe(self._observed(plan, before, received, uploaded))

@@ -63,6 +63,7 @@ class EdgeServer(Aggregator):
     aggregation: Aggregation = _AVERAGE
     law: NoiseLaw = GAUSSIAN
     lies: Lies | None = None
+    down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""

@@ -61,6 +61,7 @@ def observation(
         variances,
         steps,
         _measurements(plan, measured) if measured else None,
+        children=tuple(plan.parts),
     )
 
 

@@ -135,7 +135,7 @@ class Planner:
         planned: dict[str, _Planned] = {}
         lost: dict[str, Plan] = {}
         alike: dict[Hashable, _Planned] = {}
-        there = None if self.visits is None else np.split(self.visits.there(interval), self._firsts[1:])
+        there = self._there(interval)
         for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
@@ -202,6 +202,13 @@ class Planner:
         steps = np.where(stretch.arrives, segments[0], 0)
         completed = CompletedWork(steps, np.zeros(len(stretch.rows), dtype=np.int64), begun=stretch.arrives)
         return self._subnet_plan(facts, interval, slot, segments, *known, completed, stretch)
+
+    def _there(self, interval: int) -> Sequence[np.ndarray] | None:
+        """For each subnet whether its devices are with it, and their channels let them send; None where all are."""
+        sends = None if self.faults.sends is None else self.faults.sends(interval)
+        there = None if self.visits is None else self.visits.there(interval)
+        both = [each for each in (sends, there) if each is not None]
+        return np.split(np.logical_and.reduce(both), self._firsts[1:]) if both else None
 
     @property
     def cloud_sums(self) -> bool:

@@ -82,6 +82,7 @@ class UpperAggregator(Aggregator):
     guarded: frozenset[str] = frozenset()
     ends_chain: bool = True
     lies: Lies | None = None
+    down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierStage]:
         """The aggregators below, at the model (M,) that was sent."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from h2fdp.network.summary import motion
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
-from h2fdp.privacy.places import UNTARGETED, height_of
+from h2fdp.privacy.mechanisms.compression import link_in_words
+from h2fdp.privacy.places import UNTARGETED, height_of, targeted_as
 from h2fdp.privacy.statement import verdict_of, worst_epsilon
 from h2fdp.records.directory import reached
 from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table, chart, curves_of, known
@@ -19,18 +21,19 @@ def training(every: Sequence[Series], bands: str) -> ReportSection:
     Args:
         bands: a sentence about the bands around the curves; empty where there are none.
     """
-    figures = [chart(key, every, bands) for key in ("accuracy", "loss", "energy", "clock")]
+    figures = [chart(key, every, bands) for key in ("accuracy", "loss", "energy", "clock", "bytes")]
     return ReportSection("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
 
 
 def fairness(every: Sequence[Series]) -> ReportSection:
     """How evenly the devices are served."""
-    figure = chart("devices", every)
-    return ReportSection("fairness", "Devices", "", [figure] if figure.curves else [])
+    figures = [chart(key, every) for key in ("spread", "devices")]
+    return ReportSection("fairness", "Devices", "", [figure for figure in figures if figure.curves])
 
 
 _HEADS = ("run", "method", "seed", "state", "intervals", "accuracy", "mean of last 20", "best", "loss")
-_COSTS = ("energy (J)", "delay (s)", "simulated time (s)", "wall time (s)")
+_COSTS = ("energy (J)", "sent up (bytes)", "delay (s)", "simulated time (s)", "wall time (s)")
+_MESSAGES = ("run", "averages wait for", "devices' uploads", "edge servers' uploads", "devices")
 _NOT_SETTINGS = ("name", "sweep")
 
 
@@ -40,6 +43,11 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     notes = [note for run in runs if (note := _note(run))]
     footnote = WITHHELD if any(run.withheld for run in runs) else ""
     tables = {"How each run ended": Table(_HEADS + _COSTS, rows)}
+    living = [_living(run) for run in runs]
+    if any(any(row) for row in living):
+        tables["Messages and movement"] = Table(
+            _MESSAGES, [[run.name, *row] for run, row in zip(runs, living, strict=True)]
+        )
     return ReportSection("results", "Results", " ".join(notes), tables=tables, footnote=footnote)
 
 
@@ -75,9 +83,23 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 def _row(run: RunView) -> list[Any]:
     keys = ("intervals", "accuracy", "accuracy_mean_last_20", "best_accuracy", "loss")
-    costs = ("energy_j", "delay_s", "clock_s", "wall_s")
+    costs = ("energy_j", "bytes", "delay_s", "clock_s", "wall_s")
     told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | reached(run.metrics)
     return [run.name, *(told.get(key) for key in ("method", "seed", "state", *keys, *costs))]
+
+
+def _living(run: RunView) -> list[str]:
+    """Buffers, compression and mobility of a run in words; empty where averages wait for all, vectors travel as they
+    are, and devices stay."""
+    schedule = run.setting("method", "schedule")
+    waits = []
+    if isinstance(schedule, dict) and schedule.get("name") == "buffered":
+        nodes = {"edge": "an edge server", "cloud": "the cloud"}
+        buffers = (schedule.get("buffer") or {}).items()
+        waits = [f"{count} uploads at {nodes[node]}" for node, count in buffers if count is not None]
+        waits += [f"at most {schedule['deadline_s']:g} s"] if schedule.get("deadline_s") is not None else []
+    links = [link_in_words(run.setting("compression", key)) for key in ("device", "edge")]
+    return [", ".join(waits), *links, motion(run.topology)]
 
 
 def _note(run: RunView) -> str:
@@ -185,7 +207,7 @@ def verdict_rows(run: RunView) -> list[list[Any]]:
         UserError: the ledger is damaged.
     """
     privacy = run.summary.get("privacy") or {}
-    known = observers_beside(name.removeprefix("epsilon_") for name in run.metrics)
+    known = observers_beside([*(name.removeprefix("epsilon_") for name in run.metrics), *(privacy.get("worst") or ())])
     if worst := privacy.get("worst"):
         return [_ended(run, observer, privacy.get("claimed"), worst.get(observer)) for observer in known]
     if not run.private:
@@ -215,7 +237,7 @@ def _verdict(run: RunView, observer: Observer, claimed: float | None, accounted:
     if run.target is None:
         return verdict_of(claimed, accounted)
     stated = tuple(run.setting("privacy", "target_observers"))
-    if observer not in stated and stated != OBSERVERS:  # the default stands for all there are
+    if targeted_as(observer) not in stated and stated != OBSERVERS:  # the default stands for all there are
         return UNTARGETED
     return verdict_of(run.target, accounted)
 

@@ -67,7 +67,7 @@ def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> d
 
 
 WITHHELD = (
-    "Seed, accuracy on each device's own records and results on a validation split of them are hidden, because epsilon "
+    "Seed, accuracy of single devices and results on a validation split of their records are hidden, because epsilon "
     "does not cover them; h2fdp report --with-private shows them."
 )
 

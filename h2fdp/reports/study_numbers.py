@@ -96,6 +96,7 @@ class Measure:
 MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("test accuracy, %", "accuracy", 100.0, bounds=(0.0, 100.0)),
     "loss": Measure("test loss", "loss", bounds=(None, None)),
+    "worst_tenth": Measure("accuracy of the worst tenth, %", "device_accuracy_worst_tenth", 100.0, bounds=(0.0, 100.0)),
     "epsilon": Measure("epsilon (pld)", "epsilon", largest=True),
     "intervals": Measure("intervals", "interval"),
     "energy_j": Measure("energy, J", "energy_j"),

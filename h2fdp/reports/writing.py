@@ -44,7 +44,7 @@ from h2fdp.reports.results import configuration, fairness, noise, privacy, resul
 from h2fdp.reports.run_view import RunView, read_runs, series_of
 from h2fdp.reports.sweep_view import SEED, GridPoint, SweepView, is_sweep, sweep_sections
 
-_OF_VALIDATION = "validation_"
+_OF_DEVICES = ("validation_", "device_accuracy_")
 _OF_TESTS = ("accuracy", "loss", "best_accuracy", "accuracy_mean_last_", "personal_")
 _LEFT_OUT = "left out"
 _SEED_IN_NAME = re.compile(r"(?<![\w.])seed=\d+")
@@ -114,7 +114,7 @@ def _published_point(point: GridPoint) -> GridPoint:
 
 def _private_names(summary: Mapping[str, Any]) -> tuple[str, ...]:
     """How the names of scores begin that are measured on devices' records."""
-    return (_OF_VALIDATION, *_OF_TESTS) if summary.get("tested_on_devices") else (_OF_VALIDATION,)
+    return (*_OF_DEVICES, *_OF_TESTS) if summary.get("tested_on_devices") else _OF_DEVICES
 
 
 def _without(summary: Mapping[str, Any], private: tuple[str, ...]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -303,8 +303,15 @@ def plan(
     if not (traits.controlled or traits.as_stated):
         text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
         raise UserError(text, str(path), "method.schedule")
-    run = Experiment.from_file(path, [*settings, "control.enabled=true"]).prepare(data_root)
-    return first_decision(run, stated=config.control.enabled or traits.controlled)
+    stated = config.control.enabled or traits.controlled
+    try:
+        run = Experiment.from_file(path, [*settings, "control.enabled=true"])
+    except UserError as error:
+        if stated:
+            raise
+        why = "h2fdp plan turns the controller on, which does not go with this"  # though a run does
+        raise UserError(replace(each, text=f"{why}: {each.text}") for each in error.problems) from None
+    return first_decision(run.prepare(data_root), stated=stated)
 
 
 def resume(

@@ -16,7 +16,8 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
 from h2fdp.privacy import Observer, Release
-from h2fdp.privacy.places import height_of
+from h2fdp.privacy.mechanisms.compression import link_in_words
+from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
 from h2fdp.run.preview import privacy_report
@@ -96,7 +97,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     if (adaptive := run.blueprint.adaptive) is not None:
         way = f"clip norm: from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
         lines.append(f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2")
-    lines += [_of_noises(report["noises"]), _of_costs(network), *run.chosen]
+    lines += [_of_noises(report["noises"]), _of_compression(run), _of_costs(network), *run.chosen]
     scores, pays = noise_in_scores(run), changes(run)
     lines.append(f"noise moves the last model's scores by {scores:.3g}; about 1 is best")
     if pays:
@@ -131,6 +132,8 @@ def _sees(run: RunSetup, observer: Observer) -> str:
     noisy = [each for each in subnets if each.adds_noise == "device"]
     if observer == "public":
         return "global models"
+    if observer == SINGLE_EDGE:
+        return "that by one of these edge servers, and global models"
     if observer == "peer":
         return "averages and global models, and knows its own noise"
     if observer in run.placement.trusted and not noisy:
@@ -192,6 +195,15 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
         of_source[row["kind"]] = max(of_source.get(row["kind"], 0.0), row["noise_std"])
     added = [" and ".join(f"{level:.3g}" for level in each.values()) + f" by {who}" for who, each in largest.items()]
     return "noise: " + ", ".join(added)
+
+
+def _of_compression(run: RunSetup) -> str:
+    """What links carry, and whose noise hides nobody any more; empty where vectors travel as they are."""
+    section = run.config.compression
+    words = {"devices": link_in_words(section.device), "edge servers": link_in_words(section.edge)}
+    links = "; ".join(f"{senders} {stated}" for senders, stated in words.items() if stated)
+    hidden = all(each.keeps_sums for each in section.of_devices) and not (section.of_edges and run.topology.depth > 1)
+    return f"compression{'' if hidden else ' (noise of others not credited)'}: {links}" if links else ""
 
 
 def _of_costs(network: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import secrets
 import sys
 import time
@@ -41,13 +42,23 @@ from h2fdp.training.local_steps import comparison_of
 def notices(setup: RunSetup) -> list[str]:
     """Sentences; none for most runs."""
     claim = claim_warning(setup)
-    return [*_without_effect(setup), *_featureless(setup), *_capped(setup), *([] if claim is None else [claim])]
+    found = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup)]
+    return [*found, *([] if claim is None else [claim])]
 
 
 def _without_effect(setup: RunSetup) -> Iterator[str]:
     """An epsilon that was stated for a method that adds no noise."""
     if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
         yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
+
+
+def _unmoved(setup: RunSetup) -> Iterator[str]:
+    """A trace whose first line comes after the run."""
+    mobility, intervals = setup.drawn.mobility, setup.config.training.intervals
+    first = 0 if mobility is None else min((line.interval for line in mobility.lines), default=math.inf)
+    if first > intervals:
+        begins = "" if first == math.inf else f"; its trace begins with interval {first}"
+        yield f"mobility has no effect: no device moves in the {intervals} intervals of this run{begins}"
 
 
 def _featureless(setup: RunSetup) -> Iterator[str]:

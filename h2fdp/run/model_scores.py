@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.arithmetic import worker_threads
+from h2fdp.data.federated import label_counts
 from h2fdp.network import Topology
 from h2fdp.network.processor import OF_STEPS
 from h2fdp.protocol import Cloud
@@ -48,11 +49,13 @@ class ModelScores:
         if (backdoor := backdoor_of(run.drawn)) is not None:
             self._sets["backdoor_"] = device_records(run.data, triggered(run, backdoor)).to(self._device)
         self.steering_loss = "validation_loss" if run.data.validation is not None and run.noise is None else "loss"
-        self._personal = PersonalScores(run) if run.blueprint.objective.personal else None
+        by_device = run.blueprint.objective.personal or run.config.training.evaluate_devices
+        self._devices = DeviceScores(run) if by_device else None
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
-        """Metrics columns: accuracy and loss of the global model on each set, and of the devices' own models."""
-        return self.scores_of(cloud.model) | ({} if self._personal is None else self._personal.scores(cloud))
+        """Metrics columns: accuracy and loss of the global model on each set, of the devices' own models, and how
+        accuracy is spread over devices."""
+        return self.scores_of(cloud.model) | ({} if self._devices is None else self._devices.scores(cloud))
 
     def scores_of(self, model: Tensor) -> dict[str, float]:
         """The same of any global model (M,)."""
@@ -114,8 +117,24 @@ def computing(topology: Topology) -> list[str]:
     return [name for name in topology.table.columns if name in OF_STEPS]
 
 
-class PersonalScores:
-    """Evaluates the personal model of each device; of one that never took part, the global model.
+DECILES = tuple(f"device_accuracy_p{each}0" for each in range(1, 10))
+WORST = "device_accuracy_worst_tenth"
+
+
+def spread(accuracy: np.ndarray) -> dict[str, float]:
+    """Metrics columns: the deciles of (I,) accuracies, and the mean of the lowest tenth of them, rounded up.
+
+    >>> found = spread(np.arange(11) / 10)
+    >>> round(found["device_accuracy_p10"], 3), round(found["device_accuracy_worst_tenth"], 3)
+    (0.1, 0.05)
+    """
+    deciles = np.quantile(accuracy, np.arange(1, 10) / 10).tolist()
+    worst = np.sort(accuracy)[: -(-len(accuracy) // 10)]
+    return dict(zip(DECILES, deciles, strict=True)) | {WORST: float(worst.mean())}
+
+
+class DeviceScores:
+    """Evaluates the model of each device: its personal one, or the global one where it has none.
 
     Where the data say whose each test record is, a model is evaluated on those of its device, and all records count
     alike. Elsewhere on all test records, weighted so that labels are as frequent as in the device's own training
@@ -138,13 +157,23 @@ class PersonalScores:
             order = np.argsort(owners, kind="stable")
             sizes = np.bincount(owners, minlength=run.topology.devices)
             offsets = np.concatenate([[0], np.cumsum(sizes)])
+            self._everyones = device_records(run.data, test.part(order), np.unique(offsets)).to(self._device)
             self._own = [
                 device_records(run.data, test.part(order[first:stop])).to(self._device) if stop > first else None
                 for first, stop in itertools.pairwise(offsets)
             ]
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
-        """Metrics columns: accuracy and loss."""
+        """Metrics columns: accuracy and loss of personal models, and how accuracy is spread."""
+        columns, accuracy = self._personal(cloud) if self._run.blueprint.objective.personal else ({}, self._of(cloud))
+        return columns | (spread(accuracy) if self._run.config.training.evaluate_devices else {})
+
+    def _of(self, cloud: Cloud) -> np.ndarray:
+        """(I,) the accuracy of the global model, of devices that have test records."""
+        found = self._evaluator.evaluate(cloud.model.to(self._device), self._everyones).accuracy
+        return found if self._own is not None else np.asarray(self._mixes @ found)
+
+    def _personal(self, cloud: Cloud) -> tuple[dict[str, float], np.ndarray]:
         found, weights = [], []
         firsts = self._run.blueprint.first_devices
         for number, subnet in enumerate(self._run.topology.subnets):
@@ -154,7 +183,8 @@ class PersonalScores:
                 found.append(scores)
                 weights.append(weight)
         accuracy, loss = np.average(np.array(found), axis=0, weights=weights)
-        return {"personal_accuracy": float(accuracy), "personal_loss": float(loss)}
+        of_each = np.array(found)[np.array(weights) > 0, 0]
+        return {"personal_accuracy": float(accuracy), "personal_loss": float(loss)}, of_each
 
     def _score(self, device: int, model: torch.Tensor) -> tuple[float, float, float]:
         """Weight, accuracy and loss of a device."""
@@ -172,8 +202,8 @@ class PersonalScores:
 
 def _label_mixes(run: RunSetup, labels: np.ndarray) -> np.ndarray:
     """(I, labels) how frequent each of these labels is among a device's records."""
-    mixes = np.empty((run.topology.devices, len(labels)))
-    for device in range(run.topology.devices):
-        counts = np.bincount(run.data.subnet(device, 1)[0].y, minlength=run.data.classes)[labels]
-        mixes[device] = counts / counts.sum() if counts.any() else 1 / len(labels)
-    return mixes
+    counts, visits = label_counts(run.data)[:, labels], run.topology.visits
+    if visits is not None:
+        counts = counts[visits.home]
+    totals = counts.sum(axis=1, keepdims=True)
+    return np.where(totals > 0, counts / np.maximum(totals, 1), 1 / len(labels))

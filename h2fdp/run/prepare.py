@@ -18,7 +18,7 @@ from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.costs import NetworkCosts
+from h2fdp.costs import NetworkCosts, interval_cost
 from h2fdp.data.configured import DataSource, Network, configured_data
 from h2fdp.data.federate import within_unit_ball
 from h2fdp.data.federated import DeviceData, FederatedData, Standardizing
@@ -32,6 +32,8 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
+from h2fdp.network.association import Value, label_counts, mean_divergence
+from h2fdp.network.devices import Floats, Integers
 from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator
@@ -66,7 +68,8 @@ def prepare(
 ) -> RunSetup:
     """Load the data, build the model, work out the noise and calibrate it.
 
-    Data are spread over the topology as it was drawn, also for a star, so that methods compare on equal devices.
+    Data are spread over the topology as it was drawn, also for a star or where devices then join other edge servers, so
+    that methods compare on equal devices.
 
     Args:
         topology: as drawn for the experiment's seed.
@@ -80,7 +83,7 @@ def prepare(
     topology = _settled(topology, config)
     source = data_source or configured_data(config.data)
     with one_thread():  # features use more, for images side by side
-        data = source(topology, Streams(config.seed), None if data_root is None else Path(data_root))
+        data = source(topology.as_filed(), Streams(config.seed), None if data_root is None else Path(data_root))
     if (relying_on_nobody := without_trust(config)) is not None:
         relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
         loaded = partial(_same_data, data)
@@ -92,6 +95,7 @@ def prepare(
     if isinstance(config.model, PublicFeatures):
         data = with_features(data, config.model.size)
     with one_thread():
+        topology, data = _associated(topology, config, data)
         standardizing = None
         if isinstance(config.model, Logistic) and config.model.standardize:
             standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
@@ -144,6 +148,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     streams, training, method = Streams(config.seed), config.training, config.method
     star, placement = method.topology == "star", noise_placement_of(method.privacy)
     network = topology.as_star() if star else topology.with_visits()
+    _check_presence(network, training.intervals)
     data = _of_rows(data, network)
     measuring = _measuring(config)
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
@@ -192,7 +197,9 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         aggregation=aggregation_of(method.aggregation),
         compression=config.compression.of_devices,
         uplink=config.compression.of_edges,
+        downlink=Pipeline(config.compression.of_models),
     )
+    costs = _costs(config, network, vector.numel(), rates * data.sizes)
     return RunInputs(
         config=config,
         drawn=topology,
@@ -203,31 +210,92 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         initial=vector,
         aggregation_times=times,
         local_steps=local_steps,
-        costs=NetworkCosts(
-            network,
-            vector.numel() + (training.adaptive is not None),
-            streams,
-            config.control.power_rule,
-            rates * data.sizes,
-            Pipeline(config.compression.of_devices).message_bits,
-            Pipeline(config.compression.of_edges).message_bits,
-            config.control.frequency_rule,
-        ),
-        faults=faults,
+        costs=costs,
+        faults=replace(faults, sends=costs.sends),
         world=streams,
         warm_start=warm_start,
     )
 
 
+def _costs(config: ExperimentFile, network: Topology, parameters: int, records: Floats) -> NetworkCosts:
+    """Those of messages with M parameters, and of steps with `records` (I,) records in the mean."""
+    return NetworkCosts(
+        network,
+        parameters + (config.training.adaptive is not None),
+        Streams(config.seed),
+        config.control.power_rule,
+        records,
+        Pipeline(config.compression.of_devices).message_bits,
+        Pipeline(config.compression.of_edges).message_bits,
+        Pipeline(config.compression.of_models).message_bits,
+        config.control.frequency_rule,
+    )
+
+
+def _associated(topology: Topology, config: ExperimentFile, data: DeviceData) -> tuple[Topology, DeviceData]:
+    """The network after devices have joined edge servers, with their records in the order of its devices."""
+    section = topology.association
+    if section is None:
+        return topology, data
+    if not isinstance(data, FederatedData):
+        text = "records that are drawn where they are trained on belong to one edge server each; expected fewer of them"
+        raise UserError(f"{text}, or no association in the topology", key="data")
+    if section.was is None:
+        value = None
+        if section.by == "data":
+            value = mean_divergence(label_counts(data.train.y[data.order], data.offsets, data.classes))
+        elif section.by == "cost":
+            value = _cost_of_joining(topology, config, data)
+        topology = topology.associated(value)
+        section = topology.association
+        assert section is not None, "it says where devices were"
+    return topology, data.rearranged(section.places)
+
+
+def _cost_of_joining(topology: Topology, config: ExperimentFile, data: FederatedData) -> Value:
+    """From (I,) edge servers to what an interval costs in which all devices take part, without fading and without the
+    keys of secure sums: joules and seconds of the clock, weighed as control weighs them."""
+    training = config.training
+    steps_of = {"local_steps", "batch_size", "sampling_rate", "aggregate_every", "aggregations_per_interval"}
+    if missing := sorted(steps_of & training.left_open):
+        text = f"{missing[0]} is chosen after devices have joined edge servers by what an interval costs"
+        raise UserError(f"{text}; expected it stated, as in training: {{extends: paper}}", key="training")
+    times, every = check_network(config, topology), topology.everywhere()
+    rates = training.sampling_rates(data.sizes)
+    steps = training.interval_steps(data.sizes, rates)
+    module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))()
+    parameters = ParameterLayout(module).to_vector(module).numel()
+    costs = _costs(config, every, parameters, np.tile(rates * data.sizes, topology.edges)).drawn(0)
+    segments = [times.of(subnet.name).segments(steps) for subnet in topology.subnets]
+    heights = times.heights(steps, topology.depth) if topology.depth > 1 else None
+    joule, second = config.control.cost_weights
+
+    def value(home: Integers) -> float:
+        used = np.unique(home).tolist()
+        rows = [np.flatnonzero(home == number) for number in used]
+        cost = interval_cost(costs, every, used, rows, [segments[number] for number in used], heights=heights)
+        return joule * cost.energy_j + second * cost.clock_s
+
+    return value
+
+
 def _settled(topology: Topology, config: ExperimentFile) -> Topology:
     """The network with the way of every device, for as many intervals as the run may have."""
-    if topology.mobility is None or topology.mobility.stay is None:
+    if topology.mobility is None or not topology.mobility.drawn:
         return topology
     intervals = config.training.intervals
     if intervals is None:
-        text = "the ways of devices are drawn for all intervals (mobility.stay); expected how many"
+        text = "the ways of devices are drawn for all intervals (mobility in the topology); expected how many"
         raise UserError(text, key="training.intervals")
     return replace(topology, mobility=topology.mobility.settled(topology.subnets, intervals, Streams(config.seed)))
+
+
+def _check_presence(network: Topology, intervals: int) -> None:
+    """Refuse ways on which no device ever is at an edge server."""
+    visits = network.visits
+    if visits is not None and not any(visits.there(interval).any() for interval in range(intervals)):
+        text = f"mobility has every device nowhere in all {intervals} intervals; expected some at edge servers"
+        raise UserError(text, key="topology")
 
 
 def _of_rows(data: DeviceData, network: Topology) -> DeviceData:

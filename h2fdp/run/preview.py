@@ -55,7 +55,9 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         "adjacency": run.config.privacy.adjacency,
         "factor": run.factor,
         "target": run.target,
-        "observers": {each: {"claimed": claimed, **_numbers(run, accounts, each, claimed)} for each in run.observers},
+        "observers": {
+            each: {"claimed": claimed, **_numbers(run, accounts, each, claimed)} for each in accounts.reported
+        },
         "noises": noises(run),
         "iterations": run.iterations,
         "notes": list(run.notes),

@@ -153,7 +153,7 @@ class RunPrivacy:
             accountant: a name of `ACCOUNTANTS`; null is `accountant` of the run.
         """
         accountant = accountant or self.accountant
-        asked = {"observer": (observer, self.accounts.observers), "accountant": (accountant, tuple(ACCOUNTANTS))}
+        asked = {"observer": (observer, self.accounts.reported), "accountant": (accountant, tuple(ACCOUNTANTS))}
         for key, (value, known) in asked.items():
             if value not in known:
                 raise UserError(f'expected one of {", ".join(known)}, found "{value}"', key=key)

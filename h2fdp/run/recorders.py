@@ -21,6 +21,7 @@ from h2fdp.protocol import Cloud, IntervalPlan
 from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run.live_accounts import LiveAccounts, Row
+from h2fdp.run.model_scores import DECILES, WORST
 from h2fdp.run.poisoning import backdoor_of
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.setup import RunSetup
@@ -96,6 +97,7 @@ class Metrics(Recorder):
         measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
         measured += ["personal_"] if setup.blueprint.objective.personal else []
         others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
+        others += [*DECILES, WORST] if setup.config.training.evaluate_devices else []
         by = None if setup.noise is None else setup.accountant
         self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others, accountant=by))
         self._setup = setup

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
-from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
+from h2fdp.costs.messages import watts
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -23,7 +24,7 @@ from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
-from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind
+from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.vectors import MOVES
@@ -42,13 +43,22 @@ from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
 MOVING = (
     "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
-    "and the observer edge is all of them together, as if they colluded"
+    "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
+    "which receives all global models"
+)
+LABELS = (
+    "association by data: how many records of each label a device has is public, as the topology states, and no "
+    "epsilon covers it"
 )
 LYING = (
     "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. "
     "A trusted edge server that lies does so about values, and still adds its noise"
 )
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
+OVER_THE_AIR = (
+    "radio.access: signals that add up in the air are not encrypted; these epsilons assume that access points alone "
+    "receive them, and where trust is secure-sum, that no antenna separates them"
+)
 FILTERED = (
     "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
     "rdp, and other accountants are indicative. An own schedule that does not depend on them needs less noise: set "
@@ -86,7 +96,7 @@ class RunInputs:
         initial: (M,) w(0).
         local_steps: tau_0; where devices train in epochs, the steps of the one that takes most.
         costs: of messages on the network's links.
-        faults: how often devices and edge servers fail.
+        faults: how often devices and edge servers fail, and which channels are too bad for sums over the air.
         world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
             when a resumed run draws its own noise, batches and participants afresh.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
@@ -161,7 +171,7 @@ class RunInputs:
         """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
         if self.target is None:
             return verdict_of(claimed, accounted)
-        if observer not in self.target_observers:
+        if targeted_as(observer) not in self.target_observers:
             return UNTARGETED
         return verdict_of(self.target, accounted)
 
@@ -284,6 +294,7 @@ class RunSetup(RunInputs, Noise):
             aggregators=aggregators,
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
             lies=self.blueprint.lies_among_edges(),
+            down=self.blueprint.downlink,
         )
 
     @cached_property
@@ -299,13 +310,34 @@ class RunSetup(RunInputs, Noise):
         """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        more = self.handover_costs(plan.interval)
+        return {column: value + more.get(column, 0.0) for column, value in found.items()}
+
+    def handover_costs(self, interval: int) -> dict[str, float]:
+        """What edge servers spend before an interval on messages about devices that leave them; empty without any.
+
+        Each sends one after another, all at the same time.
+        """
+        visits, mobility = self.topology.visits, self.topology.mobility
+        if visits is None or mobility is None or (wire := mobility.handover) is None:
+            return {}
+        left, entered = self.topology.table.home[visits.moved(interval)].T
+        messages = np.bincount(left[left != entered], minlength=1)
+        bits = self.costs.message_bits
+        seconds, count = bits / wire.rate_bps, int(messages.sum())
+        return {
+            "energy_j": float(watts(wire.power_dbm)) * seconds * count,
+            "delay_s": seconds * count,
+            "clock_s": seconds * int(messages.max()),
+            "bytes": count * bits / 8,
+        }
 
     def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
         """All of it, by device and subnet."""
-        parts = plan.subnets | plan.lost
-        return interval_cost(
-            self.costs.drawn(plan.interval),
+        parts, costs = plan.subnets | plan.lost, self.costs.drawn(plan.interval)
+        cost = interval_cost(
+            costs,
             self.topology,
             [self._numbers[name] for name in parts],
             [subnet.rows for subnet in parts.values()],
@@ -318,6 +350,16 @@ class RunSetup(RunInputs, Noise):
             [self._sum_messages(subnet) for subnet in parts.values()],
             self._upper_sums,
         )
+        arrivals = plan.decision.arrivals
+        if arrivals is None or not arrivals.waiting:
+            return cost
+        uploads, steps = np.zeros(self.topology.devices), np.zeros(self.topology.devices)
+        for number, rows in arrivals.waiting.items():
+            at = int(self.blueprint.first_devices[number]) + np.array(list(rows))
+            name = self.topology.subnets[number].name
+            uploads[at] = list(rows.values())
+            steps[at] = uploads[at] * self.aggregation_times.of(name).segments(plan.decision.local_steps)[0]
+        return with_waiting(cost, costs, self.topology, uploads, steps)
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.
@@ -346,7 +388,7 @@ class RunSetup(RunInputs, Noise):
 
     def _sum_messages(self, subnet: Plan) -> SumMessages | None:
         sizes = self.exchange_sizes
-        if not subnet.masked or sizes is None:
+        if not subnet.masked or sizes is None or self.topology.radio.truncation is not None:  # signals add up unmasked
             return None
         segments, devices = len(subnet.segments), len(subnet.rows)
         if subnet.completed is None:
@@ -412,6 +454,8 @@ class RunSetup(RunInputs, Noise):
             MOVES: self.blueprint.adaptive is not None,
             MOVING: self.topology.visits is not None,
             LYING: self.topology.adversaries is not None,
+            OVER_THE_AIR: self.topology.radio.truncation is not None,
+            LABELS: self.drawn.association is not None and self.drawn.association.by == "data",
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
         }
         return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))

@@ -1,4 +1,4 @@
-"""Where a run's metrics go besides its own files while it runs: a notebook or terminal, TensorBoard, MLflow.
+"""Where a run's metrics go besides its own files while it runs: a notebook or terminal, TensorBoard, MLflow, W&B.
 
 A further place is a `Sink`, and a line in `sinks_of`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 import shutil
 import sys
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
@@ -95,7 +96,7 @@ def _notebook_output() -> Callable[[str], None] | None:
 
 _log = logging.getLogger(__name__)
 _EVENTS = "tensorboard"
-_MLFLOW_RUN = "mlflow-run"
+_MLFLOW_RUN, _WANDB_RUN = "mlflow-run", "wandb-run"
 
 
 class Sink(Recorder):
@@ -135,8 +136,35 @@ class _TensorBoard(Sink):
         self._writer.close()
 
 
-class _MLflow(Sink):
-    """A run of the server; its id is kept in the run directory, for a later resume."""
+class _Server(Sink):
+    """A run of a server, whose id is kept in the run directory, for a later resume.
+
+    Attributes:
+        name: of the service.
+    """
+
+    name: ClassVar[str]
+    _silent = False
+
+    def _tell(self, words: Callable[[], Any]) -> None:
+        """A server that went away ends no run."""
+        if self._silent:
+            return
+        try:
+            words()
+        except Exception as error:
+            self._silent = True
+            note = f"{self.name} no longer answers; tracking to it ends here: {error}"
+            _log.warning(self.name.lower(), extra=about(note=note))
+
+    @staticmethod
+    def _unreachable(server: str, error: Exception, hint: str, key: str) -> UserError:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        return UserError(f"{server} does not answer: {reason}{hint}", key=key)
+
+
+class _MLflow(_Server):
+    name = "MLflow"
 
     def __init__(self, directory: RunDirectory, uri: str, config: ExperimentFile) -> None:
         try:
@@ -147,7 +175,6 @@ class _MLflow(Sink):
             raise UserError(text, key="tracking.mlflow") from None
         self._metric, self._accountant = Metric, accountant_of(config)
         kept = directory.path / _MLFLOW_RUN
-        self._silent = False
         try:
             self._client = MlflowClient(tracking_uri=uri)
             if not kept.exists():
@@ -159,9 +186,8 @@ class _MLflow(Sink):
                 write_text(kept, run)
             self._run = kept.read_text()
         except Exception as error:  # whatever its client and server raise
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
             hint = "" if "://" in uri else "; MLflow may take no folders any more: try sqlite:///runs.db"
-            raise UserError(f"MLflow at {uri} does not answer: {reason}{hint}", key="tracking.mlflow") from None
+            raise self._unreachable(f"MLflow at {uri}", error, hint, "tracking.mlflow") from None
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         now, columns = int(time.time() * 1000), scalars(row, self._accountant)
@@ -169,18 +195,48 @@ class _MLflow(Sink):
         self._tell(lambda: self._client.log_batch(self._run, metrics))
 
     def close(self, end: str) -> None:
-        state = "FINISHED" if end == "done" or end.endswith(" reached") else "KILLED"
+        state = "FINISHED" if _is_finished(end) else "KILLED"
         self._tell(lambda: self._client.set_terminated(self._run, state))
 
-    def _tell(self, words: Callable[[], Any]) -> None:
-        """A server that went away ends no run."""
-        if self._silent:
-            return
+
+class _WandB(_Server):
+    """Steps that a resumed run repeats are there already; W&B keeps the first."""
+
+    name = "W&B"
+
+    def __init__(self, directory: RunDirectory, project: str, config: ExperimentFile) -> None:
         try:
-            words()
-        except Exception as error:
-            self._silent = True
-            _log.warning("mlflow", extra=about(note=f"MLflow no longer answers; tracking to it ends here: {error}"))
+            import wandb
+        except ImportError:
+            text = "Weights & Biases is not installed; run pip install 'h2fdp[wandb]', or set this to null"
+            raise UserError(text, key="tracking.wandb") from None
+        self._accountant = accountant_of(config)
+        kept = directory.path / _WANDB_RUN
+        if not kept.exists():
+            write_text(kept, secrets.token_hex(4))
+        try:
+            self._run = wandb.init(
+                project=project,
+                name=directory.path.name,
+                id=kept.read_text(),
+                resume="allow",
+                config=_parameters(config),
+                dir=str(directory.path),
+                settings={"console": "off"},
+            )
+        except Exception as error:  # whatever its client and server raise
+            hint = "; with WANDB_MODE=offline it writes to the run directory"
+            raise self._unreachable("W&B", error, hint, "tracking.wandb") from None
+
+    def after(self, plan: IntervalPlan, row: Row) -> None:
+        self._tell(lambda: self._run.log(scalars(row, self._accountant), step=row["interval"]))
+
+    def close(self, end: str) -> None:
+        self._tell(lambda: self._run.finish(exit_code=0 if _is_finished(end) else 1))
+
+
+def _is_finished(end: str) -> bool:
+    return end == "done" or end.endswith(" reached")
 
 
 def scalars(row: Row, accountant: str) -> dict[str, float]:
@@ -208,11 +264,13 @@ def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row
         UserError: one of them cannot be reached.
     """
     sinks: list[Sink] = []
-    events, server = config.tracking.tensorboard, config.tracking.mlflow
+    events, server, project = config.tracking.tensorboard, config.tracking.mlflow, config.tracking.wandb
     if find_spec("tensorboard") is not None if events is None else events:
         sinks.append(_TensorBoard(directory, rows, accountant_of(config)))
     if server is not None:
         sinks.append(_MLflow(directory, server, config))
+    if project is not None:
+        sinks.append(_WandB(directory, project, config))
     return sinks
 
 

@@ -75,7 +75,8 @@ class Blueprint:
         adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: what every aggregator makes of its children's uploads.
-        compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up.
+        compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up; `downlink`
+            what models pass before they are sent down.
     """
 
     streams: Streams
@@ -102,6 +103,7 @@ class Blueprint:
     aggregation: Aggregation = _AVERAGE
     compression: tuple[Stage, ...] = ()
     uplink: tuple[Stage, ...] = ()
+    downlink: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     @property
     def data_bytes(self) -> int:
@@ -215,6 +217,7 @@ class Blueprint:
                 guarded=facts.guarded,
                 ends_chain=facts.ends_chain,
                 lies=self.lies_among_edges(),
+                down=self.downlink,
             )
             for name, facts in tiers.items()
         }
@@ -291,6 +294,7 @@ class Blueprint:
             self.aggregation.at("device"),
             self._pipelines[subnet.trust].law,
             None if (liars := self.topology.adversaries) is None else liars.among(self.topology.lying_devices(number)),
+            self.downlink,
         )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:

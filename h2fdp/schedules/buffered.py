@@ -20,6 +20,7 @@ from h2fdp.schedules.stretches import Arrivals, Stretch
 from h2fdp.schedules.traits import ScheduleOptions
 
 _MOST_AHEAD = 100_000  # rounds of the cloud that are played before they are due
+Deadline = float | Literal["median"]
 Power = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 10")]
 
 
@@ -162,19 +163,38 @@ def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
         if len(set(each)) > 1:
             text = f"the uploads of {subnet.name} would have {', '.join(map(str, each))} local steps"
             raise UserError(f"{text}; expected aggregations that divide local_steps equally", key="training")
-    devices = options.buffer.cloud if in_star else options.buffer.edge
-    edges = [_buffer(devices, options.deadline_s, size) for size in context.sizes.tolist()]
-    cloud = Buffer(1) if in_star else _buffer(options.buffer.cloud, options.deadline_s, network.edges)
     points = network.access_points[1]
+    speeds = _Speeds(context, np.repeat([each[0] for each in segments], context.sizes), np.repeat(points, points))
+    devices = options.buffer.cloud if in_star else options.buffer.edge
+    averages = np.array([len(each) for each in segments])
+    at_edges, at_cloud = _deadlines(options.deadline_s, speeds(0), context.sizes, averages)
+    edges = [_buffer(devices, *each) for each in zip(at_edges, context.sizes.tolist(), strict=True)]
+    cloud = Buffer(1) if in_star else _buffer(options.buffer.cloud, at_cloud, network.edges)
     return EventQueue(
         sizes=context.sizes,
         points=np.asarray(network.table.point),
-        averages=[len(each) for each in segments],
+        averages=averages.tolist(),
         edges=edges,
         cloud=cloud,
         queues=network.radio.queues,
-        durations=_Speeds(context, np.repeat([each[0] for each in segments], context.sizes), np.repeat(points, points)),
+        durations=speeds,
     )
+
+
+def _deadlines(
+    stated: Deadline | None, first: Durations, sizes: np.ndarray, averages: np.ndarray
+) -> tuple[list[float | None], float | None]:
+    """Of each edge server, and of the cloud.
+
+    Args:
+        first: of the first round.
+        averages: (N,) of an edge server before it uploads.
+    """
+    if stated != "median":
+        return [stated] * len(sizes), stated
+    of_devices = np.split(first.task + first.upload + first.relay, np.cumsum(sizes)[:-1])
+    at_edges = np.array([np.median(each) for each in of_devices])
+    return at_edges.tolist(), float(np.median(averages * at_edges + 2 * first.link))
 
 
 def _buffer(uploads: int | None, deadline_s: float | None, children: int) -> Buffer:
@@ -203,12 +223,13 @@ class BufferedOptions(ScheduleOptions):
     Attributes:
         buffer: how many uploads are averaged.
         deadline_s: every aggregator averages so long after the last time at the latest, if anything has arrived.
+            `median`: when half of those below it could have uploaded, by their speeds in the first round.
         staleness_power: a: an upload from a model that was averaged tau times since has the weight (1 + tau)^-a.
     """
 
     name: Literal["buffered"] = "buffered"
     buffer: Buffers = Buffers()
-    deadline_s: Positive | None = None
+    deadline_s: Annotated[Positive | Literal["median"], Expect("seconds above 0, or median")] | None = None
     staleness_power: Power = 0.5
     foreseen: ClassVar[bool] = True
     reads_releases: ClassVar[bool] = False

@@ -123,6 +123,7 @@ class EventQueue(Iterator[Arrivals]):
         self._version = 0
         self._arrived: list[int] = []
         self._overdue = False
+        self._waiting: dict[int, Counter[int]] = {}  # see `Arrivals`
         for number in range(len(self._servers)):
             self._receive(number, 0.0)
         self._wait(0.0)
@@ -146,6 +147,7 @@ class EventQueue(Iterator[Arrivals]):
             self._send(number, detail, at_s)
         elif kind == _UPLOADED:
             server.arrived.append(detail)
+            self._waiting.setdefault(number, Counter())[detail] += 1
         elif kind == _RECEIVED:
             server.waits, server.uploads = False, []
             rows, server.resting = server.resting, []
@@ -207,8 +209,13 @@ class EventQueue(Iterator[Arrivals]):
         for number in taken:
             self._receive(number, at_s + float(self._durations(self._version).link[number]))
         self._wait(at_s)
+        waiting, self._waiting = self._waiting, {}
+        for number, stretch in stretches.items():
+            averaged = dict(zip(stretch.rows.tolist(), stretch.arrives.sum(axis=0).tolist(), strict=True))
+            waiting.setdefault(number, Counter()).subtract(averaged)
+        uneven = {number: {row: more for row, more in each.items() if more} for number, each in waiting.items()}
         kept = {each.version for number, each in enumerate(self._servers) if number not in stretches}
-        return Arrivals(stretches, tuple(sorted(kept)), at_s)
+        return Arrivals(stretches, tuple(sorted(kept)), at_s, {number: each for number, each in uneven.items() if each})
 
     def _wait(self, at_s: float) -> None:
         if self._cloud.deadline_s is not None:

@@ -13,11 +13,12 @@ from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.h2fdp_controller import H2fdpOptions
 from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.schedules.traits import ScheduleOptions, ScheduleTraits
+from h2fdp.schedules.utility import UtilityOptions
 
 SCHEDULES: Choices[ScheduleOptions] = Choices(
     OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build"))
 )
-for _options in (FixedOptions, BufferedOptions, H2fdpOptions):
+for _options in (FixedOptions, UtilityOptions, BufferedOptions, H2fdpOptions):
     SCHEDULES.register(_options)
 
 if TYPE_CHECKING:

@@ -75,6 +75,7 @@ class IntervalObservation:
         secants: None where the schedule asked for none, or no device was there.
         spent: what the interval cost, by resource as the metrics name it (`energy_j`, `delay_s`, `clock_s`); without
             those that were not metered.
+        children: names of the cloud's active children, also where `uploads` has their average alone.
     """
 
     interval: int
@@ -88,6 +89,7 @@ class IntervalObservation:
     measurements: Measurements | None = None
     secants: DeviceSecants | None = None
     spent: Mapping[str, float] = field(default_factory=dict)
+    children: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

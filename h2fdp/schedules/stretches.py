@@ -98,6 +98,8 @@ class Arrivals:
         stretches: number of the subnet, ascending -> what its devices did.
         kept: numbers of the cloud's earlier models that edge servers still work from.
         at_s: when, from the beginning of the run.
+        waiting: number of the subnet -> row -> uploads that arrived at the edge server since the cloud's last average,
+            less those in this one; below 0 where these arrived earlier.
         charged: stretches that are accounted for with this average, which may end later or never: number of the subnet
             -> its next one, and in a second mapping the one after that.
     """
@@ -105,4 +107,5 @@ class Arrivals:
     stretches: Mapping[int, Stretch]
     kept: tuple[int, ...]
     at_s: float
+    waiting: Mapping[int, Mapping[int, int]]
     charged: tuple[Mapping[int, Stretch], ...] = ()

@@ -53,6 +53,22 @@ def test_compressed_messages_by_hand():
     assert found.bytes == pytest.approx((4 * 2 + 4) / 8)
 
 
+def test_models_that_are_smaller_on_their_way_down_by_hand():
+    """8 bits up: 4 s and 0.012 J from a device, 1 s and 1 J on the wire. 4 down take half of the time, and no joule
+    less is spent, as nothing that comes down has any."""
+    network = two_devices(seconds_per_step=0.5, joules_per_step=0.25)
+    radio = replace(network.radio, bits_per_parameter=1)
+    drawn = [
+        NetworkCosts(replace(network, radio=radio), 8, Streams(1), **more).drawn(0)
+        for more in ({}, {"downlink": lambda bits, size: bits / 2})
+    ]
+    plain, found = (interval_cost(costs, network, [0], [np.array([0, 1])], [(3, 2)]) for costs in drawn)
+    assert (found.energy_j, found.bytes) == (plain.energy_j, plain.bytes)
+    assert found.local_delay_s == pytest.approx([8])
+    assert found.global_delay_s == pytest.approx([2 * (4 + 1 + 0.5 + 2)])  # up, up, down, down
+    assert found.clock_s == pytest.approx(5 * 0.5 + 2 * (8 + 2) + 1 + 0.5)
+
+
 def test_bytes_are_of_all_that_is_sent_up():
     """Devices and edge servers of two tiers; relays of a star; with keys and shares of a secure sum."""
     assert everybody(two_devices(), (3, 2)).bytes == 4 + 1

@@ -75,6 +75,61 @@ def test_dirichlet_proportions_have_the_mean_and_variance_of_the_distribution():
     assert np.abs(shares.mean(axis=0) - 1 / devices).max() < 5 * np.sqrt(expected / 400)
 
 
+EDGES = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+
+
+def held_by(owners, labels, groups):
+    """(devices, labels) records of each label that each device has, and the devices of each edge server."""
+    counts = np.zeros((sum(groups), labels.max() + 1), dtype=int)
+    np.add.at(counts, (owners[owners >= 0], labels[owners >= 0]), 1)
+    return np.split(counts, np.cumsum(groups)[:-1])
+
+
+@given(EDGES, st.integers(1, 10), st.integers(0, 99))
+def test_edge_servers_have_so_many_labels_and_their_devices_equal_mixes_of_them(groups, labels_of_each, seed):
+    labels = np.repeat(np.arange(10), 300)
+    named = [(f"e{at}", size) for at, size in enumerate(groups)]
+    kind = section(by_edge={"labels": labels_of_each})
+    owners = partition(kind, labels, sum(groups), rng(seed), named)
+    for devices in held_by(owners, labels, groups):
+        assert (devices.sum(axis=0) > 0).sum() == labels_of_each
+        assert np.ptp(devices.sum(axis=1)) <= 1
+        # Drawn without replacement: variances are below those of a binomial law; six of its standard deviations.
+        mean = devices.mean(axis=0)
+        assert (np.abs(devices - mean) <= 6 * np.sqrt(mean + 1)).all()
+
+
+@given(EDGES, st.none() | st.integers(1, 10), st.integers(0, 99))
+def test_devices_of_one_label_under_edge_servers_of_all_or_of_some(groups, labels_of_each, seed):
+    """HierFAVG's edge-IID and edge-NIID."""
+    labels = np.repeat(np.arange(10), 300)
+    named = [(f"e{at}", size) for at, size in enumerate(groups)]
+    stated = {} if labels_of_each is None else {"labels": labels_of_each}
+    kind = section(by_edge={**stated, "devices": {"labels_per_device": 1}})
+    owners = partition(kind, labels, sum(groups), rng(seed), named)
+    for devices in held_by(owners, labels, groups):
+        assert ((devices > 0).sum(axis=1) == 1).all()
+        kinds = (devices > 0).sum(axis=0)
+        assert (kinds > 0).sum() == min(len(devices), labels_of_each or 10)
+
+
+def test_what_edge_servers_cannot_share_is_told_with_their_name():
+    groups = [("here", 3), ("there", 2)]
+    labels = np.arange(20) % 4
+    cases = {
+        "each edge server is to hold 5 labels, but the data have 4": {"labels": 5},
+        "edge server here: each device is to hold 3 labels, but the data have 2": {
+            "labels": 2,
+            "devices": {"labels_per_device": 3},
+        },
+    }
+    for words, stated in cases.items():
+        with pytest.raises(UserError, match=f"data.partition.by_edge.*{words}"):
+            partition(section(by_edge=stated), labels, 5, rng(), groups)
+    with pytest.raises(UserError, match="edge server there: 3 training records are too few for 4 devices"):
+        partition(section(by_edge={"labels": 1}), np.repeat([0, 1], 3), 5, rng(), [("here", 1), ("there", 4)])
+
+
 def test_equal_generators_give_equal_partitions_and_others_differ():
     labels = np.repeat(np.arange(10), 60)
     kind = section(dirichlet=0.5)
@@ -122,7 +177,7 @@ def check_section_fails(value: object) -> str:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, "expected exactly one of labels_per_device, dirichlet, shards, found none"),
+        ({}, "expected exactly one of labels_per_device, dirichlet, shards, by_edge, found none"),
         ({"dirichlet": 1, "labels_per_device": 3}, "found labels_per_device, dirichlet"),
         ({"iid": True}, "`iid` is a word and no key; write partition: iid; with sizes, {sizes: {lognormal: 1}} alone"),
         ({"natural": True}, "`natural` is a word and no key; write partition: natural"),

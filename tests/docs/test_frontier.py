@@ -1,7 +1,7 @@
-"""The page and README.md show what the tables of the frontier hold, and the tables keep the rules of the study."""
+"""The page shows what the tables of the frontier hold, and the tables keep the rules of the study."""
 
 from experiments.frontier import RUNS, SEARCH_SEED, SEEDS, TRIALS, best
-from experiments.frontier_page import FIRST, PAGE, README, between, frontier_table, page, read
+from experiments.frontier_page import FIRST, PAGE, between, page, read
 from tests.docs.reader import REPOSITORY
 
 FOLDER = REPOSITORY / "experiments"
@@ -10,8 +10,6 @@ runs, trials = read(FOLDER / RUNS), read(FOLDER / TRIALS)
 
 def test_the_pages_are_what_the_program_writes():
     assert between(PAGE.read_text(), page(runs, trials)) == PAGE.read_text()
-    first = runs[runs["data_set"] == FIRST]
-    assert between(README.read_text(), frontier_table(first)) == README.read_text()
 
 
 def test_every_point_has_all_seeds_and_no_account_is_above_its_epsilon():

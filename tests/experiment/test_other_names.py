@@ -40,6 +40,8 @@ def refusal(**settings):
         ({"training": {"clip": 1.0}}, "training.clip", "training.clip_norm"),
         ({"training": {"epsilon": 1.0}}, "training.epsilon", "privacy.epsilon"),  # a key of another section
         ({"training": {"step_sise": 1.0}}, "training.step_sise", "step_size"),
+        ({"compression": {"devices": {"quantise": 8}}}, "compression.devices", "device"),  # and not `topology`
+        ({"compression": {"edges": {"quantise": 8}}}, "compression.edges", "edge"),
     ],
 )
 def test_a_key_of_another_program_or_section_is_told_by_its_name_here(settings, key, meant):

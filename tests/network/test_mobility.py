@@ -78,6 +78,20 @@ def test_mistakes_are_refused_with_their_line(tmp_path, line, found):
     assert [problem.where for problem in caught.value.problems] == [f"{tmp_path / 'cars.csv'}:3"]
 
 
+def test_a_trace_inside_a_topology_is_refused_with_its_line_too(tmp_path):
+    write(STILL, path := tmp_path / "tree.yaml")
+    lines = path.read_text().count("\n")
+    trace = "mobility:\n  trace:\n    - [2, edge-1/1, edge-2]\n    - [two, edge-1/1, edge-2]\n"
+    path.write_text(path.read_text() + trace)
+    with pytest.raises(UserError, match="expected the number of an interval") as caught:
+        read(path, seed=1)
+    path.write_text(path.read_text().replace("[two, edge-1/1", "[3, nobody"))
+    with pytest.raises(UserError, match="expected the name of a device") as later:
+        read(path, seed=1)
+    for each in (caught, later):
+        assert [problem.where for problem in each.value.problems] == [f"{path}:{lines + 4}"]
+
+
 @pytest.mark.parametrize("text", ["{}", "{trace: a.csv, stay: 0.5}", "{stay: 2}", "{trace: none.csv}", "{move: 1}"])
 def test_a_section_that_says_nothing_is_refused(tmp_path, text):
     """One of both keys, and files that are there."""

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.network import Link, Radio, Topology, read, write
-from h2fdp.network.channel import LogDistance
+from h2fdp.network.channel import LogDistance, OverTheAir
 from h2fdp.network.trust import TRUSTS
 from tests.networks import placed
 
@@ -19,7 +19,8 @@ radios = st.builds(
     Radio,
     st.floats(1e-6, 1e6).map(lambda width: width * 1e6),
     decibels,
-    st.sampled_from(["tdma", "ofdma"]),
+    st.sampled_from(["tdma", "ofdma", {"name": "ofdma", "shares": "equal-time"}])
+    | st.builds(OverTheAir, truncate_db=st.floats(-100, 0)),
     st.sampled_from(["rayleigh", "none"]),
     st.floats(-100, 20),
     st.integers(1, 1024),

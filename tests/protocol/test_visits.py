@@ -98,6 +98,36 @@ def test_no_observer_learns_more_of_a_device_than_its_account_says(run):
         assert epsilon_of_gaussian(learned**0.5) <= upper * (1 + 1e-5), observer
 
 
+def test_no_single_edge_server_learns_more_than_the_account_of_it_alone(run):
+    """All vectors that it has, and all global models; each against its own rows and the public's of other places."""
+    setup, heard = run
+    whose = device_numbers(setup)
+    heard = replace(heard, signals={place: (whose[row], slot) for place, (row, slot) in heard.signals.items()})
+    guarded = setup.config.method.privacy.name == "hierarchical"
+    curious = [each.name for each in setup.topology.subnets if not (each.trusted and guarded)]
+    allowed, met = Counter(), set()
+    for row in heard.rows:
+        for at in devices_of(row):
+            size, device = (row.sensitivity / row.noise_std) ** 2, whose[at]
+            for edge in curious:
+                if row.observer == ("edge" if row.edge == edge else "public"):
+                    allowed[device, edge] += size
+            if row.observer == "edge" and row.edge in curious:
+                met.add((device, row.edge))
+    accounts = setup.empty_accounts()
+    accounts.add(heard.rows)
+    held = list(accounts.classes("single-edge"))
+    for device, edge in met:
+        learned = squared_distance(heard, [*heard.had_by(edge), *heard.models], device, set())
+        assert learned <= allowed[device, edge] * (1 + 1e-5) + 1e-12, (device, edge)
+        upper = max(PLD.epsilon(each.composition, DELTA) for each in held if device in each.devices)
+        assert epsilon_of_gaussian(allowed[device, edge] ** 0.5) <= upper * (1 + 1e-5)
+    union = {device: each for each in accounts.classes("edge") for device in each.devices.tolist()}
+    for each in held:
+        for device in each.devices.tolist():
+            assert PLD.epsilon(each.composition, DELTA) <= PLD.epsilon(union[device].composition, DELTA) * (1 + 1e-3)
+
+
 def test_an_edge_server_or_a_peer_that_meets_a_device_has_an_account_of_it_ever_after(run):
     """Each upload of such a device is in the account of `edge` and of `peer`, also where neither is with it."""
     setup, heard = run

@@ -14,6 +14,8 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator, Radio
 from h2fdp.privacy.releases import rows_in
+from h2fdp.reports.results import results
+from h2fdp.reports.run_view import RunView
 from h2fdp.run import recorders
 from h2fdp.run.loop import start_run
 from tests.networks import placed
@@ -93,6 +95,24 @@ def test_a_run_that_was_stopped_goes_on_with_older_models(stopped, whole):
     same(stopped, whole.directory)
 
 
+def test_fedat_goes_on_with_the_models_that_the_cloud_weighs(tmp_path):
+    """A run of tiers whose models are compressed on their way down, stopped between two checkpoints."""
+
+    def stop(reached, number):
+        if (reached, number) == ("ran", 4):
+            raise KeyboardInterrupt
+
+    tiers = {"extends": "fedat", "privacy": "hierarchical"}
+    settings = {"compression": {"down": {"quantise": 8}}, "noise_key": "seed", "runtime": {"checkpoint_every": 2}}
+    whole = experiment(tiers, **settings).run(tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(recorders, "listener", stop)
+        start_run(experiment(tiers, **settings).prepare(), tmp_path / "stopped")
+    h2fdp.resume(tmp_path / "stopped")
+    same(tmp_path / "stopped", whole.directory)
+    assert without_wall(whole)["epsilon_public"].iloc[-1] <= 20 * (1 + 1e-3)
+
+
 @pytest.mark.parametrize(
     "runtime", [{"runtime": {"backend": "inline", "hosts": 2}}, {"engine": "loop"}], ids=["hosts", "loop"]
 )
@@ -122,7 +142,35 @@ def test_fast_devices_release_more_often_and_their_accounts_are_those_of_their_c
     assert whole.summary["privacy"]["claimed"] is None, "no formula knows devices that release unequally often"
 
 
+def test_energy_and_bytes_count_every_upload_that_has_arrived(tmp_path):
+    """By hand: two uploads of one step go into each message to the cloud, which waits for nobody. The fast device
+    uploads after 1, 2, ... 6 s, the slow one after 3.5 s, whose next upload, and so its average, the run does not see.
+    """
+    network = Topology("two", tuple(placed(f"e{at}", False, [9.0], [9.0]) for at in range(2)), Radio(fading="none"))
+    network = network.with_devices(seconds_per_step=[1.0, 3.5], joules_per_step=[0.5, 2.0])
+    settings = {"intervals": 3, "local_steps": 2, "aggregate_every": 1, "calibration": None, "topology": network}
+    waits = experiment("hfl", {"name": "buffered", "buffer": {"cloud": 1}}, **settings)
+    run, costs = waits.run(tmp_path / "run"), waits.prepare().costs.drawn(0)
+    fast, slow = np.add(costs.joules, [0.5, 2.0])
+    link = float(costs.link_joules[0])
+    expected = [2 * fast + link, 4 * fast + slow + 2 * link, 6 * fast + slow + 3 * link]
+    assert run.metrics["energy_j"].tolist() == pytest.approx(expected, rel=1e-12)
+    assert run.metrics["bytes"].tolist() == [each * costs.upload_bits / 8 for each in (3, 7, 10)]
+    assert run.devices["energy_j"].tolist() == pytest.approx([6 * fast, slow], rel=1e-12)
+
+
+def test_a_report_says_what_averages_wait_for(whole):
+    table = results([RunView.read(whole.directory, "run")]).tables["Messages and movement"]
+    assert table.rows == [["run", "2 uploads at an edge server, 1 uploads at the cloud", "", "", ""]]
+
+
 DEEP = Topology("deep", (placed("low", True, [9.0], [9.0], parent="high"),), aggregators=(Aggregator("high", True),))
+OBJECTIVE = {
+    "objective": {"name": "proximal", "mu": 1.0},
+    "privacy": "objective",
+    "schedule": {"name": "buffered", "buffer": {"cloud": 2}},
+    "topology": "star",
+}
 REFUSED = [
     ({"participation": 0.5}, r"training\.participation: under buffered the devices that have uploaded take part"),
     ({"faults": {"device_dropout": 0.1}}, r"faults: .*; expected none, slow processors or links, or schedule fixed"),
@@ -144,6 +192,10 @@ REFUSED = [
     (
         {"local_epochs": 1, "local_steps": None, "aggregate_every": None, "aggregations_per_interval": 0},
         r"training\.local_epochs: this schedule",
+    ),
+    (
+        {"calibration": "paper", "method": OBJECTIVE},
+        r"^Experiment: method\.privacy: objective has no account .*expected hierarchical or local, or schedule fixed$",
     ),
     ({"clip_norm": {"quantile": 0.5}}, r"training\.clip_norm: buffered reckons with one clip norm"),
     ({"aggregate_every": 3}, r"training: the uploads of e0 would have 3, 1 local steps"),

@@ -7,12 +7,16 @@ import pytest
 import torch
 
 import h2fdp
-from h2fdp import Experiment, Topology
+from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator
-from h2fdp.privacy.mechanisms.compression import TopK
+from h2fdp.privacy.mechanisms.compression import Quantise, TopK
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
+from h2fdp.protocol import Cloud
 from h2fdp.protocol.tiers import Uplinks
+from h2fdp.reports.results import results
+from h2fdp.reports.run_view import RunView
 from h2fdp.run import recorders
+from h2fdp.runtime.lockstep import Lockstep
 from tests.networks import placed
 from tests.runtime.runs import assert_equal, recorded
 
@@ -38,7 +42,8 @@ def deep():
 
 def test_32_bits_are_the_run_without_compression(tmp_path):
     plain = small().run(tmp_path / "plain")
-    whole = small(compression={"device": {"quantise": 32}, "edge": {"quantise": 32}}).run(tmp_path / "whole")
+    links = {link: {"quantise": 32} for link in ("device", "edge", "down")}
+    whole = small(compression=links).run(tmp_path / "whole")
     assert_equal(recorded(plain), recorded(whole))
 
 
@@ -99,6 +104,64 @@ def test_what_was_sent_and_what_is_left_are_all_noisy_updates(tmp_path, monkeypa
         np.testing.assert_allclose(sent[name] + memories[name], whole, atol=1e-4 * float(whole.abs().max()))
 
 
+@pytest.mark.parametrize("network", [deep(), Topology("net", deep().subnets[2:])], ids=["tiers", "one tier"])
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_all_below_a_node_train_from_one_rounded_model_and_the_node_goes_on_from_its_own(
+    tmp_path, monkeypatch, network, hosts
+):
+    """Without noise: what each node makes of models is recomputed from what its children received and sent."""
+    width, levels, received, made = 4, 7, {}, []
+    encode, train, run = Quantise.encode, Lockstep._train, Cloud.run_interval
+
+    def rounded(self, updates, seen, at):
+        found = encode(self, updates, seen, at)
+        assert at.kind == "down"
+        made.append((at.nodes[0], at.interval, at.last_slot, seen.clone(), found[0].clone()))
+        return found
+
+    def training(self, calls):
+        for name, broadcasts in calls.items():
+            received.setdefault(name, []).append(broadcasts.model.clone())
+        return train(self, calls)
+
+    clouds = []
+
+    def interval(self, plan):
+        before = self.model.clone()
+        run(self, plan)
+        clouds.append((before, self.model.clone()))
+
+    monkeypatch.setattr(Quantise, "encode", rounded)
+    monkeypatch.setattr(Lockstep, "_train", training)
+    monkeypatch.setattr(Cloud, "run_interval", interval)
+    aggregate = [2, 4] if network.depth == 2 else 2
+    small(
+        network,
+        method="hfl",
+        compression={"down": {"quantise": width}},
+        aggregate_every=aggregate,
+        local_steps=8,
+        runtime={"backend": "inline", "hosts": hosts},
+    ).run(tmp_path / "run")
+    for node, _, _, model, sent in made:
+        scale = model.abs().max()
+        cells = sent.double() * levels / scale
+        np.testing.assert_allclose(cells, cells.round(), atol=1e-3)
+        assert (sent - model).abs().max() <= scale / levels * 1.001, node
+    assert len({each[:3] for each in made}) == len(made), "each model is rounded once"
+    by_cloud = [each for each in made if each[0] == "cloud"]
+    assert len(by_cloud) == len(clouds) == 5
+    for (before, _), (_, _, _, model, sent) in zip(clouds, by_cloud, strict=True):
+        assert torch.equal(before, model), "the cloud goes on from its own model"
+        assert not torch.equal(model, sent)
+    vectors = [each[4] for each in made]
+    for models in received.values():
+        for model in models:
+            assert any(torch.equal(model, each) for each in vectors), "nobody trains from a model that was not sent"
+        firsts = [each for each in models if any(torch.equal(each, sent) for *_, sent in by_cloud)]
+        assert len(firsts) == 5, "all subnets begin an interval with the cloud's one vector"
+
+
 @pytest.mark.parametrize("crash", [1, 3])
 def test_what_is_remembered_outlives_a_crash(tmp_path, monkeypatch, crash):
     settings = {"aggregate_every": [1, 2], "participation": 0.7, "faults": FAULTS}
@@ -135,3 +198,33 @@ def test_what_is_sent_is_counted_and_ends_a_run(tmp_path):
     ended = small(compression=compression, until={"bytes": 2.5 * of_interval}).run(tmp_path / "ended")
     assert (ended.summary["state"], len(ended.metrics)) == ("bytes reached", 3)
     assert "bytes" in json.loads((ended.directory / "summary.json").read_text())
+
+
+def test_compression_is_explained_and_reported(tmp_path):
+    made = small(compression={"device": {"quantise": 2}, "edge": {"top_k": 0.1}}, accountant="rdp")
+    lines = str(h2fdp.explain(made)).splitlines()
+    assert "compression (noise of others not credited): devices quantise 2; edge servers ..." in lines
+    (line,) = [each for each in str(h2fdp.explain(small(compression={"device": {"rand_k": 0.5}}))).splitlines()
+               if "compression" in each]  # fmt: skip
+    assert line == "compression: devices rand_k 0.5"
+    assert not any("compression" in each for each in str(h2fdp.explain(small())).splitlines())
+    run = made.run(tmp_path / "run")
+    table = results([RunView.read(run.directory, "run")]).tables["Messages and movement"]
+    assert table.rows == [["run", "", "quantise 2", "top_k 0.1", ""]]
+    ended = results([RunView.read(run.directory, "run")]).tables["How each run ended"]
+    assert ended.rows[0][ended.heads.index("sent up (bytes)")] == run.summary["bytes"]
+
+
+def test_a_plan_says_that_it_is_the_controller_that_does_not_fit(tmp_path):
+    (tmp_path / "e.yaml").write_text(
+        "topology: {edges: [{name: a, devices: {count: 3}}]}\ndata: digits\nmethod: hfl-dp\n"
+        "compression: {device: {quantise: 4}}\n"
+    )
+    h2fdp.Experiment.from_file(tmp_path / "e.yaml")
+    with pytest.raises(UserError) as caught:
+        h2fdp.plan(tmp_path / "e.yaml")
+    (line,) = str(caught.value).splitlines()
+    why = "h2fdp plan turns the controller on, which does not go with this: h2fdp reckons with uploads"
+    assert line.startswith(f"{tmp_path / 'e.yaml'}:4: compression.device: {why}")
+    with pytest.raises(UserError, match=r"compression\.device: h2fdp reckons"):
+        h2fdp.plan(tmp_path / "e.yaml", ["control.enabled=true"])

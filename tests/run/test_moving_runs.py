@@ -13,14 +13,17 @@ import pytest
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audits
 from h2fdp.integrity import check_run
-from h2fdp.network import Aggregator, Radio
+from h2fdp.network import Aggregator, Link, Radio
 from h2fdp.network.mobility import Mobility
+from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import rows_in
+from h2fdp.privacy.statement import statement
 from h2fdp.run import recorders
-from h2fdp.run.loop import resume_run, start_run
+from h2fdp.run.loop import notices, resume_run, start_run
 from h2fdp.run.model_scores import device_scores
 from h2fdp.run.privacy import RunPrivacy
 from tests.networks import placed
+from tests.protocol.overhearing import devices_of
 from tests.protocol.test_any_tree import epsilon_of_gaussian
 
 STILL = Topology(
@@ -91,7 +94,7 @@ def test_a_device_has_one_account_of_all_its_edge_servers(whole):
     """From the rows of the ledger that are a device's by the trace: Gaussian releases of mu compose to the root of the
     sum of mu^2, whose epsilon is known exactly. No row is left over."""
     names = [f"e{edge}/{row}" for edge in range(3) for row in (1, 2)]
-    found, counts = defaultdict(float), defaultdict(int)
+    found, counts, places = defaultdict(float), defaultdict(int), defaultdict(float)
     for row in ledger(whole.directory):
         if "observer" not in row:
             continue
@@ -107,15 +110,25 @@ def test_a_device_has_one_account_of_all_its_edge_servers(whole):
                     device = order[number - 2]
                     assert device in visitors
                 assert device in there
-                found[device, row["observer"]] += (row["sensitivity"] / row["noise_std"]) ** 2
+                size = (row["sensitivity"] / row["noise_std"]) ** 2
+                found[device, row["observer"]] += size
+                places[device, row["observer"], row["edge"]] += size
                 counts[device, row["observer"]] += 1
     there = {name: sum(where(name, interval) is not None for interval in range(1, INTERVALS + 1)) for name in names}
     for name in names:
         assert counts[name, "public"] == 2 * there[name]  # two aggregations an interval
         assert counts[name, "edge"] == (0 if name == "e0/2" else 2 * there[name])
+    edges = ("e0", "e1", "e2")
+    for name in names:  # each edge server that has rows of its own, with the public's of the others
+        singles = [
+            places[name, "edge", at] + sum(places[name, "public", other] for other in edges if other != at)
+            for at in edges
+            if places[name, "edge", at]
+        ]
+        found |= {(name, "single-edge"): max(singles)} if singles else {}
     privacy = whole.summary["privacy"]
     assert list(privacy["devices"]) == names
-    for observer in ("edge", "public", "cloud", "peer"):
+    for observer in ("edge", "single-edge", "public", "cloud", "peer"):
         worst = max(epsilon_of_gaussian(mu**0.5) for (_, seen), mu in found.items() if seen == observer)
         assert privacy["worst"][observer]["pld"] == pytest.approx(worst, rel=1e-3)
         assert worst <= 20 * (1 + 1e-3)
@@ -183,6 +196,67 @@ def test_three_epochs_at_three_edge_servers_compose_to_the_account_of_three_runs
         ratios.append({round(row.noise_std / row.sensitivity, 6) for row in rows})
     (one,), (three,) = ratios
     assert three == pytest.approx(one, rel=1e-3)
+
+
+def test_a_single_edge_server_holds_its_epoch_and_what_everybody_receives_of_the_others():
+    """Three epochs of ten intervals at three edge servers: each alone is epsilon 2 for the server that it is at, all
+    together 3.722. By hand, from the rows of the ledger that are the device's by name."""
+    untrusted = Topology("three", tuple(placed(f"e{at}", False, [20.0] * 2, [9.0] * 2) for at in range(3)))
+    moves = [(11, "e0/1", "e1"), (21, "e0/1", "e2"), (11, "e1/1", "e2"), (21, "e1/1", "e0")]
+    setup = experiment(Mobility(moves), untrusted, method="hfl-dp", intervals=30, epsilon=3.722).prepare()
+    accounts, cloud, mu = setup.empty_accounts(), setup.cloud(None), defaultdict(float)
+    numbers = {each.name: each.device_names().index("e0/1") for each in setup.topology.subnets}
+    for interval in range(30):
+        plan = cloud.plan(interval)
+        for row in (rows := list(cloud.releases(plan))):
+            if (row.edge, numbers[row.edge]) in devices_of(row):
+                mu[row.observer, row.edge] += (row.sensitivity / row.noise_std) ** 2
+        accounts.add(rows)
+        cloud.skip(plan)
+    edges = ("e0", "e1", "e2")
+    for edge in edges:
+        assert epsilon_of_gaussian(mu["edge", edge] ** 0.5) == pytest.approx(2, rel=2e-3)
+    own = {e: mu["edge", e] + sum(mu["public", other] for other in edges if other != e) for e in edges}
+    found = statement(accounts.held(), setup.device_names, 1e-5, ("rdp", "pld"))
+    assert found["devices"]["e0/1"]["edge"]["pld"] == pytest.approx(3.722, rel=2e-3)
+    worst = epsilon_of_gaussian(max(own.values()) ** 0.5)
+    assert 2 < worst < 3.6
+    by_hand = [each for each in accounts.classes("single-edge") if 0 in each.devices]
+    assert max(ACCOUNTANTS["pld"].epsilon(each.composition, 1e-5) for each in by_hand) == pytest.approx(worst, rel=1e-3)
+    assert found["worst"]["single-edge"]["pld"] >= worst * (1 - 1e-3)
+    assert found["worst"]["single-edge"]["edge"] in edges
+
+
+def test_a_device_that_stays_is_the_same_to_one_edge_server_and_to_all(tmp_path):
+    run = experiment(Mobility(stay=1.0)).run(tmp_path / "run")
+    worst = run.summary["privacy"]["worst"]
+    assert worst["single-edge"]["pld"] == worst["edge"]["pld"] == run.privacy.epsilon("single-edge", "pld")
+    assert worst["single-edge"]["verdict"] == worst["edge"]["verdict"] == "met"
+
+
+def test_messages_about_devices_that_move_are_paid_for():
+    """Two devices leave e0 before the third interval, one comes back after having been nowhere, one only walks away
+    from its edge server: two messages of a model's size from e0, then one from e1."""
+    lines = [(3, "e0/1", "e1"), (3, "e0/2", "e2"), (2, "e1/1", "e1", 70.0), (4, "e1/2", None), (5, "e1/2", "e2")]
+    wire, costs = Link(rate_bps=1e6, power_dbm=30.0), []
+    for handover in (None, wire):
+        setup = experiment(Mobility(lines, handover=handover), method="hfl", calibration="paper").prepare()
+        cloud, found = setup.cloud(None), []
+        for interval in range(5):
+            plan = cloud.plan(interval)
+            found.append(setup.interval_costs(plan))
+            cloud.skip(plan)
+        costs.append(found)
+    bits = setup.costs.message_bits
+    for (plain, paid), (messages, one_after_another) in zip(
+        zip(*costs, strict=True), [(0, 0), (0, 0), (2, 2), (0, 0), (1, 1)], strict=True
+    ):
+        more = {key: paid[key] - plain[key] for key in plain}
+        seconds = bits / 1e6
+        assert more["energy_j"] == pytest.approx(messages * seconds, abs=1e-9)  # 30 dBm are a watt
+        assert more["delay_s"] == pytest.approx(messages * seconds, abs=1e-9)
+        assert more["clock_s"] == pytest.approx(one_after_another * seconds, abs=1e-9)
+        assert more["bytes"] == pytest.approx(messages * bits / 8)
 
 
 def test_random_ways_are_in_the_run_directory_and_the_run_repeats(tmp_path):
@@ -253,3 +327,23 @@ def test_what_does_not_move_is_refused(settings, words):
 def test_audits_are_refused():
     with pytest.raises(UserError, match="expected no mobility"):
         audits(experiment(Mobility(TRACE)).prepare(), ("public",), canaries=10)
+
+
+AWAY = [(1, name, None) for name in STILL.device_names()]
+
+
+@pytest.mark.parametrize("method", ["h2fdp", "hfl"])
+def test_ways_on_which_all_devices_are_away_are_refused_by_name(method):
+    settings = {} if method == "h2fdp" else {"calibration": None, "method": method}
+    with pytest.raises(UserError, match="mobility has every device nowhere in all 6 intervals"):
+        experiment(Mobility(AWAY), **settings).prepare()
+    experiment(Mobility([*AWAY[1:], (6, "e0/1", "e1")]), **settings).prepare()
+
+
+def test_a_trace_that_moves_nobody_is_said():
+    late = notices(experiment(Mobility([(7, "e0/1", "e1")])).prepare())
+    assert late == [
+        "mobility has no effect: no device moves in the 6 intervals of this run; its trace begins with interval 7"
+    ]
+    assert notices(experiment(Mobility()).prepare()) == [late[0].partition(";")[0]]
+    assert notices(experiment(Mobility([(6, "e0/1", "e1")])).prepare()) == []

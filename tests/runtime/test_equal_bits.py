@@ -85,7 +85,7 @@ FEEDBACK = {"top_k": 0.1, "error_feedback": True}
 def test_a_host_for_each_node_remembers_what_compression_left(session, tmp_path, schedule):
     """The cloud travels with what it remembers of uplinks, and with its clock of events."""
     settings = {"topology": Topology("net", (placed("b", False, [9], [9]),)), "compression": {"device": FEEDBACK}}
-    settings["compression"]["edge"] = FEEDBACK
+    settings["compression"] |= {"edge": FEEDBACK, "down": {"quantise": 8}}
     method, seen = {"extends": "h2fdp", "privacy": "local", "schedule": schedule}, set()
     settings |= {"calibration": "accounted"}
     one = small(method, **settings).run(tmp_path / "inline")

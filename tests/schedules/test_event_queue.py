@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -29,14 +30,15 @@ def played(sizes, averages, edges, cloud, durations, rounds, points=None, queues
 def by_scanning(sizes, averages, edges, cloud, durations, rounds):
     """The rounds of the cloud by looking for the earliest of all moments, again and again; no queueing.
 
-    Per round: (when, edge server -> (cloud's version, its uploads by average: (row, version, tasks))).
+    Per round: (when, edge server -> (cloud's version, its uploads by average: (row, version, tasks)),
+    (edge server, row) -> uploads that arrived since the round before).
     """
     first = np.cumsum([0, *sizes])
     now, version, at_cloud, cloud_due, found = 0.0, 0, {}, 0.0 + (cloud.deadline_s or math.inf), []
     busy, began, tasks = {}, {}, dict.fromkeys(range(first[-1]), 0)  # device -> arrives; version it has
     made, lists, inbox = [0] * len(sizes), [[] for _ in sizes], [[] for _ in sizes]
     due, uploading, receives = [math.inf] * len(sizes), {}, dict.fromkeys(range(len(sizes)), 0.0)
-    received, rest = [0] * len(sizes), [list(range(size)) for size in sizes]
+    received, rest, came = [0] * len(sizes), [list(range(size)) for size in sizes], Counter()
 
     def give(server, rows):
         for device in (first[server] + row for row in rows):
@@ -55,6 +57,7 @@ def by_scanning(sizes, averages, edges, cloud, durations, rounds):
             del busy[device]
             server = int(np.searchsorted(first, device, side="right")) - 1
             inbox[server].append(int(device - first[server]))
+            came[server, inbox[server][-1]] += 1
         for server, waiting in enumerate(inbox):
             full = len(waiting) >= edges[server].uploads or (waiting and due[server] <= now)
             if not full or server in uploading or server in at_cloud or server in receives:
@@ -72,7 +75,8 @@ def by_scanning(sizes, averages, edges, cloud, durations, rounds):
             del uploading[server]
             at_cloud[server] = (received[server], lists[server])
         if len(at_cloud) >= cloud.uploads or (at_cloud and cloud_due <= now):
-            found.append((now, dict(sorted(at_cloud.items()))))
+            found.append((now, dict(sorted(at_cloud.items())), came))
+            came = Counter()
             version, cloud_due = version + 1, now + (cloud.deadline_s or math.inf)
             for server in at_cloud:
                 received[server], receives[server] = version, now + durations.link[server]
@@ -97,9 +101,13 @@ def networks(draw):
 @given(networks())
 def test_events_are_those_of_a_simulation_without_a_queue(network):
     _sizes, _averages, *_ = network
-    for found, (at_s, expected) in zip(played(*network, 12), by_scanning(*network, 12), strict=True):
+    for found, (at_s, expected, came) in zip(played(*network, 12), by_scanning(*network, 12), strict=True):
         assert found.at_s == pytest.approx(at_s, rel=1e-12)
         assert list(found.stretches) == list(expected)
+        averaged = Counter((server, row) for server, (_, each) in expected.items() for part in each for row, *_ in part)
+        came.subtract(averaged)
+        waiting = {(server, row): more for server, rows in found.waiting.items() for row, more in rows.items()}
+        assert waiting == {device: more for device, more in came.items() if more}
         for server, (version, uploads) in expected.items():
             stretch = found.stretches[server]
             assert stretch.version == version

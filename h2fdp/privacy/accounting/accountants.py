@@ -28,7 +28,10 @@ BOUNDLESS = 1e4  # an epsilon of one release beyond which nothing is protected, 
 
 
 def epsilon_of_mixtures(
-    composition: Composition, mixture_of: Callable[[ReleaseType], AnyMixture | LawPair], delta: float
+    composition: Composition,
+    mixture_of: Callable[[ReleaseType], AnyMixture | LawPair],
+    delta: float,
+    enough: float = 0.0,
 ) -> float:
     """`mixtures_epsilon` of a composition, each release read as the mixture that the rule says; inf without noise."""
     mixtures: Counter[NoisyMixture] = Counter()
@@ -36,7 +39,7 @@ def epsilon_of_mixtures(
         if release.noise_multiplier == 0:
             return math.inf
         mixtures[mixture_of(release), release.noise_multiplier] += count
-    return mixtures_epsilon(mixtures, delta)
+    return mixtures_epsilon(mixtures, delta, enough)
 
 
 def coarse(composition: Composition, delta: float) -> float:
@@ -47,12 +50,13 @@ def coarse(composition: Composition, delta: float) -> float:
     return epsilon_of_mixtures(composition, partial(pair_of, coarse=True), delta)
 
 
-def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> float:
+def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float, enough: float = 0.0) -> float:
     """An upper bound on the epsilon of releasing each mixture `count` times, all with noise above 0.
 
     Guarantee: never below the exact one, up to rounding: its grid dominates. It is refined until what is left of the
-    error is below 0.05 % (or 1e-5; beyond 100, 1 %). Below a delta of 1e-200, and where one release alone may give away
-    10,000, it is the bound by Renyi divergences, and never above that. Cached.
+    error is below 0.05 % (or 1e-5; beyond 100, 1 %), or until the bound is at most `enough`. Below a delta of 1e-200,
+    and where one release alone may give away 10,000, it is the bound by Renyi divergences, and never above that.
+    Cached.
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
@@ -63,7 +67,7 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float) -> floa
         if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):
             return bound
     merged = _gaussians_merged(mixtures)
-    return min(bound, converged_epsilon(tuple(sorted(merged.items(), key=_by_law)), delta))
+    return min(bound, converged_epsilon(tuple(sorted(merged.items(), key=_by_law)), delta, enough))
 
 
 def _of_largest_losses(mixtures: Mapping[NoisyMixture, int]) -> float:
@@ -113,24 +117,26 @@ class Accountant:
     Neighbours: one record of the device becomes a null record. The composition is fixed without looking at the data.
 
     Attributes:
-        bound: of releases that reveal anything, at a delta.
+        bound: of releases that reveal anything, at a delta; one that is at most the last argument need not be sharp.
         libraries: that compute its epsilon, beside NumPy.
         spread: by which part its epsilon may be above its exact bound, and so differ between nearly equal accounts.
     """
 
     name: AccountantName
-    bound: Callable[[Composition, float], float]
+    bound: Callable[[Composition, float, float], float]
     libraries: tuple[str, ...] = ()
     spread: float = 0.0
 
-    def epsilon(self, composition: Composition, delta: float) -> float:
+    def epsilon(self, composition: Composition, delta: float, enough: float = 0.0) -> float:
         """Epsilon at `delta`, in nats: 0 for nothing released, inf where a release carries no noise.
+
+        Where an upper bound is found that is at most `enough`, it may be that one.
 
         >>> from h2fdp.privacy.accounting import ReleaseType
         >>> round(ACCOUNTANTS["rdp"].epsilon({ReleaseType(1.1, steps=1, sampling_rate=0.015): 900}, delta=1e-5), 3)
         2.505
         """
-        return self.bound(composition, delta) if revealing(composition) else 0.0
+        return self.bound(composition, delta, enough) if revealing(composition) else 0.0
 
 
 def total_rdp(composition: Composition) -> np.ndarray:
@@ -139,19 +145,19 @@ def total_rdp(composition: Composition) -> np.ndarray:
     return np.sum(parts, axis=0) if parts else np.zeros(ORDERS.size)
 
 
-def _by_rdp(composition: Composition, delta: float) -> float:
+def _by_rdp(composition: Composition, delta: float, enough: float = 0.0) -> float:
     """Renyi divergences of the accounted mixtures added up, and the tight conversion; the live account."""
     return float(epsilon_from_rdp(total_rdp(composition), delta))
 
 
-def _by_classic_rdp(composition: Composition, delta: float) -> float:
+def _by_classic_rdp(composition: Composition, delta: float, enough: float = 0.0) -> float:
     """The same divergences with the conversion of Mironov 2017 and orders 2..64, as ALI-DPFL counts."""
     return float(classic_epsilon_from_rdp(total_rdp(composition), delta))
 
 
-def _by_losses(composition: Composition, delta: float) -> float:
+def _by_losses(composition: Composition, delta: float, enough: float = 0.0) -> float:
     """Privacy loss distributions of the accounted mixtures; at most 0.05 % above their true epsilon."""
-    return epsilon_of_mixtures(composition, pair_of, delta)
+    return epsilon_of_mixtures(composition, pair_of, delta, enough)
 
 
 ACCOUNTANTS: dict[str, Accountant] = {

@@ -225,12 +225,12 @@ _LESS_STEEP = 8  # that are tried for losses which have a largest one
 
 
 @lru_cache(maxsize=1024)
-def converged_epsilon(parts: _Parts, delta: float) -> float:
-    """The larger direction, which nearly always is that of a record removed."""
+def converged_epsilon(parts: _Parts, delta: float, enough: float = 0.0) -> float:
+    """The larger direction, which nearly always is that of a record removed; or any bound that is at most `enough`."""
     if not parts:
         return 0.0
-    removed = _of_direction(parts, delta, 0, 0.0)
-    return max(removed, _of_direction(parts, delta, 1, removed))
+    removed = _of_direction(parts, delta, 0, enough)
+    return max(removed, _of_direction(parts, delta, 1, max(removed, enough)))
 
 
 def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) -> float:

@@ -240,9 +240,28 @@ def stages_of(link: Mapping[str, float] | None, uplink: bool = False) -> tuple[S
     return () if made is None else (made,)
 
 
+def link_in_words(link: Mapping[str, Any] | None) -> str:
+    """What a file asks for on a link; empty where vectors travel as they are.
+
+    >>> link_in_words({"top_k": 0.01, "error_feedback": True}), link_in_words({"quantise": 32})
+    ('top_k 0.01 with error feedback', '')
+    """
+    if not stages_of(link):
+        return ""
+    stated = [f"{name} {value:g}" for name, value in (link or {}).items() if name != FEEDBACK]
+    return stated[0] + (" with error feedback" if (link or {}).get(FEEDBACK) else "")
+
+
 def _checked(link: dict[str, Any]) -> dict[str, Any]:
     stages_of(link)
     return link
 
 
+def _of_a_model(link: dict[str, Any]) -> dict[str, Any]:
+    if any(not isinstance(stage, Quantise) for stage in stages_of(link)):
+        raise ValueError("what comes down is a model, of which no part may be left out; expected {quantise: 8}")
+    return link
+
+
 CompressedLink = Annotated[dict[str, Any], AfterValidator(_checked), Expect("a stage with its value, as {quantise: 8}")]
+CompressedModel = Annotated[dict[str, Any], AfterValidator(_of_a_model), Expect("{quantise: 8}")]

@@ -69,7 +69,7 @@ class Moment(Rows):
         nodes: (s,) names of the devices; empty where they add no noise, as the levels are.
         levels: (s,) as the mechanism planned them: standard deviations where it does not say otherwise.
         first_slot, last_slot: the steps are at the slots first_slot + 1 .. last_slot; the upload is at the last one.
-        kind: of the aggregation that it is for.
+        kind: of the aggregation that it is for; `down` of a model that is broadcast.
         step_size: eta_k.
         steps: (s,) that each device does; None where no stage asks.
         batches: (s,) by which sums of gradients are divided; None: by the records that are drawn.
@@ -85,7 +85,7 @@ class Moment(Rows):
     interval: int
     first_slot: int
     last_slot: int
-    kind: AggregationKind = "local"
+    kind: AggregationKind | Literal["down"] = "local"
     step_size: float = 0.0
     steps: np.ndarray | None = None
     batches: np.ndarray | None = None

@@ -265,6 +265,10 @@ def test_devices_with_clocks_of_their_own_keep_no_sums():
             "cloud holds secure sums, which are of whole vectors",
         ),
         (tree(), {"control": {"enabled": True}}, "edge", "reckons with uploads as devices made them"),
+        (tree(), {"control": {"enabled": True}}, "down", "reckons with uploads as devices made them"),
+        (tree(), {"clip_norm": {"quantile": 0.5}, "clip_scope": "record"}, "down", "votes about the clip norm"),
+        (tree("secure-sum"), {}, "down", "b holds secure sums, whose messages are counted by those of whole models"),
+        (tree(), {"method": "scaffold", "calibration": "paper"}, "down", "devices of scaffold are sent more"),
     ],
 )
 def test_what_does_not_go_with_compressed_messages_is_refused(network, changes, where, text):
@@ -280,6 +284,18 @@ def test_the_largest_coordinates_of_a_clipped_update_are_no_longer_than_it():
     vectors = torch.randn(50, 30, generator=torch.Generator().manual_seed(5))
     kept = TopK(0.1).encode(vectors.clone(), vectors[0], moment([]))
     assert (kept.norm(dim=1) <= vectors.norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+def test_what_comes_down_changes_no_row(trust):
+    """Models have all noise that they will have when they are compressed."""
+    plain, small = (rows_of(prepared(tree(trust), **more)) for more in ({}, link("down", quantise=4)))
+    assert plain == small
+
+
+def test_no_part_of_a_model_is_left_out():
+    with pytest.raises(UserError, match=r"what comes down is a model, of which no part may be left out"):
+        prepared(tree(), **link("down", top_k=0.5))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Published settings as experiment files: what each paper states, and what comes out here."""

@@ -1,0 +1,171 @@
+"""`utility`: in each interval those devices of a subnet take part that score best: by channel, age, released vectors.
+
+A device's score is rate^channel x age^age x length^norm: the rate of its channel in the coming interval, the intervals
+since it last took part, and the length of the last released vector that it had a part in. It has the form of Oort's
+utility (Lai, Zhu, Madhyastha and Chowdhury, OSDI 2021), whose statistical part is made of losses on devices; those
+would be releases of their own, so lengths of vectors that are released anyway, under noise, stand in for them.
+
+Channels and ages depend on no record. So without lengths all decisions are known before the run, and the noise is made
+for the releases of those who will be selected. With them decisions depend on releases, and a privacy filter keeps the
+run to its target. No amplification is claimed for who is selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+
+from h2fdp.config.fields import Expect
+from h2fdp.schedules.aggregation_times import share_of
+from h2fdp.schedules.context import ScheduleContext
+from h2fdp.schedules.fixed import FixedOptions, FixedSchedule
+from h2fdp.schedules.problem import Counts, Floats
+from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
+from h2fdp.schedules.traits import ScheduleOptions
+
+Exponent = Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")]
+_NEVER = -1
+_SHORTEST = 1e-30  # a released vector of zeros has a logarithm, too
+
+
+class UtilitySchedule(Schedule):
+    """Intervals and step sizes of `fixed`; who takes part follows from scores.
+
+    What has been decided is played again where it is asked for, but for lengths of vectors, which a checkpoint has.
+    """
+
+    def __init__(self, context: ScheduleContext, options: UtilityOptions, fixed: FixedSchedule) -> None:
+        self._context, self._options, self._fixed = context, options, fixed
+        self._counts = share_of(context.sizes, context.share)
+        self._firsts = np.concatenate([[0], np.cumsum(context.sizes)])
+        self._begin()
+
+    def _begin(self) -> None:
+        devices = int(self._firsts[-1])
+        self._passed = 0  # intervals whose participants are in `_last`
+        self._last: Counts = np.full(devices, _NEVER, dtype=np.int64)
+        self._lengths: Floats = np.full(devices, np.nan)
+        self._newest: tuple[int, list[Counts]] | None = None  # interval, and who was selected for it
+
+    @property
+    def observes(self) -> bool:
+        """Where released vectors count."""
+        return self._options.norm > 0
+
+    def ends(self, slot: int) -> bool:
+        return self._fixed.ends(slot)
+
+    def decide(self, interval: int, slot: int) -> Decision:
+        if interval < self._passed:
+            assert not self.observes, "lengths of later vectors are not those that an earlier decision was made by"
+            self._begin()
+        self._pass(interval)
+        found = self._selected(interval)
+        rows = [each - first for each, first in zip(found, self._firsts.tolist(), strict=False)]
+        return replace(self._fixed.decide(interval, slot), devices=rows)
+
+    def observe(self, seen: IntervalObservation) -> None:
+        """Keep the length of each child's upload, as a mean gradient, with the devices below that were selected."""
+        self._pass(seen.interval + 1)
+        took, network = self._last == seen.interval, self._context.topology
+        if len(seen.children) != len(seen.uploads):
+            return  # their average alone was released: it tells no device from another
+        for name, upload, steps in zip(seen.children, seen.uploads, seen.mean_steps.tolist(), strict=True):
+            below = network.below(name)
+            at = slice(int(self._firsts[below.start]), int(self._firsts[below.stop]))
+            length = float(upload.double().norm()) / (seen.step_size * max(steps, 1.0))
+            self._lengths[at] = np.where(took[at], max(length, _SHORTEST), self._lengths[at])
+        self._newest = None
+
+    def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
+        self._pass(interval + 1)
+
+    def state(self) -> dict[str, Any]:
+        known = {"last": torch.from_numpy(self._last.copy()), "lengths": torch.from_numpy(self._lengths.copy())}
+        return {"passed": self._passed, **known}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._passed, self._newest = state["passed"], None
+        self._last, self._lengths = state["last"].numpy().copy(), state["lengths"].numpy().copy()
+
+    def _pass(self, interval: int) -> None:
+        """Let all intervals before this one pass."""
+        for each in range(self._passed, interval):
+            self._last[np.concatenate(self._selected(each))] = each
+            self._passed = each + 1
+
+    def _selected(self, interval: int) -> list[Counts]:
+        """(N,) ascending numbers of the devices of each subnet that score best; of equals the first."""
+        if self._newest is None or self._newest[0] != interval:
+            parts = zip(self._scores(interval), self._firsts.tolist(), self._counts.tolist(), strict=False)
+            best = [first + np.sort(np.argsort(-scores, kind="stable")[:count]) for scores, first, count in parts]
+            self._newest = interval, best
+        return self._newest[1]
+
+    def _scores(self, interval: int) -> list[Floats]:
+        """(N,) the logarithms of the scores of each subnet's devices in this interval."""
+        options = self._options
+        found = options.age * np.log(interval - self._last)
+        if options.channel:
+            found = found - options.channel * np.log(self._context.costs.drawn(interval).seconds)
+        parts = np.split(found, self._firsts[1:-1])
+        if not options.norm:
+            return parts
+        return [
+            scores + options.norm * np.log(_known(lengths))
+            for scores, lengths in zip(parts, np.split(self._lengths, self._firsts[1:-1]), strict=True)
+        ]
+
+
+def _known(lengths: Floats) -> Floats:
+    """Lengths, for devices without one the largest of their subnet, so that all are tried; 1 where none has one.
+
+    >>> _known(np.array([2.0, np.nan, 3.0])).tolist(), _known(np.array([np.nan])).tolist()
+    ([2.0, 3.0, 3.0], [1.0])
+    """
+    unknown = np.isnan(lengths)
+    largest = 1.0 if unknown.all() else float(lengths[~unknown].max())
+    return np.where(unknown, largest, lengths)
+
+
+class UtilityOptions(ScheduleOptions):
+    """As `fixed`, but the share of devices that takes part, `training.participation`, is not drawn: it is those of each
+    subnet that score best.
+
+    Attributes:
+        channel: exponent of the rate of the device's channel in the coming interval.
+        age: exponent of the intervals since it last took part.
+        norm: exponent of the length of the last released vector that it had a part in; above 0 decisions depend on
+            releases.
+    """
+
+    name: Literal["utility"] = "utility"
+    channel: Exponent = 1.0
+    age: Exponent = 1.0
+    norm: Exponent = 0.0
+    allows_epochs: ClassVar[bool] = True
+    keeps_to_iterations: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> UtilityOptions:
+        if not (self.channel or self.age or self.norm):
+            raise ValueError("expected an exponent above 0 as channel, age or norm")
+        return self
+
+    @property
+    def foreseen(self) -> bool:  # type: ignore[override]  # by its options
+        """Where no released vectors count."""
+        return not self.norm
+
+    @property
+    def reads_releases(self) -> bool:  # type: ignore[override]
+        """Where they do."""
+        return self.norm > 0
+
+    def build(self, context: ScheduleContext) -> UtilitySchedule:
+        return UtilitySchedule(context, self, FixedOptions().build(context))

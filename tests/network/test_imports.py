@@ -1,0 +1,174 @@
+"""Networks of graphs without roles, and of the places of edge servers and users."""
+
+import json
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from h2fdp.cli.topology import app
+from h2fdp.errors import UserError
+from h2fdp.network import imported, read
+
+# As in the Internet Topology Zoo: labels that repeat, links in parallel, bits a second, a node without links.
+GML = """graph [
+  multigraph 1
+  Network "Small"
+  node [ id 0 label "West" Longitude -122.3 Latitude 47.6 ]
+  node [ id 1 label "Middle" ]
+  node [ id 2 label "East" ]
+  node [ id 3 label "East" ]
+  node [ id 4 label "Lost" ]
+  edge [ source 0 target 1 LinkSpeedRaw 10000000.0 ]
+  edge [ source 0 target 1 LinkSpeedRaw 40000000.0 ]
+  edge [ source 1 target 2 LinkSpeed "20" LinkSpeedRaw 20000000.0 ]
+  edge [ source 2 target 3 ]
+]
+"""
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, UserError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def backbone(tmp_path):
+    (tmp_path / "small.gml").write_text(GML)
+    return tmp_path / "small.gml"
+
+
+def rates(network):
+    return {subnet.name: subnet.link.rate_bps for subnet in network.subnets}
+
+
+def test_a_message_takes_the_fastest_way_link_after_link(backbone):
+    """Seconds of a megabit: 1/40 of the faster parallel link, 1/20, and 1/100 where nothing is stated."""
+    network, note = imported([backbone], seed=1)
+    assert note == "the cloud sits at Middle; without a way to it and left out: Lost"
+    expected = {"West": 40e6, "Middle": math.inf, "East-2": 20e6, "East-3": 1e6 / (1 / 20 + 1 / 100)}
+    assert rates(network) == pytest.approx(expected)
+    assert network.sizes.tolist() == [5, 5, 5, 5]
+    assert network.name == "small"
+    distances = np.concatenate([subnet.column("distance_m") for subnet in network.subnets])
+    assert 10 <= distances.min() < distances.max() <= 100
+
+
+def test_what_a_graph_leaves_open_may_be_stated(backbone, tmp_path):
+    out = tmp_path / "net.yaml"
+    options = ["--cloud", "West", "--edges", "East-3", "--edges", "West", "--devices", 2, "--rate-mbps", 10]
+    said = run("import", backbone, "--out", out, *options, "--trust", "trusted=0.3,secure-sum=0.2")
+    assert "2 edge servers (trust drawn by each run), 4 devices; the cloud sits at West" in said
+    network = read(out, 1)
+    assert rates(network) == pytest.approx({"West": math.inf, "East-3": 1e6 / (1 / 40 + 1 / 20 + 1 / 10)})
+    assert (network.trust_probability, network.secure_sum_probability) == (0.3, 0.2)
+    with pytest.raises(UserError, match="--overwrite"):
+        run("import", backbone, "--out", out)
+
+
+WRITERS = {
+    "graphml": lambda made: "\n".join(nx.generate_graphml(made)),
+    "gml": lambda made: "\n".join(nx.generate_gml(made)),
+    "json": lambda made: json.dumps(nx.node_link_data(made)),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_formats_give_equal_networks(tmp_path, suffix):
+    path, made = tmp_path / f"net.{suffix}", nx.Graph()
+    made.add_edges_from([("a", "b", {"LinkSpeedRaw": 5e6}), ("b", "c", {"LinkSpeedRaw": 8e6})])
+    path.write_text(WRITERS[suffix](made))
+    network, note = imported([path], seed=1)
+    assert note == "the cloud sits at b"
+    assert rates(network) == pytest.approx({"a": 5e6, "b": math.inf, "c": 8e6})
+
+
+def test_mistakes_in_graphs_are_told(backbone, tmp_path):
+    with pytest.raises(UserError, match="no node of this name: North"):
+        imported([backbone], 1, cloud="North")
+    (tmp_path / "bad.gml").write_text("graph [ node [ id 0 ")
+    with pytest.raises(UserError, match=r"bad\.gml: not valid GML: "):
+        imported([tmp_path / "bad.gml"], 1)
+    roles = nx.Graph()
+    roles.add_node("c", kind="cloud")
+    nx.write_graphml(roles, tmp_path / "roles.graphml")
+    with pytest.raises(UserError, match="have roles"):
+        imported([tmp_path / "roles.graphml"], 1)
+    nx.write_graphml(nx.path_graph(3), tmp_path / "plain.graphml")
+    with pytest.raises(UserError, match="h2fdp topology import, for a graph without roles"):
+        read(tmp_path / "plain.graphml", 1)
+
+
+def great_circle(first, second):
+    """Metres, by the law of cosines."""
+    (lat, lon), (other, east) = np.radians(first), np.radians(second)
+    cosine = np.sin(lat) * np.sin(other) + np.cos(lat) * np.cos(other) * np.cos(lon - east)
+    return 6_371_008.8 * np.arccos(np.clip(cosine, -1, 1))
+
+
+@pytest.mark.parametrize("on_earth", [True, False])
+def test_each_user_is_under_the_nearest_edge_server(tmp_path, on_earth):
+    rng = np.random.default_rng(3)
+    middle, spread, axes = ([-37.81, 144.96], 0.02, "LATITUDE,LONGITUDE") if on_earth else ([0, 0], 900.0, "x,y")
+    servers, users = (np.round(middle + rng.uniform(-spread, spread, (count, 2)), 7) for count in (40, 60))
+    rows = [f"s{at},{each[0]},{each[1]}" for at, each in enumerate(servers.tolist())]
+    (tmp_path / "sites.csv").write_text(f"SITE_ID,{axes}\n" + "\n".join(rows))
+    (tmp_path / "users.csv").write_text(f"{axes}\n" + "\n".join(f"{a},{b}" for a, b in users.tolist()))
+    network, note = imported([tmp_path / "sites.csv", tmp_path / "users.csv"], seed=1)
+    away = great_circle if on_earth else math.dist
+    expected = {}
+    for user in users.tolist():
+        metres = [away(server, user) for server in servers.tolist()]
+        expected.setdefault(f"s{int(np.argmin(metres))}", []).append(min(metres))
+    assert {each.name: each.column("distance_m").tolist() for each in network.subnets} == {
+        name: pytest.approx(metres, abs=2e-3) for name, metres in expected.items()
+    }
+    assert note == f"{40 - len(expected)} edge servers without users are left out"
+    assert network.devices == 60
+
+
+def test_a_great_circle_between_two_cities_and_a_user_inside_of_a_mast(tmp_path):
+    (tmp_path / "s.csv").write_text("name,lat,lng\nLondon,51.5074,-0.1278\n")
+    (tmp_path / "u.csv").write_text("name,lat,lng\nParis,48.8566,2.3522\nmast,51.5074,-0.1278\n")
+    run("import", tmp_path / "s.csv", tmp_path / "u.csv", "--out", tmp_path / "net.yaml")
+    network = read(tmp_path / "net.yaml", 1)
+    assert network.device_names() == ["Paris", "mast"]
+    assert network.subnets[0].column("distance_m").tolist() == pytest.approx([343_556, 1.0], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("servers", "users", "words"),
+    [
+        ("x,y\n1,2\n", "lat,lon\n1,2\n", r"u\.csv:1: expected the columns x and y, as edge servers have"),
+        ("x,z\n1,2\n", "x,y\n1,2\n", r"s\.csv:1: expected the columns x and y, or lat and lon; found x, z"),
+        ("lat,lon\n1,2\n\n91,x\n", "lat,lon\n1,2\n", r's\.csv:4: lat: expected a number from -90 to 90, found "91"'),
+        ("lat,lon\n1,2\n1\n", "lat,lon\n1,2\n", r's\.csv:3: lon: expected a number from -180 to 180, found ""'),
+        ("x,y\n1,2\n", "x,y\n", r"u\.csv:1: expected at least one line"),
+    ],
+)
+def test_mistakes_in_places_are_told_with_their_line(tmp_path, servers, users, words):
+    (tmp_path / "s.csv").write_text(servers)
+    (tmp_path / "u.csv").write_text(users)
+    with pytest.raises(UserError, match=words):
+        imported([tmp_path / "s.csv", tmp_path / "u.csv"], 1)
+
+
+def test_options_of_graphs_mean_nothing_for_places(tmp_path):
+    with pytest.raises(UserError, match="--rate-mbps: means nothing for two CSV files"):
+        imported([tmp_path / "s.csv", tmp_path / "u.csv"], 1, rate_mbps=10.0)
+    with pytest.raises(UserError, match="found 3 files"):
+        imported([tmp_path / "s.csv"] * 3, 1)
+
+
+def test_how_devices_move_is_part_of_a_summary(tmp_path):
+    network = "edges:\n  - {name: a, devices: {count: 2}}\n  - {name: b, devices: {count: 1}}\n"
+    (tmp_path / "n.yaml").write_text(f"{network}mobility: {{trace: [[3, a/1, b], [5, a/2, b], [6, a/1, '-']]}}\n")
+    (tmp_path / "m.yaml").write_text(f"{network}mobility: {{stay: 0.8}}\n")
+    assert "mobility      2 devices move, a trace from interval 3 to 6" in run("check", tmp_path / "n.yaml")
+    assert "devices move, each stays with probability 0.8" in run("check", tmp_path / "m.yaml")
+    assert "3 devices; devices move" in run("show", tmp_path / "n.yaml")
