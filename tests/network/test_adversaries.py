@@ -83,7 +83,7 @@ def test_somebody_is_honest():
 
 
 def test_liars_do_not_join_other_edge_servers():
-    with pytest.raises(UserError, match="liars are named where the file has them.*expected no association"):
+    with pytest.raises(UserError, match=r"liars are named where the file has them.*expected no association"):
         replace(apart(), adversaries=Adversaries(SignFlip(), ("edge-1/1",)))
 
 
