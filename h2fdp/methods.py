@@ -151,7 +151,7 @@ def _changed(options: Any, stated: Any) -> Any:
     aggregation has them."""
     if not isinstance(options, dict) or not isinstance(stated, dict) or "name" in stated:
         return stated
-    if stated.keys() <= set(get_args(Link)) and options.get("name", _BY_LINK) != _BY_LINK:
+    if stated and stated.keys() <= set(get_args(Link)) and options.get("name", _BY_LINK) != _BY_LINK:
         return stated
     return options | {key: _changed(options.get(key), value) for key, value in stated.items()}
 
