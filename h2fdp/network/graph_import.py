@@ -19,8 +19,8 @@ from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
 from h2fdp.config.parsing import Node
 from h2fdp.errors import Problem, UserError
-from h2fdp.network.devices import Floats
-from h2fdp.network.generators import DISTANCE_RANGE_M, NEAREST_M
+from h2fdp.network.devices import NEAREST_M, Floats
+from h2fdp.network.generators import DISTANCE_RANGE_M
 from h2fdp.network.network import COLUMNS, MOST_TIERS
 from h2fdp.network.schema import UNLIMITED
 from h2fdp.network.templates import DRAWN_DECIMALS
