@@ -21,6 +21,7 @@ from experiments.questions.study import END, accounted, by_seed, mean
 from experiments.reproduction.conduct import commit_of
 from h2fdp.records.atomic import write_text
 
+COSTS = {"joules": "energy_j", "seconds": "clock_s"}
 PAGE = FOLDER.with_suffix(".md")
 BEGIN = "<!-- begins: python -m experiments.field writes it -->"
 
@@ -33,6 +34,8 @@ def run(setting: Setting, out: Path, data_root: Path | None, jobs: int) -> pd.Da
     rows = []
     for name, each in done.runs.items():
         last, values = each.metrics.iloc[-1], points[name]["values"]
+        there = each.metrics[each.metrics["accuracy"] >= setting.target / 100]
+        reached = there.iloc[0] if len(there) else dict.fromkeys(COSTS.values(), float("nan"))
         noises = each.summary["noise_std"] or [{"largest": float("nan")}]
         rows.append(
             {
@@ -44,6 +47,7 @@ def run(setting: Setting, out: Path, data_root: Path | None, jobs: int) -> pd.Da
                 "seconds": last["clock_s"],
                 "megabytes": last["bytes"] / 1e6,
                 "noise": noises[0]["largest"],
+                **{f"{cost}_until": reached[column] for cost, column in COSTS.items()},
             }
         )
     return pd.DataFrame(rows)
