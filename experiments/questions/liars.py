@@ -90,8 +90,8 @@ class Liars(Question):
             f"{saved['none']} points above the average where no edge server is trusted, and {saved['all']} where all "
             f"are. This insurance costs {price['none']} and {price['all']} points at epsilon {low:g} if all are "
             "honest:** a trusted edge server adds 5/3 of the noise to a trimmed mean of five, and five times as much "
-            f"to a median ({self.lost(table, 'all', low, MEDIAN, 0)} points). With {many:g} % liars a median without trust "
-            f"is {against} points above the best rule with trust, at epsilon {high:g}."
+            f"to a median ({self.lost(table, 'all', low, MEDIAN, 0)} points). With {many:g} % liars a median without "
+            f"trust is {against} points above the best rule with trust, at epsilon {high:g}."
         )
 
     def draw(self, table: pd.DataFrame) -> Figure:
