@@ -193,14 +193,16 @@ def _how_to_go_on(directory: Path) -> str:
 
 def _network(summary: dict[str, Any]) -> str:
     """Devices, edge servers of every tier, and how many of each are trusted."""
-    lowest = _trust(summary["trusted_edges"], summary["secure_sum_edges"])
-    above = [f"{tier['edges']} ({_trust(tier['trusted'], tier['secure_sum'])})" for tier in summary["upper_tiers"]]
+    lowest = _trust(summary["trusted_edges"], summary["secure_sum_edges"], summary.get("relay_edges", 0))
+    tiers = summary["upper_tiers"]
+    above = [f"{each['edges']} ({_trust(*map(each.get, ('trusted', 'secure_sum', 'relay')))})" for each in tiers]
     found = f"{counted(summary['devices'], 'device')} under {counted(summary['edges'], 'edge server')} ({lowest})"
     return ", under ".join([found, *above])
 
 
-def _trust(trusted: int, secure_sums: int) -> str:
-    return f"{trusted} trusted" + (f", {secure_sums} with secure sums" if secure_sums else "")
+def _trust(trusted: int, secure_sums: int, relays: int | None) -> str:
+    sums = f", {secure_sums} with secure sums" if secure_sums else ""
+    return f"{trusted} trusted{sums}" + (f", {counted(relays, 'relay')}" if relays else "")
 
 
 def learned(summary: dict[str, Any], config: ExperimentFile, again: str) -> dict[str, str]:

@@ -150,6 +150,7 @@ def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
     secure, odds = summary["secure_sum"], summary["secure_sum_probability"]
     drawn = f"; probability {odds:g} where none is stated" if odds else ""
     sums = {"secure sums": f"{secure:,} of {summary['edges']:,}{drawn}"} if secure or odds else {}
+    sums |= {"relays": f"{summary['relay']:,} of {summary['edges']:,}"} if summary["relay"] else {}
     size, distance = summary["subnet_size"], summary["distance_m"]
     spread = f"{size['lowest']}" if size["lowest"] == size["highest"] else f"{size['lowest']} to {size['highest']}"
     tiers = summary.get("tiers", [])
@@ -216,6 +217,7 @@ def _print_tree(topology: Topology) -> None:
         typer.secho(text.rstrip(), fg=colour)
 
     colours = {"trusted": typer.colors.BLUE, "secure-sum": typer.colors.GREEN, "untrusted": typer.colors.YELLOW}
+    colours["relay"] = typer.colors.MAGENTA
     echo(f"{topology.name}: {headline(topology)}")
     for line in listing(topology):
         echo(line.text, colours[line.trust] if line.trust else None)

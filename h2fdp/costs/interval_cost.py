@@ -39,6 +39,9 @@ Where aggregators do not wait, energy and bytes count what has arrived, whether 
 Secure sums exchange more than vectors, see :mod:`h2fdp.costs.active`. Whatever a device sends costs joules as
 its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
 keys down to the slowest, each device's shares down, and the shares that remove the masks up.
+
+In a secure sum over the whole network (a star whose devices share it) the relays pass keys and shares on, and add up
+the masked vectors of their devices: one vector takes each relay's wire, whether or not the sum is opened.
 """
 
 from __future__ import annotations
@@ -130,10 +133,10 @@ def interval_cost(
     step = _steps(active, costs, topology)
     wires, sent_before, longer = _climbed(active, costs, step, topology, heights, upper_sums)
 
-    link_joules = costs.link_joules[active.subnets]
+    link_joules, relayed = costs.link_joules[active.subnets], _relayed(active, topology)
     local_wired = link_joules * sent_before[active.subnets]
     wired = link_joules * (wires.sent - sent_before)[active.subnets]
-    wired = wired + active.totals(last * costs.relay_joules[active.rows])
+    wired = wired + active.totals(relayed * costs.relay_joules[active.rows])
     local_energy = active.totals(local * joules) + local_wired
     local_delay = active.totals(at_edge * seconds) + active.totals(round_trips_below)
     sent, round_trips = active.totals(last * joules), active.totals(last * (there_and_back + 2 * wire_seconds))
@@ -143,7 +146,7 @@ def interval_cost(
     aggregator_energy = costs.upper_joules * wires.upper_sent
     device_energy = joules * (local + last) + of_steps
     relays = topology.subnets[0].relays is not None  # which stand where edge servers did
-    sent_up = (local + last).sum() + (last.sum() if relays else 0.0)
+    sent_up = (local + last).sum() + (relayed.sum() if relays else 0.0)
     wired_up = wires.upper_sent.sum() + (0.0 if relays else wires.sent.sum())
     device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
     if topology.radio.shares is not None:
@@ -155,6 +158,7 @@ def interval_cost(
         up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
         up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
         sooner, sent_up = costs.sooner[active.rows], sent_up + up.sum()
+        seconds = seconds + costs.relay_seconds[active.rows]  # keys and shares take the wire of a relay, too
         device_energy, device_delay = device_energy + up * joules, device_delay + (up + down) * seconds - down * sooner
         local_energy = local_energy + active.totals((up - up_last) * joules)
         sent = sent + active.totals(up_last * joules)
@@ -222,6 +226,16 @@ def _local_delays(
     return at_edge, round_trips
 
 
+def _relayed(active: Active, topology: Topology) -> Floats:
+    """(K,) messages that a relay in a star passes on of each device's: all, but of masked vectors a part of one."""
+    if not active.has_secure_sums:
+        return active.last
+    vectors, points = active.last * active.vector_sizes + active.of_sums("unopened"), _points(active, topology)
+    arrived = gathered(np.add, (vectors > 0).astype(np.float64), points, len(topology.access_points[1]))
+    found: Floats = active.of_sums("set_up") + active.of_sums("unmasking") + vectors / np.maximum(arrived[points], 1.0)
+    return found
+
+
 def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
     """What local steps cost the active devices, at frequencies that they choose by the uploads that are planned."""
     step = costs.step.of(active.rows)
@@ -266,8 +280,8 @@ def _climbed(
     points = _points(active, topology)
     owners = np.repeat(active.subnets, active.sizes)
     uploading = active.local + active.last > 0
-    farthest = np.zeros(topology.edges)
-    np.maximum.at(farthest, owners[uploading], costs.relay_seconds[active.rows][uploading])
+    farthest, both_ways = np.zeros(topology.edges), costs.relay_seconds[active.rows] * ((1 + active.vector_sizes) / 2)
+    np.maximum.at(farthest, owners[uploading], both_ways[uploading])
     wires = Wires(topology, costs, farthest, sums)
     on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
     uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
@@ -339,7 +353,7 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
     count = len(topology.access_points[1])
     up = costs.seconds[active.rows], costs.snr[active.rows]
     down = costs.down_seconds[active.rows], costs.down_snr[active.rows]
-    found = np.zeros(count)
+    wire, found = costs.relay_seconds[active.rows], np.zeros(count)
     ways: Sequence[tuple[SumQuantity, tuple[Floats, Floats]]] = (
         ("set_up", up),
         ("others_shares", down),
@@ -351,8 +365,10 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
         there = messages > 0
         times = seconds[there] * messages[there]
         found += topology.radio.uplink_seconds(times, snr[there], points[there], count)
+        together = np.maximum if quantity == "unopened" else np.add  # a relay adds vectors up
+        found += gathered(together, wire * messages, points, count)
     keys = active.of_sums("others_keys", number)
-    return found + gathered(np.maximum, down[0] * keys, points, count)
+    return found + gathered(np.maximum, (down[0] + wire) * keys, points, count)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

@@ -12,6 +12,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
 from h2fdp.privacy import Holder, UploadClipping, noise_placement_of
+from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.aggregation_times import share_of
 from h2fdp.schedules.registry import chosen
@@ -19,8 +20,10 @@ from h2fdp.schedules.registry import chosen
 Found = Iterator[tuple[str, str]]  # keys, and what is wrong with them
 
 
-def check_network(experiment: ExperimentFile, topology: Topology, document: Document | None = None) -> AggregationTimes:
-    """The local aggregations of an experiment, whose network can do all that the experiment asks of it.
+def check_network(
+    experiment: ExperimentFile, topology: Topology, document: Document | None = None
+) -> tuple[Topology, AggregationTimes]:
+    """The network that is simulated, which can do all that the experiment asks of it, and its local aggregations.
 
     Args:
         document: of the experiment, to name the line of a mistake.
@@ -28,22 +31,23 @@ def check_network(experiment: ExperimentFile, topology: Topology, document: Docu
     Raises:
         UserError: it cannot.
     """
-    found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology)]
+    found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology), *_of_relays(experiment, topology)]
     if not found:
-        times = _aggregation_times(experiment, topology)
+        network = simulated(topology, experiment.method.topology, experiment.method.privacy)
+        times = _aggregation_times(experiment, topology) if network is topology else AggregationTimes()
         found += _of_choices(experiment, topology)
-        found += _of_secure_sums(experiment, topology)
-        found += _of_moving_norm(experiment, topology, times)
-        found += _of_compression(experiment, topology)
+        found += _of_secure_sums(experiment, topology, network)
+        found += _of_moving_norm(experiment, network, times)
+        found += _of_compression(experiment, topology, network)
         found += _of_mobility(experiment, topology)
-        found += _of_adversaries(experiment, topology)
-        found += _of_access(experiment, topology)
-        found += _of_association(experiment, topology)
+        found += _of_adversaries(experiment, topology, network)
+        found += _of_access(experiment, topology, network)
+        found += _of_association(experiment, topology, network)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
         )
-    return times
+    return network, times
 
 
 def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
@@ -81,13 +85,34 @@ def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
     if topology.depth > 1 and method.topology != "star":
         yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
     placement = noise_placement_of(method.privacy)
-    place = placement.place(("secure-sum",), 1)
-    shares = place is not None and place.holder is Holder.SHARE
-    if placement.sees(topology.cloud_trust) == "sum" or (
-        shares and any(each.trust == "secure-sum" for each in topology.subnets)
-    ):
+    if "sum" in {placement.sees(trust) for trust in (topology.cloud_trust, *(each.trust for each in topology.subnets))}:
         text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
         yield key, f"{text}, not for those that have arrived; {tail}"
+
+
+def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
+    """What edge servers cannot do that see masked vectors alone, of one sum over the whole network."""
+    method, training = experiment.method, experiment.training
+    trusts = {each.name: each.trust for each in topology.subnets} | {
+        each.name: each.trust for each in topology.aggregators
+    }
+    relay = next((name for name, trust in trusts.items() if trust == "relay"), None)
+    if relay is None or method.topology == "star" or noise_placement_of(method.privacy).sees("relay") == "each":
+        return
+    if (other := next((name for name, trust in trusts.items() if trust != "relay"), None)) is not None:
+        text = f"{relay} relays masked vectors of one sum over the whole network; expected relay for all edge servers"
+        yield "topology", f"{text}, found {other} {trusts[other]}"
+    if chosen(method.schedule).controlled:
+        text = "the controller plans with subnets, and relays make one sum of the whole network"
+        yield "control.enabled", f"{text}; expected false, or secure-sum edge servers"
+    key = "aggregate_every" if training.aggregate_every is not None else "aggregations_per_interval"
+    times, steps = AggregationTimes(training.aggregate_every, training.aggregations_per_interval), training.local_steps
+    if steps is not None and times.offsets(steps) and not {key, "local_steps"} & training.left_open:
+        right = f"at least local_steps, {steps}" if key == "aggregate_every" else "0"
+        text = (
+            f"{relay} sees masked vectors, and the cloud alone their sum, so no edge server averages between its models"
+        )
+        yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
 
 
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
@@ -129,8 +154,12 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
         yield "topology", f"{moving}; expected no secure sums, found those of {summing[0]}"
 
 
-def _of_access(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What does not go with shares of the bandwidth that costs follow, or with uploads that add up in the air."""
+def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What does not go with shares of the bandwidth that costs follow, or with uploads that add up in the air.
+
+    Args:
+        network: that is simulated.
+    """
     radio, method, key = topology.radio, experiment.method, "topology.radio.access"
     over_the_air, placement = radio.truncation is not None, noise_placement_of(method.privacy)
     if radio.shares is None and not over_the_air:
@@ -146,8 +175,11 @@ def _of_access(experiment: ExperimentFile, topology: Topology) -> Found:
         yield key, f"the aggregation compares single uploads, and signals in the air are a sum; {tail}"
     if experiment.compression.of_devices:
         yield "compression.device", "signals add up in the air number by number, without a code; expected null"
-    if method.topology == "star" or topology.subnets[0].relays is not None:
-        yield key, f"in a star access points pass on what each device sends, and signals in the air are a sum; {tail}"
+    if network.subnets[0].relays is not None:
+        text = "in a star access points pass on what each device sends, and signals in the air are a sum"
+        if network.relayed:
+            text = "signals add up in the air as they are, and edge servers that relay may see masked vectors alone"
+        yield key, f"{text}; {tail}"
     summing = [each.name for each in topology.subnets if placement.sees(each.trust) == "sum"]
     place = placement.place(("secure-sum",), 1)
     if not summing or place is None or place.holder is not Holder.SHARE:
@@ -160,8 +192,12 @@ def _of_access(experiment: ExperimentFile, topology: Topology) -> Found:
         yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
 
 
-def _of_association(experiment: ExperimentFile, topology: Topology) -> Found:
-    """Devices that join edge servers by what is private, or by what is not billed."""
+def _of_association(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """Devices that join edge servers by what is private, or by what is not billed.
+
+    Args:
+        network: that is simulated.
+    """
     section, private = topology.association, noise_placement_of(experiment.method.privacy).private
     if section is None:
         return
@@ -171,17 +207,16 @@ def _of_association(experiment: ExperimentFile, topology: Topology) -> Found:
         yield f"{key}.labels", f"{text}; expected public, where labels are no secret, or by: nearest or cost"
     if section.by != "cost":
         return
-    if experiment.method.topology == "star":
-        yield f"{key}.by", "a star has no edge servers between devices and the cloud; expected nearest, found cost"
+    if network is not topology:
+        what = "one sum over the whole network has" if network.relayed else "a star has"
+        yield f"{key}.by", f"{what} no edge servers between devices and the cloud; expected nearest, found cost"
     if private and experiment.privacy.adjacency == "add-remove":
         text = "what an interval costs tells how many records devices have; expected null-record or replace"
         yield "privacy.adjacency", f"{text}, or {key}.by: nearest"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:
-    """With a mapping by trust as one by the names of edge servers; a star has none."""
-    if experiment.method.topology == "star":
-        return AggregationTimes()
+    """With a mapping by trust as one by the names of edge servers."""
     every = experiment.training.aggregate_every
     if isinstance(every, dict):
         every = {each.name: every[each.name if each.name in every else each.trust] for each in topology.subnets}
@@ -212,16 +247,20 @@ def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
 _SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"
 
 
-def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What no secure sum of this network can do; other methods treat its edge servers as untrusted."""
+def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What no secure sum of this network can do; other methods treat its edge servers as untrusted.
+
+    Args:
+        network: that is simulated.
+    """
     placement = noise_placement_of(experiment.method.privacy)
     place = placement.place(("secure-sum",), 1)
-    above = [server.name for server in topology.aggregators if server.trust == "secure-sum"]
-    subnets = [subnet for subnet in topology.subnets if subnet.trust == "secure-sum"]
+    above = [server.name for server in network.aggregators if placement.sees(server.trust) == "sum"]
+    subnets = [subnet for subnet in network.subnets if placement.sees(subnet.trust) == "sum"]
     star = experiment.method.topology == "star" or topology.subnets[0].relays is not None
     shares = place is not None and place.holder is Holder.SHARE
     cloud_sums = placement.sees(topology.cloud_trust) == "sum"
-    if place is None or not shares or not (cloud_sums or ((above or subnets) and not star)):
+    if place is None or not shares or not (cloud_sums or above or subnets):
         return
     method, tolerance, schedule = experiment.method, place.tolerance, chosen(experiment.method.schedule)
     if cloud_sums and star:
@@ -255,18 +294,19 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology) -> Found:
         yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
     taking = share_of(sizes, experiment.training.participation).tolist()
-    numbers = [number for number, subnet in enumerate(topology.subnets) if subnet.trust == "secure-sum"]
+    numbers = [number for number, subnet in enumerate(network.subnets) if subnet.trust == "secure-sum"]
     for number, subnet, begin in zip(numbers, subnets, taking, strict=True):
-        lying = len(topology.lying_devices(number))
+        lying = len(network.lying_devices(number))
         if tolerance.honest_shares(begin) - (lying if lying < subnet.size else 0) < 1:
             lost = tolerance.lost(begin)
-            text = f"of {begin} devices of {subnet.name} that take part, {tolerance.colluding} may collude and {lost}"
+            of = "" if subnet.relays is not None else f" of {subnet.name}"
+            text = f"of {begin} devices{of} that take part, {tolerance.colluding} may collude and {lost}"
             text = f"{text} drop out" if not lying else f"{text} drop out, besides {lying} that lie"
             yield _SUMS, f"{text}, which leaves nobody whose share of the noise is unknown; expected fewer"
             return
 
 
-def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: AggregationTimes) -> Found:
+def _of_moving_norm(experiment: ExperimentFile, network: Topology, times: AggregationTimes) -> Found:
     """Several steps between two releases of a subnet whose noise is on uploads or averages.
 
     After the step that draws a record its device stands elsewhere, and all other records may vote otherwise: no small
@@ -275,8 +315,8 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
     training, placement = experiment.training, noise_placement_of(experiment.method.privacy)
     if training.adaptive is None or placement.clips == "update" or training.local_steps is None:
         return
-    star = experiment.method.topology == "star"
-    for subnet in topology.as_star().subnets if star else topology.subnets:
+    star = network.subnets[0].relays is not None
+    for subnet in network.subnets:
         if placement.pipeline(subnet.trust, UploadClipping(training.first_clip_norm, by_record=True)).noisy_steps:
             continue
         longest = max(times.of(subnet.name).segments(training.local_steps))
@@ -290,14 +330,17 @@ def _of_moving_norm(experiment: ExperimentFile, topology: Topology, times: Aggre
             return
 
 
-def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What is compressed before it has noise, or is to be hidden by secure sums."""
+def _of_compression(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What is compressed before it has noise, or is to be hidden by secure sums.
+
+    Args:
+        network: that is simulated.
+    """
     placement, compression = noise_placement_of(experiment.method.privacy), experiment.compression
-    star = experiment.method.topology == "star"
-    subnets = topology.as_star().subnets if star else topology.subnets
+    star, subnets = experiment.method.topology == "star", network.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
-    trusts[CLOUD] = topology.cloud_trust
-    summing = [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]
+    known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
+    summing = [name for name, trust in known if placement.sees(trust) == "sum"]
     upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]
     unknown = "and nothing says how far a record moves"
     for subnet in subnets if placement.private and compression.of_devices and not summing else ():
@@ -322,7 +365,7 @@ def _of_compression(experiment: ExperimentFile, topology: Topology) -> Found:
             yield f"compression.{key}", f"{text}; expected null"
 
 
-def _of_adversaries(experiment: ExperimentFile, topology: Topology) -> Found:
+def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
     """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack."""
     liars, method, training = topology.adversaries, experiment.method, experiment.training
     if liars is None:
@@ -331,8 +374,11 @@ def _of_adversaries(experiment: ExperimentFile, topology: Topology) -> Found:
     if liars.edges and attack.poisons:
         text = f"edge servers have no records, which {attack.name} makes false"
         yield edges, f"{text}; expected devices, or another attack"
-    if liars.edges and method.topology == "star":
-        yield edges, "in a star edge servers pass messages on; expected devices that lie, or method.topology tree"
+    if liars.edges and network is not topology:
+        yield (
+            edges,
+            "edge servers of a star, and relays, pass messages on; expected devices that lie, or another network",
+        )
     if topology.mobility is not None:
         yield "topology.mobility", "liars are counted where they are; expected no mobility, or no adversaries"
     if schedule.controlled or schedule.measures != "nothing" or schedule.buffers:
@@ -340,21 +386,20 @@ def _of_adversaries(experiment: ExperimentFile, topology: Topology) -> Found:
         yield "method.schedule", text
     if training.adaptive is not None:
         yield "training.clip_norm", "liars vote, too; expected a number, or no adversaries"
-    yield from _of_lies_under_noise(experiment, topology, liars)
+    yield from _of_lies_under_noise(experiment, network, liars)
 
 
-def _of_lies_under_noise(experiment: ExperimentFile, topology: Topology, liars: Adversaries) -> Found:
+def _of_lies_under_noise(experiment: ExperimentFile, network: Topology, liars: Adversaries) -> Found:
     placement = noise_placement_of(experiment.method.privacy)
     if not placement.private:
         return
-    network = topology.as_star() if experiment.method.topology == "star" else topology
     edges, attack = "topology.adversaries.edges", "topology.adversaries.attack"
     trusts = {each.name: each.trust for each in network.servers()}
     summing = any(placement.sees(trust) == "sum" for trust in (*trusts.values(), network.cloud_trust))
     if summing and (liars.edges or liars.attack.omniscient or placement.rounding is not None):
         text = "secure sums hide single uploads from liars, too, and edge servers follow their protocol"
         yield attack, f"{text}; expected devices with another attack and rounding: null, or no secure sums"
-    if liars.attack.omniscient and liars.edges and topology.depth > 1:
+    if liars.attack.omniscient and liars.edges and network.depth > 1:
         yield attack, f"{liars.attack.name} of edge servers knows single averages; expected one tier, or another attack"
     for number, subnet in enumerate(network.subnets):
         path = network.path(subnet.name)

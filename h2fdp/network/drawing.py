@@ -49,6 +49,7 @@ class TrustStyle:
 STYLES = (  # in the order of legends
     TrustStyle("trusted", "#0072B2", "#0072B2", "s", "-", INK),
     TrustStyle("secure-sum", "#009E73", "#BFE7DC", "D", (0, (6, 1.5, 1, 1.5)), "#BFE7DC"),
+    TrustStyle("relay", "#CC79A7", "#F2DCE8", ">", (0, (1, 1.5)), "#F2DCE8"),
     TrustStyle("untrusted", "#D55E00", "#FFFFFF", "o", (0, (4, 2)), "#FFFFFF"),
 )
 

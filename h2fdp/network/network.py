@@ -99,7 +99,8 @@ class Subnet:
     Attributes:
         name: the edge server's name, unique among all nodes.
         trust: in the edge server: trusted ones add the noise, untrusted ones receive noisy updates, and one that holds
-            secure sums sees nothing but the sum of its devices' uploads. `True` and `False` stand for the first two.
+            secure sums sees nothing but the sum of its devices' uploads. `True` and `False` stand for the first two. A
+            relay passes on masked vectors of one sum over the whole network; a star of relays is that of the sum.
         columns: (s,) numbers of the devices by the names of columns; read-only. A column that is not there has its
             default.
         link: the edge server's link to the node above it.
@@ -202,8 +203,10 @@ class Aggregator:
         return self.trust == "trusted"
 
 
-def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats]) -> Subnet:
-    """The same devices under one untrusted edge server, the cloud's own, whose link costs nothing.
+def star_of(
+    subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats], trust: Trust
+) -> Subnet:
+    """The same devices under one edge server, the cloud's own, whose link costs nothing.
 
     Every device keeps its name and its numbers; the edge servers stay as relays. The star of a star is
     itself.
@@ -212,10 +215,11 @@ def star_of(subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns:
         subnets: of the network.
         wires: for each of them the links from its edge server up to the cloud.
         columns: (I,) numbers of all their devices.
+        trust: in the cloud's own edge server.
     """
     return Subnet(
         name=CLOUD,
-        trust="untrusted",
+        trust=trust,
         columns=columns,
         link=Link(rate_bps=float("inf"), power_dbm=0.0),
         names=tuple(name for subnet in subnets for name in subnet.device_names()),

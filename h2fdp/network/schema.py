@@ -191,7 +191,7 @@ class _ServerSection(Section):
     Attributes:
         name: of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
         repeat: how many of these there are.
-        trust: `trusted`, `secure-sum` or `untrusted`; drawn where it is not stated. `trusted: true` and
+        trust: `trusted`, `secure-sum`, `relay` or `untrusted`; drawn where it is not stated. `trusted: true` and
             `trusted: false` are short for the first and the last.
         link: to the node above; null is `cloud.link`.
     """

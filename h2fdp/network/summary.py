@@ -66,8 +66,9 @@ def headline(topology: Topology) -> str:
     '4 edge servers, 4 trusted; 20 devices'
     """
     trusts = [server.trust for server in topology.servers()]
-    secure = trusts.count("secure-sum")
+    secure, relays = trusts.count("secure-sum"), trusts.count("relay")
     known = f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
+    known += f", {counted(relays, 'relay')}" if relays else ""
     tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
     moves = "; devices move" if topology.mobility is not None else ""
     return f"{counted(len(trusts), 'edge server')}{tiers}, {known}; {counted(topology.devices, 'device')}{moves}"
@@ -87,24 +88,29 @@ def motion(topology: Topology) -> str:
     return f"{counted(len(moving), 'device')} {verb}, a trace from interval {min(begins)} to {max(begins)}"
 
 
+_RELAYS = "it passes masked vectors on, all devices share one noise"
+
+
 def trust_words(topology: Topology) -> dict[Trust, str]:
     """What trust means for the noise, for a legend."""
     if topology.aggregators:
         return {
             "trusted": "noise is added where trust ends, at it or above",
             "secure-sum": "it sees a sum, noisy already",
+            "relay": _RELAYS,
             "untrusted": "what reaches it is noisy already",
         }
     return {
         "trusted": "the edge server adds the noise",
         "secure-sum": "devices share one noise, it sees their sum",
+        "relay": _RELAYS,
         "untrusted": "every device adds noise",
     }
 
 
 ASCII = str.maketrans({"■": "#", "◆": "+", "○": "o", "•": "*", "◦": ".", "├": "|", "└": "`", "─": "-", "│": "|",
-                       "…": "..", "–": "-"})  # fmt: skip
-SYMBOLS: Mapping[Trust, str] = {"trusted": "■", "secure-sum": "◆", "untrusted": "○"}
+                       "▷": ">", "…": "..", "–": "-"})  # fmt: skip
+SYMBOLS: Mapping[Trust, str] = {"trusted": "■", "secure-sum": "◆", "relay": "▷", "untrusted": "○"}
 
 
 class TreeLine(NamedTuple):

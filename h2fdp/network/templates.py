@@ -176,7 +176,7 @@ def expand(file: TopologyFile, seed: int) -> dict[str, Any]:
         drawn |= trust.draw([node["name"] for node in nodes if node["trust"] is None], streams)
         for node in nodes:
             node["trust"] = node["trust"] or drawn[node["name"]]
-    by_chance = not trust.exact and (file.trust is not None or bool(drawn))
+    by_chance = not trust.exact and not trust.relay and (file.trust is not None or bool(drawn))
     return {
         "name": file.name,
         "subnets": tuple(Subnet(**node) for node in subnets),

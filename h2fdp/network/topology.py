@@ -22,7 +22,7 @@ from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, Subnet, repeated_names, star_of
 from h2fdp.network.radio import Radio
-from h2fdp.network.trust import CloudTrust
+from h2fdp.network.trust import CloudTrust, Trust
 from h2fdp.wording import counted, facts_html, table_html
 
 
@@ -308,8 +308,13 @@ class Topology(Generated):
             return relays.names, relays.sizes
         return tuple(subnet.name for subnet in self.subnets), self.sizes
 
-    def as_star(self) -> Topology:
-        """The same devices under the cloud's own, untrusted edge server; see :func:`h2fdp.network.network.star_of`.
+    @property
+    def relayed(self) -> bool:
+        """Whether every edge server passes on masked vectors of one secure sum over the whole network."""
+        return all(server.trust == "relay" for server in self.servers())
+
+    def as_star(self, trust: Trust = "untrusted") -> Topology:
+        """The same devices under the cloud's own edge server; see :func:`h2fdp.network.network.star_of`.
 
         >>> star = Topology.regular(edges=3, devices=2).as_star()
         >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
@@ -317,7 +322,7 @@ class Topology(Generated):
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        star, liars = star_of(self.subnets, wires, self.table.columns), self.adversaries
+        star, liars = star_of(self.subnets, wires, self.table.columns, trust), self.adversaries
         return Topology(self.name, (star,), self.radio, adversaries=None if liars is None else replace(liars, edges=()))
 
     def with_devices(self, **columns: ArrayLike) -> Topology:

@@ -91,7 +91,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
 
 def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
     """The trust in an edge server, in the file's keys."""
-    return {"trust": server.trust} if server.trust == "secure-sum" else {"trusted": server.trusted}
+    plain = server.trust in ("trusted", "untrusted")
+    return {"trusted": server.trusted} if plain else {"trust": server.trust}
 
 
 def cloud_trust(topology: Topology) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _svg(at: int, topology: Topology, accuracy: Mapping[str, float]) -> str:
     svg = file.getvalue()
     svg = re.sub(r"<style.*?</style>|<!--.*?-->|font-family: [^;\"]*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'<svg [^>]*(viewBox="[^"]*")[^>]*>', r"<svg \1>", svg, count=1)
-    colours = {INK: "ink", FAINT: "faint", "#FFFFFF": "card", "#BFE7DC": "grid"}
+    colours = {INK: "ink", FAINT: "faint", "#FFFFFF": "card", "#BFE7DC": "grid", "#F2DCE8": "grid"}
     colours |= {style.colour: style.trust.replace("-", "_") for style in STYLES}
     for colour, name in colours.items():
         svg = svg.replace(colour.lower(), f"var(--{name})")

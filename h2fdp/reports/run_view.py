@@ -15,6 +15,7 @@ from h2fdp.network import Topology
 from h2fdp.network import read as read_topology
 from h2fdp.network.trust import TRUSTS
 from h2fdp.privacy import Accounts
+from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.places import ADDED_BY, OBSERVERS, ReleaseKind, observers
 from h2fdp.privacy.releases import release_of, rows_in
 from h2fdp.records import RunDirectory, check_lines, read_json_lines, read_summary, state_of
@@ -156,7 +157,8 @@ class RunView:
     def accounts(self) -> Accounts:
         """What each observer holds by the ledger as it is now."""
         ledger = RunDirectory(self.path).ledger
-        network = self.topology.with_visits()
+        method = self.setting("method", "topology"), self.setting("method", "privacy")
+        network = simulated(self.topology, *method).with_visits()
         sizes = {subnet.name: subnet.size for subnet in network.subnets}
         found = Accounts(sizes, observers(network.depth), network.visits)
         rows = read_json_lines(ledger) if ledger.is_file() else ()

@@ -138,6 +138,8 @@ def _sees(run: RunSetup, observer: Observer) -> str:
         return "averages and global models, and knows its own noise"
     if observer in run.placement.trusted and not noisy:
         return "raw updates: it is trusted"
+    if run.blueprint.star and run.topology.relayed:
+        return "masked vectors, and global models" if observer == "edge" else "the noisy sum of all devices"
     if observer == "edge" or (observer == "cloud" and run.config.method.topology == "star"):
         raw = len(subnets) - len(noisy)
         seen = _of_devices(run, {each.shares_noise for each in noisy})

@@ -110,7 +110,7 @@ def prepare(
             return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
 
         module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
-        complete, lines = recipe.completed(config, data, module, noisy, len(topology.subnets))
+        complete, lines = recipe.completed(config, data, module, noisy, topology)
         inputs = _inputs(complete, topology, data)
         inputs = replace(inputs, given=given, standardizing=standardizing, chosen=lines)
         setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
@@ -144,10 +144,9 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     Args:
         begun: a run whose first model this one shares.
     """
-    times = check_network(config, topology)
+    network, times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
-    star, placement = method.topology == "star", noise_placement_of(method.privacy)
-    network = topology.as_star() if star else topology.with_visits()
+    placement, star, network = noise_placement_of(method.privacy), network is not topology, network.with_visits()
     _check_presence(network, training.intervals)
     data = _of_rows(data, network)
     measuring = _measuring(config)
@@ -260,7 +259,7 @@ def _cost_of_joining(topology: Topology, config: ExperimentFile, data: Federated
     if missing := sorted(steps_of & training.left_open):
         text = f"{missing[0]} is chosen after devices have joined edge servers by what an interval costs"
         raise UserError(f"{text}; expected it stated, as in training: {{extends: paper}}", key="training")
-    times, every = check_network(config, topology), topology.everywhere()
+    (_, times), every = check_network(config, topology), topology.everywhere()
     rates = training.sampling_rates(data.sizes)
     steps = training.interval_steps(data.sizes, rates)
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))()

@@ -24,6 +24,7 @@ from h2fdp.network import read as read_topology
 from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
+from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.releases import Adjacency, release_of
 from h2fdp.privacy.statement import epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
@@ -67,7 +68,8 @@ class RunPrivacy:
         topology = run / "topology.yaml"
         if self._whole and topology.exists():
             drawn = read_topology(topology, seed=0)
-            network = drawn.as_star() if self._section("method").get("topology") == "star" else drawn.with_visits()
+            method = self._section("method")
+            network = simulated(drawn, method.get("topology"), method.get("privacy")).with_visits()
             sizes = {subnet.name: subnet.size for subnet in network.subnets}
             self.accounts = Accounts(sizes, observers(network.depth), network.visits)
             self.accounts.add(self._releases(sizes))

@@ -36,7 +36,9 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models import registry
+from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
+from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.run.forecast import noise_on_model
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.fixed import FixedOptions
@@ -120,7 +122,7 @@ def completed(
     data: DeviceData,
     module: Callable[[], nn.Module],
     noisy: Callable[[ExperimentFile], RunSetup],
-    servers: int,
+    topology: Topology,
 ) -> Recipe:
     """The experiment with everything that it leaves open chosen.
 
@@ -128,23 +130,23 @@ def completed(
         data: as the model sees them.
         module: builds the first model.
         noisy: the run of a complete configuration, its noise calibrated by a rough account.
-        servers: edge servers with devices.
+        topology: as it was drawn.
     """
     left_open = config.training.left_open
     if not left_open:
         return config, ()
     if not has_rule(config):
-        return _as_the_paper(config)
+        return _as_the_paper(config, topology)
     if not noise_placement_of(config.method.privacy).private:
         return _without_noise(config, data, module)
     if _in_turns(config) and "local_steps" in left_open:
         # Each interval is one step, and the way of the plan is that of 30 turns of each edge server.
         config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
     probe = probe_of(module(), data, config)
-    rounds_of = _rounds(config, probe, servers)
+    rounds_of = _rounds(config, probe, topology)
     chosen = _with(config, rounds_of)
     if conflicts(chosen):
-        return _as_the_paper(config)
+        return _as_the_paper(config, topology)
     if "step_size" not in left_open:
         return chosen, _lines(chosen, data)
     model = noise_on_model(noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0}))))
@@ -170,15 +172,15 @@ def _fixed(config: ExperimentFile) -> ExperimentFile:
     return config.model_copy(update={"control": control, "method": method})
 
 
-def _rounds(config: ExperimentFile, probe: Probe, servers: int) -> dict[str, Any]:
+def _rounds(config: ExperimentFile, probe: Probe, topology: Topology) -> dict[str, Any]:
     """One step on all records between messages; of several local steps, each is followed by a local aggregation, as
     several between releases would multiply the sensitivity."""
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
     return {
-        "intervals": intervals_of(config, servers),
+        "intervals": intervals_of(config, len(topology.subnets)),
         "local_steps": steps,
-        "aggregate_every": steps if config.method.topology == "star" else 1,
+        "aggregate_every": steps if steps and steps > 1 and _in_star(config, topology) else 1,
         "aggregations_per_interval": None,
         "batch_size": None,
         "sampling_rate": 1.0,
@@ -221,7 +223,12 @@ _LOCAL = "aggregations_per_interval"
 _WITHOUT_NOISE = 80.0  # step sizes of stochastic gradients times the squared length of inputs, of linear models
 
 
-def _as_the_paper(config: ExperimentFile) -> Recipe:
+def _in_star(config: ExperimentFile, topology: Topology) -> bool:
+    """Whether no edge server averages between two models of the cloud."""
+    return simulated(topology, config.method.topology, config.method.privacy) is not topology
+
+
+def _as_the_paper(config: ExperimentFile, topology: Topology) -> Recipe:
     """With the paper's values for all that is open, and no local aggregations where the method has none, as no rule is
     known that is better.
 
@@ -229,7 +236,8 @@ def _as_the_paper(config: ExperimentFile) -> Recipe:
         UserError: these do not fit the method.
     """
     whole = _with(config, {})
-    if any(key == f"training.{_LOCAL}" for key, _ in conflicts(whole)):
+    relays = topology.relayed and config.method.topology == "tree" and _in_star(config, topology)
+    if relays or any(key == f"training.{_LOCAL}" for key, _ in conflicts(whole)):
         whole = _with(config, {"aggregate_every": None, _LOCAL: 0})
     if found := conflicts(whole):
         raise UserError([Problem(text, key=key) for key, text in found])

@@ -147,6 +147,11 @@ class RunInputs:
         return self.traits.buffers or self.topology.visits is not None or self.topology.adversaries is not None
 
     @property
+    def shown(self) -> Topology:
+        """The network whose edge servers are counted: with the relays of a sum over all of it."""
+        return self.drawn if self.topology.relayed else self.topology
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Edge server -> number of its devices."""
         return {subnet.name: subnet.size for subnet in self.topology.subnets}

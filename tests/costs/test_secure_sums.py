@@ -97,3 +97,40 @@ def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire(
     assert plain.clock_s == pytest.approx(2 * 8 + 2 * 2 + 2 * 4)
     assert summed.clock_s == pytest.approx(plain.clock_s + 2 * 1.75 + 4 * 1.75)
     assert summed.delay_s == plain.delay_s
+
+
+def relayed(sums=None, failing=None):
+    """Two devices at `a`, whose wire takes 1 s and 1 J for a message, and one at `b`, 2 s and 2 J; one sum of three."""
+    subnets = tuple(
+        placed(name, "relay", [1.0] * size, [THREE] * size, Link(8 / seconds, 30.0))
+        for name, size, seconds in (("a", 2, 1), ("b", 1, 2))
+    )
+    star = Topology("net", subnets, replace(PLAIN, access="tdma")).as_star("relay")
+    star = star.with_devices(seconds_per_step=0.5, joules_per_step=0.25)
+    sums = SumMessages.planned(SIZES, 1, 3) if sums is None else sums
+    return cost(star, [0], [[0, 1, 2]], [(1,)], sums=[sums], failing=failing)
+
+
+def test_relays_pass_on_keys_and_shares_of_each_device_and_one_vector_of_all_by_hand():
+    """Each of three sends two keys and four shares (a message), receives as much (keys) and half (shares), sends its
+    vector, and three shares in the end (3/8): 2.375 messages up, 1.5 down, over the air and over the wire; but `a` adds
+    its two vectors up and sends one."""
+    found = relayed()
+    assert found.device_energy_j == pytest.approx([2.375 * E + 0.25] * 3)
+    assert found.wired_energy_j == pytest.approx([(2 * 1.375 + 1) * 1 + (1.375 + 1) * 2])
+    assert found.energy_j == pytest.approx(3 * (2.375 * E + 0.25) + 8.5)
+    assert found.bytes == pytest.approx(3 * 2.375 + 3 * 1.375 + 2)
+    assert found.device_delay_s == pytest.approx([2.875 * 5 + 2 * 5] * 2 + [2.875 * 6 + 2 * 6])
+    assert found.delay_s == pytest.approx(2 * 24.375 + 29.25)
+    # At `a`, in turns: vectors 8 s, a model 4 s; keys and shares up 8 s, all keys 4 s, shares down 4 s, in the end 3 s;
+    # on the wire 2 s, 1 s, 1 s and 3/4 s. The vector and the model wait for the wire of `b`, 2 s each.
+    assert found.clock_s == pytest.approx(0.5 + 12 + 19 + 4.75 + 4)
+
+
+def test_relays_of_a_sum_that_is_not_opened_have_sent_one_vector_each():
+    """The second device of `a` vanishes."""
+    begun, sent = np.ones((1, 3), dtype=bool), np.array([[True, False, True]])
+    failing = [Failing(np.zeros((1, 3), dtype=bool), np.ones(3, dtype=np.int64))]
+    found = relayed(SumMessages(SIZES, begun, sent, np.array([False])), failing)
+    assert found.device_energy_j == pytest.approx([2 * E + 0.25, E + 0.25, 2 * E + 0.25])
+    assert found.wired_energy_j == pytest.approx([(2 + 1) * 1 + (1 + 1) * 2])

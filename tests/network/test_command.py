@@ -34,14 +34,17 @@ def test_all_levels_of_trust_are_shown_and_counted(tmp_path):
         "  - {name: a, trust: secure-sum, devices: {count: 2}}\n"
         "  - {name: b, trust: trusted, devices: {count: 1}}\n"
         "  - {name: c, trust: untrusted, devices: {count: 1}}\n"
+        "  - {name: d, trust: relay, devices: {count: 1}}\n"
     )
     shown, checked = run("show", tmp_path / "n.yaml"), run("check", tmp_path / "n.yaml")
-    assert "3 edge servers, 1 trusted, 1 with secure sums; 4 devices" in shown
+    assert "4 edge servers, 1 trusted, 1 with secure sums, 1 relay; 5 devices" in shown
     assert "◆ a  secure-sum" in shown
     assert "◆ secure-sum: " in shown
-    assert "secure sums   1 of 3" in checked
+    assert "▷ d  relay" in shown
+    assert "secure sums   1 of 4" in checked
+    assert "relays        1 of 4" in checked
     found = json.loads(run("check", tmp_path / "n.yaml", "--json"))
-    assert (found["trusted"], found["secure_sum"], found["untrusted"]) == (1, 1, 1)
+    assert [found[level] for level in ("trusted", "secure_sum", "relay", "untrusted")] == [1] * 4
 
 
 def test_new_spares_a_file_that_is_there(tmp_path):

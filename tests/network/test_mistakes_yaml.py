@@ -29,7 +29,7 @@ def edge(body):
      "2: edges[0].devices.distance_m.uniform: expected the lowest value first, found [9, 1]"),
 (edge(f"{DEVICE}, trustd: true"), "2: edges[0].trustd: unknown key; did you mean `trusted`?"),
 (edge(f"{DEVICE}, trust: some"),
-     '2: edges[0].trust: expected one of untrusted, secure-sum, trusted, true or false, found "some"'),
+     '2: edges[0].trust: expected one of untrusted, relay, secure-sum, trusted, true or false, found "some"'),
 (edge(f"{DEVICE}, trust: trusted, trusted: true"),
      "2: edges[0].trusted: is another word for `trust`; expected one of the two, found both"),
 (edge(DEVICE) + "trust: {trusted: 0.8, secure-sum: 0.3, exact: true}",

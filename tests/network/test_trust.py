@@ -8,15 +8,18 @@ from h2fdp.network import Topology
 from h2fdp.network.schema import TopologyFile
 from h2fdp.network.templates import expand
 from h2fdp.network.trust import TRUSTS, TrustSection
+from h2fdp.network.yaml_text import yaml_text
 from h2fdp.streams import Streams
 
 probabilities, halves = st.floats(0, 1), st.floats(0, 0.5)
 names = st.text(min_size=1, max_size=20)
 seeds = st.integers(0, 2**31 - 1)
+TWO = {"devices": {"count": 2}}
 
 
-def draw(names, seed, trusted, secure_sum=0.0, exact=False):
-    section = TrustSection.model_validate({"trusted": trusted, "secure-sum": secure_sum, "exact": exact})
+def draw(names, seed, trusted, secure_sum=0.0, exact=False, relay=0.0):
+    given = {"trusted": trusted, "secure-sum": secure_sum, "relay": relay, "exact": exact}
+    section = TrustSection.model_validate(given)
     return section.draw(names, Streams(seed))
 
 
@@ -33,6 +36,23 @@ def test_secure_sums_are_taken_from_the_untrusted_alone(name, seed, trusted, one
     before, after = (draw([name], seed, trusted, each)[name] for each in (low, high))
     assert after == before or (before, after) == ("untrusted", "secure-sum")
     assert (draw([name], seed, trusted)[name] == "trusted") == (after == "trusted")
+
+
+@given(names, seeds, st.lists(st.floats(0, 1 / 3), min_size=3, max_size=3))
+def test_relays_are_taken_from_the_untrusted_alone(name, seed, three):
+    before, after = (draw([name], seed, *three[:2], relay=each)[name] for each in (0.0, three[2]))
+    assert after == before or (before, after) == ("untrusted", "relay")
+
+
+def test_a_file_of_relays_needs_one_number_and_is_written_as_it_was_drawn():
+    network = Topology(
+        **expand(TopologyFile.model_validate({"trust": {"relay": 1}, "edges": [dict(TWO, name="e-{i}", repeat=3)]}), 3)
+    )
+    assert network.relayed
+    assert yaml_text(network).count("trust: relay") == 3
+    assert TrustSection.model_validate({"relay": 0.5, "trusted": 0.5}).bounds == (0.5, 0.5, 1.0)
+    with pytest.raises(ValueError, match=r"at most 1, found 0\.3 and 0\.8"):
+        TrustSection.model_validate({"relay": 0.8, "trusted": 0.3})
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ class Views:
         servers = {each.name: each for each in self.tree.servers()}
         self.trusted = {name: each.trusted and guarded for name, each in servers.items()}
         self.devices = [(subnet.name, row) for subnet in self.tree.subnets for row in range(subnet.size)]
-        sums = {each.name for each in self.tree.subnets if each.trust == "secure-sum" and guarded}
+        sums = {each.name for each in self.tree.subnets if each.trust in ("secure-sum", "relay") and guarded}
         tolerance = setup.config.method.privacy.secure_sum if guarded else None
         self.colluding = dict.fromkeys(sums, 0 if tolerance is None else tolerance.colluding)
         self.cloud_sums = guarded and self.tree.cloud_trust == "secure-sum"

@@ -67,6 +67,15 @@ def test_liars_know_their_shares_of_a_secure_sums_noise():
     assert ("a", 1, "cloud") not in lying
 
 
+def test_liars_know_their_shares_of_a_sum_over_the_whole_network():
+    """Ten devices below relays, three of which lie: the cloud sees the sum under seven shares, a peer under six."""
+    plain, lying = rows(network("relay")), rows(network("relay", liars=["a/2", "a/5", "b/1"]))
+    (place,) = {name for name, *_ in plain}
+    for observer, all_of, left in (("cloud", 10, 7), ("public", 10, 7), ("peer", 9, 6)):
+        assert lying[place, 0, observer] == pytest.approx(plain[place, 0, observer] * math.sqrt(all_of / left))
+    assert {device for _, device, _ in lying} == set(range(10)) - {1, 4, 5}
+
+
 def test_under_a_trusted_edge_server_nothing_changes_but_that_liars_have_no_rows():
     plain, lying = rows(network(True)), rows(network(True, liars=["a/2"]))
     assert lying == {key: value for key, value in plain.items() if key[:2] != ("a", 1)}
@@ -239,7 +248,7 @@ CHAIN = Topology(
     ("tree", "settings", "message"),
     [
         (network(edges=["a"], attack=LabelFlip()), {}, "edge servers have no records"),
-        (network(edges=["a"]), {"method": {"extends": "h2fdp", "topology": "star"}}, "pass messages on"),
+        (network(edges=["a"]), {"method": {"extends": "h2fdp", "topology": "star"}}, "relays, pass messages on"),
         (network(True, liars=["a/1"], attack=Alie()), {}, "has no noise below a and is secret"),
         (network(liars=["a/1"], attack=Ipm()), {"method": {"extends": "hfl", "privacy": "central"}}, "is secret"),
         (network(edges=["a"]), {"method": {"extends": "hfl", "privacy": "central"}}, "sends up what has no noise yet"),

@@ -21,11 +21,12 @@ from tests.noise_keys import keys_are, known
 
 EXAMPLES = int(os.environ.get("H2FDP_EXAMPLES", "4"))
 
-trusts = st.sampled_from([{"trusted": True}, {"trusted": False}, {"trust": "secure-sum"}])
+LEVELS = [{"trusted": True}, {"trusted": False}, {"trust": "secure-sum"}]
 
 
 @st.composite
 def networks(draw):
+    trusts = st.sampled_from(draw(st.sampled_from([LEVELS, [{"trust": "relay"}]])))
     edges = [
         {"name": name, **draw(trusts), "devices": {"count": draw(st.integers(1, 3))}}
         for name in "ab"[: draw(st.integers(1, 2))]

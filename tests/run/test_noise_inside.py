@@ -72,7 +72,7 @@ def test_subnets_of_different_rhythms_give_the_same_run_however_they_are_compute
     [
         ({"clip_scope": "batch"}, "training.clip_scope: noise: steps clips each record's gradient, found batch"),
         ({"aggregate_every": {"trusted": 1}}, "training.aggregate_every: expected a number for the edge server B"),
-        ({"aggregate_every": {"C": 1}}, "training.aggregate_every.C: expected untrusted, secure-sum, trusted"),
+        ({"aggregate_every": {"C": 1}}, "training.aggregate_every.C: expected untrusted, relay, secure-sum, trusted"),
         ({"aggregate_every": {}}, "training.aggregate_every: expected a number for trusted and untrusted"),
         ({"aggregate_every": {"A": 0, "B": 2}}, "training.aggregate_every.A: expected a whole number of at least 1"),
         ({"control": {"enabled": True}, "calibration": "paper"}, "control.enabled"),

@@ -271,10 +271,12 @@ class HierarchicalDp(GradientNoise):
     """Noise where trust ends.
 
     A trusted edge server adds noise to its averages; under an untrusted one every device does, to its uploads or to its
-    steps. Under one that holds secure sums, every device adds a share of the noise that a trusted one would add.
+    steps. Under one that holds secure sums, every device adds a share of the noise that a trusted one would add; where
+    all are relays of one sum over the whole network, a share of the noise that a trusted cloud would add.
 
     Attributes:
-        secure_sum: what the sums of `secure-sum` edge servers withstand; null is no colluding device, no lost one.
+        secure_sum: what the sums of `secure-sum` edge servers, or of relays, withstand; null is no colluding device, no
+            lost one.
 
     >>> [HierarchicalDp().place((trust,), 1).holder.name for trust in ("trusted", "secure-sum", "untrusted")]
     ['NODE', 'SHARE', 'DEVICE']
@@ -296,12 +298,12 @@ class HierarchicalDp(GradientNoise):
         if chain[0] == "trusted":
             trusted = next((at for at, trust in enumerate(chain) if trust != "trusted"), len(chain))
             return Place(Holder.NODE, min(trusted, passed) - 1)
-        if chain[0] == "secure-sum":
+        if self.sees(chain[0]) == "sum":
             return Place(Holder.SHARE, tolerance=Tolerance(self._sums.colluding, self._sums.dropouts))
         return self._of_devices
 
     def sees(self, trust: Trust) -> Seen:
-        return "sum" if trust == "secure-sum" else "each"
+        return "sum" if trust in ("secure-sum", "relay") else "each"
 
 
 class LocalDp(GradientNoise):

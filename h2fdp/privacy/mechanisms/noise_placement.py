@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
-from h2fdp.network import Trust
+from h2fdp.network import Topology, Trust
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import RecordVotes
@@ -229,6 +229,22 @@ def noise_placement_of(value: NoisePlacement | Any) -> NoisePlacement:
     found = value if isinstance(value, NoisePlacement) else NOISE_PLACEMENTS.read(value)
     assert isinstance(found, NoisePlacement), "no placement is a user's own: an account must know it"
     return found
+
+
+def simulated(drawn: Topology, shape: str | None, privacy: NoisePlacement | Any) -> Topology:
+    """The network that a run simulates: in a star all devices are below the cloud's own edge server.
+
+    So they are where all edge servers are relays: the cloud's is then the one sum over the whole network.
+
+    Args:
+        shape: `star`, or the tree as it was drawn.
+        privacy: of the method, checked or as a recorded configuration has it.
+    """
+    if shape == "star":
+        return drawn.as_star()
+    if drawn.subnets[0].trust != "relay" or not drawn.relayed or noise_placement_of(privacy).sees("relay") == "each":
+        return drawn
+    return drawn.as_star("relay")
 
 
 def remembering(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
