@@ -294,7 +294,7 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
         yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
     taking = share_of(sizes, experiment.training.participation).tolist()
-    numbers = [number for number, subnet in enumerate(network.subnets) if subnet.trust == "secure-sum"]
+    numbers = [number for number, each in enumerate(network.subnets) if placement.sees(each.trust) == "sum"]
     for number, subnet, begin in zip(numbers, subnets, taking, strict=True):
         lying = len(network.lying_devices(number))
         if tolerance.honest_shares(begin) - (lying if lying < subnet.size else 0) < 1:
