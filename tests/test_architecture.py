@@ -118,8 +118,8 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 213, 31_200, 234  # of 207, 29_760, 203: shares, the air, association, selection, FedAT, ways
-STAYS, CLIMBS = 186, 68  # of 174, 62: uplinks that compress, threads, frequencies, visits, association, the air
+MODULES, LINES, KEYS = 213, 31_280, 235  # of 207, 29_760, 203: shares, air, association, selection, FedAT, ways, relays
+STAYS, CLIMBS = 188, 69  # of 174, 62: uplinks that compress, threads, frequencies, visits, association, the air
 
 
 def lines_of_code(file):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from experiments.questions.bits import Bits
 from experiments.questions.buffers import Buffers
+from experiments.questions.cars import Cars
 from experiments.questions.depth import Depth
 from experiments.questions.devices import Devices
 from experiments.questions.faults import Faults

@@ -29,7 +29,7 @@ def test_a_method_is_called_as_it_was_named(name):
         ),
         (
             {"extends": "hfl", "schedule": {"name": "buffered", "deadline_s": 2.5}},
-            "hfl-async, schedule buffered (deadline 2.5 s)",
+            "semi-sync, schedule buffered (deadline 2.5 s)",
         ),
         ({"extends": "hfl", "schedule": "buffered"}, "hfl, schedule buffered"),
         ({"extends": "h2fdp", "privacy": "dp-sgd"}, "hfl, privacy dp-sgd"),
