@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.algorithms import NAMED_METHODS, AggregationSection, Factor, ObjectiveSection, ServerSection
-from h2fdp.algorithms.aggregation import WeightedAverage
+from h2fdp.algorithms.aggregation import AGGREGATIONS, Link, WeightedAverage
 from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
@@ -94,6 +94,7 @@ _NAMED: dict[str, tuple[Method, str]] = {
         "a proximal term and noise on the clipped model (Shen et al. 2022, as ALI-DPFL compares with it)",
     ),
 }
+_BY_LINK = AGGREGATIONS.unnamed  # the aggregation whose options are links
 _FIRST = ("h2fdp", "hfl", "fedavg")  # of methods that are equally near
 METHODS: dict[str, Method] = {name: method for name, (method, _) in _NAMED.items()}
 
@@ -146,8 +147,11 @@ class MethodSection(Method, NamedSection):
 
 
 def _changed(options: Any, stated: Any) -> Any:
-    """A choice as stated; keys without a `name` change options of the method's own choice."""
+    """A choice as stated; keys without a `name` change options of the method's own choice, but for links: another
+    aggregation has them."""
     if not isinstance(options, dict) or not isinstance(stated, dict) or "name" in stated:
+        return stated
+    if stated and stated.keys() <= set(get_args(Link)) and options.get("name", _BY_LINK) != _BY_LINK:
         return stated
     return options | {key: _changed(options.get(key), value) for key, value in stated.items()}
 

@@ -11,6 +11,7 @@ from experiments.questions.depth import Depth
 from experiments.questions.devices import Devices
 from experiments.questions.faults import Faults
 from experiments.questions.labels import Labels
+from experiments.questions.liars import Liars
 from experiments.questions.observers import Observers
 from experiments.questions.secure_sums import SecureSums
 from experiments.questions.study import Question
@@ -27,5 +28,6 @@ _ALL: tuple[Question, ...] = (
     Bits(),
     Buffers(),
     Cars(),
+    Liars(),
 )
 QUESTIONS: Mapping[str, Question] = {question.name: question for question in _ALL}

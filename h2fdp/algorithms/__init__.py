@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from h2fdp.algorithms import (  # each registers parts
+    by_link,  # noqa: F401
     fedat,  # noqa: F401
     fedavg,  # noqa: F401
     fedopt,  # noqa: F401
@@ -19,6 +20,7 @@ from h2fdp.algorithms.aggregation import Contributions as Contributions
 from h2fdp.algorithms.aggregation import Visible as Visible
 from h2fdp.algorithms.aggregation import WeightedAverage as WeightedAverage
 from h2fdp.algorithms.aggregation import aggregation_of as aggregation_of
+from h2fdp.algorithms.aggregation import rules_in as rules_in
 from h2fdp.algorithms.registry import NAMED_METHODS as NAMED_METHODS
 from h2fdp.algorithms.registry import OBJECTIVES as OBJECTIVES
 from h2fdp.algorithms.registry import SERVERS as SERVERS

@@ -50,6 +50,7 @@ class Contributions:
 
 
 Visible = Literal["sum", "each"]
+Link = Literal["device", "edge"]
 
 
 class Aggregation(ABC):
@@ -59,6 +60,10 @@ class Aggregation(ABC):
     ledger has its rows by it. What the aggregator itself sees of its children follows from the trust in it.
 
     """
+
+    def at(self, link: Link) -> Aggregation:
+        """The aggregation of what `device`s send to the lowest edge servers, or of what `edge` servers send up."""
+        return self
 
     @property
     def visible(self) -> Visible:
@@ -148,9 +153,19 @@ class AggregationOptions(Aggregation, Options):
 
     counts_gradients: ClassVar[bool] = False
 
+    @property
+    def by_link(self) -> dict[Link, AggregationOptions | OwnPart]:
+        """Link -> the section of its aggregation: this one."""
+        return {"device": self, "edge": self}
+
+    def made(self) -> Aggregation:
+        """What the section describes: itself."""
+        return self
+
 
 AGGREGATIONS: Choices[AggregationOptions] = Choices(
-    OwnKind("an aggregation, derived from `h2fdp.algorithms.Aggregation`", ("weights", "normalisers"))
+    OwnKind("an aggregation, derived from `h2fdp.algorithms.Aggregation`", ("weights", "normalisers")),
+    unnamed="by-link",
 )
 
 
@@ -158,7 +173,12 @@ def aggregation_of(section: AggregationOptions | OwnPart) -> Aggregation:
     """The aggregation that a section describes."""
     if isinstance(section, OwnPart):
         return OwnAggregation(section.make(), section.origin)
-    return section
+    return section.made()
+
+
+def rules_in(section: AggregationOptions | OwnPart) -> dict[Link, AggregationOptions | OwnPart]:
+    """Link -> the section of its aggregation."""
+    return {"device": section, "edge": section} if isinstance(section, OwnPart) else section.by_link
 
 
 class OwnAggregation(Aggregation):

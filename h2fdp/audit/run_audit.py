@@ -81,6 +81,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (blueprint.aggregation.visible == "each", "method.aggregation", "audits require sums; expected average"),
         (not placement.noise_law.stable, "method.privacy.law", "audits require Gaussian noise; expected gaussian"),
         (run.config.compression.stated, "compression", "audits require whole uploads and models; expected null"),
+        (run.topology.adversaries, "topology.adversaries", "audits require honest nodes; expected null"),
         (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
         (blueprint.adaptive is not None, "training.clip_norm", moves),
         (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from h2fdp.algorithms import WeightedAverage, aggregation_of, objective_of
+from h2fdp.algorithms import WeightedAverage, aggregation_of, objective_of, rules_in
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.network import CLOUD, TRUSTS, Topology
+from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
 from h2fdp.privacy import Holder, UploadClipping, noise_placement_of
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
@@ -40,6 +40,7 @@ def check_network(
         found += _of_moving_norm(experiment, network, times)
         found += _of_compression(experiment, topology, network)
         found += _of_mobility(experiment, topology)
+        found += _of_adversaries(experiment, topology, network)
         found += _of_access(experiment, topology, network)
         found += _of_association(experiment, topology, network)
     if found:
@@ -271,9 +272,11 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
     if not placement.noise_law.stable:
         text = f"devices add shares of one noise, and a sum of {placement.noise_law.name} noises is of no such law"
         yield "method.privacy.law", f"{text}; expected gaussian, or no secure sums"
-    if not isinstance(method.aggregation, WeightedAverage):
-        text = "under secure sums devices weigh their uploads before they know who drops out"
-        yield "method.aggregation", f"{text}; expected average, found {method.aggregation.name}"
+    for link, rule in rules_in(method.aggregation).items():
+        if not isinstance(rule, WeightedAverage) and (link == "device" or cloud_sums or above):
+            text = "under secure sums devices weigh their uploads before they know who drops out"
+            yield "method.aggregation", f"{text}; expected average, found {rule.name}"
+            break
     if schedule.measures == "gradients" and experiment.control.estimates == "private":
         text = "a secure-sum edge server sees no estimates of single devices; expected released"
         yield "control.estimates", f"{text}, found private"
@@ -291,12 +294,15 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
         yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
     taking = share_of(sizes, experiment.training.participation).tolist()
-    for subnet, begin in zip(subnets, taking, strict=True):
-        if tolerance.honest_shares(begin) < 1:
+    numbers = [number for number, each in enumerate(network.subnets) if placement.sees(each.trust) == "sum"]
+    for number, subnet, begin in zip(numbers, subnets, taking, strict=True):
+        lying = len(network.lying_devices(number))
+        if tolerance.honest_shares(begin) - (lying if lying < subnet.size else 0) < 1:
             lost = tolerance.lost(begin)
             of = "" if subnet.relays is not None else f" of {subnet.name}"
             text = f"of {begin} devices{of} that take part, {tolerance.colluding} may collude and {lost}"
-            yield _SUMS, f"{text} drop out, which leaves nobody whose share of the noise is unknown; expected fewer"
+            text = f"{text} drop out" if not lying else f"{text} drop out, besides {lying} that lie"
+            yield _SUMS, f"{text}, which leaves nobody whose share of the noise is unknown; expected fewer"
             return
 
 
@@ -357,3 +363,54 @@ def _of_compression(experiment: ExperimentFile, topology: Topology, network: Top
         if placement.private and key in compression.stated and holders:
             text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
             yield f"compression.{key}", f"{text}; expected null"
+
+
+def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack."""
+    liars, method, training = topology.adversaries, experiment.method, experiment.training
+    if liars is None:
+        return
+    edges, attack, schedule = "topology.adversaries.edges", liars.attack, chosen(method.schedule)
+    if liars.edges and attack.poisons:
+        text = f"edge servers have no records, which {attack.name} makes false"
+        yield edges, f"{text}; expected devices, or another attack"
+    if liars.edges and network is not topology:
+        yield (
+            edges,
+            "edge servers of a star, and relays, pass messages on; expected devices that lie, or another network",
+        )
+    if topology.mobility is not None:
+        yield "topology.mobility", "liars are counted where they are; expected no mobility, or no adversaries"
+    if schedule.controlled or schedule.measures != "nothing" or schedule.buffers:
+        text = f"{method.schedule.name} counts on all devices alike; expected schedule fixed, or no adversaries"
+        yield "method.schedule", text
+    if training.adaptive is not None:
+        yield "training.clip_norm", "liars vote, too; expected a number, or no adversaries"
+    yield from _of_lies_under_noise(experiment, network, liars)
+
+
+def _of_lies_under_noise(experiment: ExperimentFile, network: Topology, liars: Adversaries) -> Found:
+    placement = noise_placement_of(experiment.method.privacy)
+    if not placement.private:
+        return
+    edges, attack = "topology.adversaries.edges", "topology.adversaries.attack"
+    trusts = {each.name: each.trust for each in network.servers()}
+    summing = any(placement.sees(trust) == "sum" for trust in (*trusts.values(), network.cloud_trust))
+    if summing and (liars.edges or liars.attack.omniscient or placement.rounding is not None):
+        text = "secure sums hide single uploads from liars, too, and edge servers follow their protocol"
+        yield attack, f"{text}; expected devices with another attack and rounding: null, or no secure sums"
+    if liars.attack.omniscient and liars.edges and network.depth > 1:
+        yield attack, f"{liars.attack.name} of edge servers knows single averages; expected one tier, or another attack"
+    for number, subnet in enumerate(network.subnets):
+        path = network.path(subnet.name)
+        place = placement.place([trusts[name] for name in path], len(path))
+        if place is None or not place.by_node:
+            continue
+        if lying := [name for name in path[: place.node] if name in liars.edges]:
+            text = f"{lying[0]} sends up what has no noise yet, and that further up is sized for the truth"
+            yield edges, f"{text}; expected edge servers that add noise, or untrusted ones"
+            return
+        if liars.attack.omniscient and (network.lying_devices(number) or place.node >= len(path)):
+            text = f"{liars.attack.name} needs what others upload, which has no noise below {subnet.name} and is secret"
+            yield attack, f"{text}; expected untrusted edge servers, or another attack"
+            return

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from h2fdp.algorithms import Aggregation, AggregationOptions, ObjectiveOptions, ServerOptions
+from h2fdp.algorithms import (
+    Aggregation,
+    AggregationOptions,
+    ObjectiveOptions,
+    ServerOptions,
+    WeightedAverage,
+    rules_in,
+)
 from h2fdp.algorithms.fedat import ReverseCountsOptions
 from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
@@ -98,20 +105,22 @@ def _of_counts(experiment: ExperimentFile, axes: Axes) -> Found:
 
 
 def _of_aggregation(experiment: ExperimentFile, axes: Axes) -> Found:
-    aggregation, name = experiment.method.aggregation, experiment.method.objective.name
+    rules, name = rules_in(experiment.method.aggregation), experiment.method.objective.name
     if axes.aggregation.visible == "each":
         yield from _of_no_sum(experiment, axes)
-    if not isinstance(aggregation, AggregationOptions) or not aggregation.counts_gradients:
-        return
-    if pull_of(axes.objective) is None:
-        text = f"{aggregation.name} divides an upload by the number of gradients in it, which {name} does not"
+    if experiment.method.topology == "star" and rules["edge"] not in (rules["device"], WeightedAverage()):
+        yield "method.aggregation.edge", f"a star has no edge servers; expected average, found {rules['edge'].name}"
+    counting = [each.name for each in rules.values() if isinstance(each, AggregationOptions) and each.counts_gradients]
+    if counting and pull_of(axes.objective) is None:
+        text = f"{counting[0]} divides an upload by the number of gradients in it, which {name} does not"
         yield "method.aggregation", f"{text} state; expected average, or another objective"
 
 
 def _of_no_sum(experiment: ExperimentFile, axes: Axes) -> Found:
     """What needs the sum of what aggregators receive, and has none under a rule such as the median."""
     training = experiment.training
-    if training.weights == "by-size" and isinstance(experiment.method.aggregation, RobustOptions):
+    robust = [each for each in rules_in(experiment.method.aggregation).values() if isinstance(each, RobustOptions)]
+    if training.weights == "by-size" and robust:
         yield "training.weights", "the rule orders uploads by their values; expected uniform, found by-size"
     if axes.schedule.controlled:
         yield "control.enabled", "the controller weighs the noise of an average; expected aggregation average, or false"
@@ -356,7 +365,7 @@ def _of_adjacency(experiment: ExperimentFile, axes: Axes) -> Found:
         return
     if placement.clips == "update":
         yield key, "without a device the others' shares grow; expected null-record (a device's update becomes zero)"
-    if isinstance(method.aggregation, OwnPart):
+    if any(isinstance(each, OwnPart) for each in rules_in(method.aggregation).values()):
         yield key, f"an aggregation of your own is given the numbers of records; expected {_OTHERS}, or average"
     if training.weights == "by-size":
         yield key, "weights by size tell whether a record is there; expected null-record, or training.weights uniform"

@@ -12,15 +12,17 @@ from typing import Any
 from h2fdp.config import Document, check, empty_document, read_document
 from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
+from h2fdp.network.adversaries import Adversaries, drawn
 from h2fdp.network.graph_files import read_gml, read_graph, read_places
 from h2fdp.network.graph_import import from_graph, from_places, tree_document
 from h2fdp.network.mobility import Mobility, read_trace
 from h2fdp.network.network import CLOUD, Aggregator, Link
-from h2fdp.network.schema import TopologyFile
+from h2fdp.network.schema import AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
 from h2fdp.network.waypoint import Waypoint
 from h2fdp.network.yaml_text import cloud_trust, head, link_values, named_devices, trust_values, yaml_text
+from h2fdp.streams import Streams
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
 
@@ -94,7 +96,20 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(error.problems, key=_line)) from None
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
-    return replace(Topology(**expand(file, seed)), mobility=_mobility(file, document), association=file.association)
+    topology = replace(Topology(**expand(file, seed)), mobility=_mobility(file, document), association=file.association)
+    return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed, document)
+
+
+def _with_adversaries(topology: Topology, stated: AdversariesSection, seed: int, document: Document) -> Topology:
+    names, streams = topology.names, Streams(seed)
+    liars = {key: drawn(getattr(stated, key), names[key], key, streams) for key in names}
+    if not any(liars.values()):
+        return topology
+    try:
+        return replace(topology, adversaries=Adversaries(stated.attack, **liars))
+    except UserError as error:
+        problems = ((each.text, tuple(each.key.split("."))) for each in error.problems)
+        raise UserError(Problem(text, document.where(key), document.key(key)) for text, key in problems) from None
 
 
 def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
@@ -191,6 +206,8 @@ def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]],
     """Nodes with `id` and links with `source` and `target`, from the cloud down."""
     if topology.mobility is not None:
         raise UserError("a graph does not say how devices move; expected .yaml", topology.name, "mobility")
+    if topology.adversaries is not None:
+        raise UserError("a graph does not say which nodes lie; expected .yaml", topology.name, "adversaries")
     if topology.association is not None:
         raise UserError("a graph does not say how devices join; expected .yaml", topology.name, "association")
     if topology.devices > MOST_GRAPH_DEVICES:

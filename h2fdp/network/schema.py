@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from h2fdp.config.fields import Count, Expect, NonNegative, Number, Positive, Section, Whole, ascending, shape
+from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.association import AssociationSection
 from h2fdp.network.devices import PLACES, Column, Decibels
 from h2fdp.network.network import COLUMNS
@@ -331,6 +332,25 @@ class MobilitySection(Section):
         return self
 
 
+if TYPE_CHECKING:
+    AttackSection = Attack
+else:
+    AttackSection = ATTACKS.section()
+
+
+class AdversariesSection(Section):
+    """Nodes that lie.
+
+    Attributes:
+        devices, edges: the names of those that do, or the share of all of them, drawn by the seed.
+        attack: what they do.
+    """
+
+    devices: Liars = 0.0
+    edges: Liars = 0.0
+    attack: AttackSection
+
+
 class TopologyFile(Section):
     """A whole topology file.
 
@@ -342,6 +362,7 @@ class TopologyFile(Section):
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null is not at all.
         association: which edge server each device joins, by where it is; null is that of the file.
+        adversaries: devices and edge servers that lie; null is none.
         edges: the edge servers, with their devices or with edge servers below them.
     """
 
@@ -358,6 +379,7 @@ class TopologyFile(Section):
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
     association: AssociationSection | None = None
+    adversaries: AdversariesSection | None = None
     edges: Edges
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from h2fdp.errors import Problem, UserError
+from h2fdp.network.adversaries import Adversaries
 from h2fdp.network.association import AssociationSection, Value, everywhere
 from h2fdp.network.devices import DeviceTable, Integers
 from h2fdp.network.fading import NoFading
@@ -136,6 +137,7 @@ class Topology(Generated):
         mobility: how devices change their edge server between intervals; None where they do not.
         association: which edge server each device joins before a run; None where they stay at that of the file.
         visits: of a network with a row for each visit (see `with_visits`): which rows are one device's.
+        adversaries: devices and edge servers that lie; None where all are honest.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -152,6 +154,7 @@ class Topology(Generated):
     mobility: Mobility | None = None
     association: AssociationSection | None = None
     visits: Visits | None = None
+    adversaries: Adversaries | None = None
 
     def __post_init__(self) -> None:
         if not self.subnets:
@@ -169,6 +172,11 @@ class Topology(Generated):
         object.__setattr__(self, "aggregators", in_order)
         if self.mobility is not None and not self.mobility.drawn and self.visits is None:
             self.with_visits()  # refuses a trace of other nodes
+        if self.adversaries is not None and (wrong := self.adversaries.problems(self.names)):
+            raise UserError(Problem(text, self.name, key) for key, text in wrong)
+        if self.adversaries is not None and self.association is not None:
+            text = "liars are named where the file has them, and devices join others; expected no association"
+            raise UserError(text, self.name, "adversaries")
         if self.association is not None:
             self.association.refuse(self.subnets)
 
@@ -241,6 +249,19 @@ class Topology(Generated):
         return [name for subnet in self.subnets for name in subnet.device_names()]
 
     @property
+    def names(self) -> dict[str, list[str]]:
+        """Of all `devices`, and of all `edges` of every tier."""
+        return {"devices": self.device_names(), "edges": [server.name for server in self.servers()]}
+
+    def lying_devices(self, number: int) -> tuple[int, ...]:
+        """The rows of the devices of the number-th subnet that lie."""
+        return self.subnets[number].rows_of(self._liars) if self._liars else ()
+
+    @cached_property
+    def _liars(self) -> frozenset[str]:
+        return frozenset(() if self.adversaries is None else self.adversaries.devices)
+
+    @property
     def edges(self) -> int:
         """The number of edge servers N."""
         return len(self.subnets)
@@ -301,7 +322,8 @@ class Topology(Generated):
         """
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
-        return Topology(self.name, (star_of(self.subnets, wires, self.table.columns, trust),), self.radio)
+        star, liars = star_of(self.subnets, wires, self.table.columns, trust), self.adversaries
+        return Topology(self.name, (star,), self.radio, adversaries=None if liars is None else replace(liars, edges=()))
 
     def with_devices(self, **columns: ArrayLike) -> Topology:
         """The same network, whose devices have these numbers.

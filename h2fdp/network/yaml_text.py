@@ -84,6 +84,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
     if topology.association is not None:
         values["association"] = topology.association.values()
+    if topology.adversaries is not None:
+        values["adversaries"] = topology.adversaries.values()
     return values
 
 

@@ -115,7 +115,7 @@ def releases(
     known: dict[int, list[_Group]] = {}  # several observers see one view
     for observer, view in seen:
         if id(view) not in known:
-            known[id(view)] = _groups(uploads.rows, reach, view)
+            known[id(view)] = _groups(uploads, reach, view)
         yield from _rows(uploads, kind, uploads.slot, reach, observer, known[id(view)])
 
 
@@ -124,9 +124,7 @@ def _of_steps(
 ) -> Iterator[Release]:
     """A row for each slot and observer, of the devices that do a step there and whose upload arrives."""
     for step in range(1, int(uploads.steps.max(initial=0)) + 1) if seen else ():
-        there, view = uploads.steps >= step, seen[0][1]  # all see the same
-        part = View(view.moved[there], view.cover[there])
-        groups = _groups(uploads.rows[there], reach.part(there), part)
+        groups = _groups(uploads, reach, seen[0][1], uploads.steps >= step)  # all see the same
         for observer, _ in seen:
             yield from _rows(uploads, kind, uploads.first_slot + step, reach, observer, groups)
 
@@ -134,12 +132,19 @@ def _of_steps(
 _Group = tuple[tuple[float, ...], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
 
 
-def _groups(rows: np.ndarray, reach: Reach, view: View) -> list[_Group]:
-    """One for each distinct (sensitivity, noise, rate, steps, own gradient)."""
-    own = np.ones(len(rows)) if reach.own_gradient is None else reach.own_gradient
-    columns = (view.moved, view.cover, reach.rates, reach.steps * np.ones(len(rows)), own)
+def _groups(uploads: Uploads, reach: Reach, view: View, there: np.ndarray | None = None) -> list[_Group]:
+    """One for each distinct (sensitivity, noise, rate, steps, own gradient), of honest devices.
+
+    Args:
+        there: (s,) whose rows are wanted; None for all.
+    """
+    count = len(uploads.rows)
+    own = np.ones(count) if reach.own_gradient is None else reach.own_gradient
+    columns = [uploads.rows, view.moved, view.cover, reach.rates, reach.steps * np.ones(count), own]
+    if masks := [each for each in (there, uploads.honest) if each is not None]:
+        columns = [column[np.logical_and.reduce(masks)] for column in columns]
     found: dict[tuple[float, ...], list[int]] = {}
-    for row, *values in zip(rows.tolist(), *(column.tolist() for column in columns), strict=True):
+    for row, *values in zip(*(column.tolist() for column in columns), strict=True):
         found.setdefault(tuple(values), []).append(row)
     return [(values, device_ranges(found[values])) for values in sorted(found)]
 

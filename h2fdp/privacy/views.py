@@ -35,7 +35,9 @@ class Uploads:
         weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
             no sum, how far it moves where one device's part moves by 1.
         sampling_rates, records: (s,) q_j and D_j.
-        levels: (s,) of the devices' noise, (1,) of the edge server's, (0,) where neither adds any.
+        levels: (s,) of the devices' noise, (1,) of the edge server's, (0,) where neither adds any. Of devices that lie
+            0: no account credits what they add.
+        honest: (s,) whether each does not lie; None where none does. A device that lies has no rows.
     """
 
     interval: int
@@ -52,6 +54,7 @@ class Uploads:
     records: np.ndarray
     levels: np.ndarray
     sampling: Sampling
+    honest: np.ndarray | None = None
 
     @cached_property
     def parts(self) -> np.ndarray:
@@ -87,12 +90,6 @@ class Reach:
         assert self.least is not None, "rounded updates are sums of steps"
         # Every move is at least that of one step, so it grows by this share at most.
         return replace(self, moved=self.moved * (1 + by / (weights * self.least)))
-
-    def part(self, there: np.ndarray) -> Reach:
-        """That of some of the devices."""
-        own = None if self.own_gradient is None else self.own_gradient[there]
-        kept = {"moved": self.moved[there], "rates": self.rates[there], "steps": self.steps[there]}
-        return replace(self, own_gradient=own, **kept)
 
 
 @dataclass(frozen=True)
@@ -203,10 +200,10 @@ def variance_of(parts: np.ndarray) -> float:
 
 
 def hidden_variance(place: Place, parts: np.ndarray) -> float:
-    """Variance of the noise on the subnet's average that no colluding device tells."""
+    """Variance of the noise on the subnet's average that no colluding device tells, and no liar, whose part is 0."""
     if place.tolerance.colluding == 0:
         return variance_of(parts)
-    squares = np.sort(parts**2)
+    squares = np.sort(parts[parts > 0] ** 2)
     return float(squares[: max(len(squares) - place.tolerance.colluding, 1)].sum())
 
 

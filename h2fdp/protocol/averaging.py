@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
-from h2fdp.algorithms.aggregation import Aggregation, Contributions, WeightedAverage, upload_weights
+from h2fdp.algorithms.aggregation import Aggregation, Contributions, Link, WeightedAverage, upload_weights
 from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism
 from h2fdp.protocol.arrivals import CompletedWork
@@ -81,7 +82,7 @@ class SubnetAverages:
 
 @dataclass(frozen=True)
 class Averaging:
-    """Weighs uploads, at every aggregator by the same rule.
+    """Weighs uploads, at all aggregators of a link by the same rule.
 
     Attributes:
         weighting: `training.weights`, by which devices and subnets have shares.
@@ -107,9 +108,14 @@ class Averaging:
             gradients=np.array([each.gradients for each in branches]),
             planned_steps=planned_steps,
         )
-        return shares, upload_weights(self.aggregation, uploads)[0]
+        return shares, upload_weights(self.above, uploads)[0]
 
-    def reach(self, weights: np.ndarray, raw: bool) -> np.ndarray:
+    @property
+    def above(self) -> Aggregation:
+        """Of what edge servers send up."""
+        return self.aggregation.at("edge")
+
+    def reach(self, weights: np.ndarray, raw: bool, link: Link) -> np.ndarray:
         """(n,) see `Aggregation.reach`; the weights where no bound is known and none is needed.
 
         Args:
@@ -118,7 +124,7 @@ class Averaging:
         Raises:
             UserError: none is known, and one is needed.
         """
-        found = self.aggregation.reach(weights)
+        found = self.aggregation.at(link).reach(weights)
         if found is None and raw:
             text = "trusted edge servers add noise to averages, and nothing says how far one upload moves this one"
             raise UserError(f"{text}; {_WANTED}, or its `reach`", key="method.aggregation")
@@ -131,12 +137,21 @@ class Averaging:
             UserError: sums alone are seen, but the rule is no function of a sum; a trusted node adds the noise to what
                 the rule makes of raw uploads, and nothing bounds how far one of them moves that.
         """
-        if self.aggregation.visible == "sum":
-            return
-        if any(facts.sees_sums for facts in subnets):
-            text = "a secure sum shows no single uploads, which this rule needs"
-            raise UserError(f"{text}; {_WANTED}, or no secure sums", key="method.aggregation")
-        self.reach(np.ones(1), any(facts.adds_noise == "edge" for facts in subnets))
+        raw = {
+            "device": any(facts.adds_noise == "edge" for facts in subnets),
+            "edge": any(facts.adds_noise == "edge" and facts.place.node > 0 for facts in subnets if facts.place),
+        }
+        sums = {
+            "device": any(facts.sees_sums for facts in subnets),
+            "edge": any(facts.sums or facts.cloud_sums for facts in subnets),
+        }
+        for link in get_args(Link):
+            if self.aggregation.at(link).visible == "sum":
+                continue
+            if sums[link]:
+                text = "a secure sum shows no single uploads, which this rule needs"
+                raise UserError(f"{text}; {_WANTED}, or no secure sums", key="method.aggregation")
+            self.reach(np.ones(1), raw[link], link)
 
     def of_subnet(
         self,
@@ -158,7 +173,8 @@ class Averaging:
         steps = None if completed is None else completed.steps
         counts = self.counts(step_size, max([*segments, 0 if steps is None else int(steps.max(initial=0))]))
         weights, plain, portions = np.zeros((len(segments), len(rows))), True, None
-        reach = weights if self.aggregation.visible == "sum" else np.zeros_like(weights)
+        aggregation = self.aggregation.at("device")
+        reach = weights if aggregation.visible == "sum" else np.zeros_like(weights)
         known: dict[int, int] = {}  # of devices that do all steps: the segment of as many
         for segment, planned in enumerate(segments):
             if steps is None and planned in known:
@@ -178,12 +194,12 @@ class Averaging:
                 gradients=counts[behind],
                 planned_steps=planned,
             )
-            found, normalisers = upload_weights(self.aggregation, uploads)
+            found, normalisers = upload_weights(aggregation, uploads)
             if ages is not None and (ages[segment, there] != 1.0).any():
                 found = found * ages[segment, there]
             weights[segment, there] = found
             if reach is not weights:
-                reach[segment, there] = self.reach(found, facts.adds_noise == "edge")
+                reach[segment, there] = self.reach(found, facts.adds_noise == "edge", "device")
             plain = plain and found is uploads.shares
             if noise is not None and steps is not None and normalisers is not None:
                 portions = np.ones(weights.shape) if portions is None else portions
@@ -196,6 +212,6 @@ class Averaging:
     def _of_planned(self, uploads: Contributions, counts: np.ndarray) -> np.ndarray:
         """(n,) normalisers of the same devices, had they done all steps."""
         planned = np.full(len(uploads.steps), uploads.planned_steps)
-        whole = self.aggregation.normalisers(replace(uploads, steps=planned, gradients=counts[planned]))
+        whole = self.aggregation.at("device").normalisers(replace(uploads, steps=planned, gradients=counts[planned]))
         assert whole is not None, "it normalises these uploads"
         return whole

@@ -15,6 +15,7 @@ from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.errors import UserError
+from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import NodeGroup, compressed
@@ -59,6 +60,7 @@ class Cloud:
         meter: Meter | None = None,
         aggregators: Mapping[str, UpperAggregator] | None = None,
         uplinks: Uplinks | None = None,
+        lies: Lies | None = None,
         down: Pipeline = Pipeline(),  # noqa: B008 - a frozen value
     ) -> None:
         self.model = model
@@ -66,6 +68,7 @@ class Cloud:
         self._planner = planner
         self._tiers = Tiers(aggregators or {}, edges, uplinks or Uplinks(Pipeline(), planner.streams))
         self._schedule = schedule
+        self._lies = lies
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
         self._refuse_unprotected_variate()
@@ -302,7 +305,9 @@ class Cloud:
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
         updates = [received[name].update for name in plan.parts]
-        average = self._planner.averaging.aggregation.combine(updates, plan.branch_weights)
+        if self._lies is not None:
+            updates = list(self._lies.arriving(torch.stack(updates), list(plan.parts)))
+        average = self._planner.averaging.above.combine(updates, plan.branch_weights)
         if any(facts.adds_noise == "cloud" for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)

@@ -13,6 +13,7 @@ from torch import Tensor
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Plain
+from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
@@ -46,6 +47,7 @@ class EdgeServer(Aggregator):
         objective: what the devices minimise; it says what they remember.
         gain: maps m local steps to the number of gradients that their upload adds up (more than m with momentum).
         pipeline: what happens to the devices' uploads.
+        lies: what devices that lie send instead; None where none does.
     """
 
     name: str
@@ -60,6 +62,7 @@ class EdgeServer(Aggregator):
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
     aggregation: Aggregation = _AVERAGE
     law: NoiseLaw = GAUSSIAN
+    lies: Lies | None = None
     down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
@@ -226,7 +229,8 @@ class _Subnet(Children[_SubnetStage]):
             facts=stage.facts,
         )
         updates, weights = self._server.pipeline.decode(trained.updates, stage.arrivals.weights, at)
-        return updates.to(model), weights
+        lies, updates = self._server.lies, updates.to(model)
+        return updates if lies is None else lies.arriving(updates, stage.arrivals.rows.tolist()), weights
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with its update (M,), and the models that devices still train from."""

@@ -137,7 +137,7 @@ class PlannedNoise:
     def hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
         """(segments,) of what of that noise hides other devices: what colluding devices do not tell of it."""
         facts = self.facts[name]
-        if facts.visible == "each":  # no upload hides another one
+        if facts.shown == 0:  # no upload hides another one
             return np.zeros(len(plan.subnets[name].segments))
         if facts.place is None or facts.place.tolerance.colluding == 0:
             return self.variances(plan, name)
@@ -203,6 +203,10 @@ class PlannedNoise:
             part = subnet.aggregation(segment)
             place = facts.places[self._passed(plan, name, segment) - 1]
             assert place is not None, "somebody adds noise"
+            levels, honest = self.noise.stated(subnet.accounted_noise(segment)), None
+            if facts.liars:
+                honest = ~np.isin(part.rows, facts.liars)
+                levels = levels if place.by_node else levels * honest
             yield Uploads(
                 interval=plan.interval + 1,
                 first_slot=start,
@@ -216,8 +220,9 @@ class PlannedNoise:
                 weights=part.reach,
                 sampling_rates=facts.sampling_rates[part.rows],
                 records=facts.records[part.rows],
-                levels=self.noise.stated(subnet.accounted_noise(segment)),
+                levels=levels,
                 sampling=facts.sampling,
+                honest=honest,
             )
             start = end
 

@@ -66,7 +66,10 @@ class SubnetFacts:
         network: devices of the whole network: all receive the models of a cloud that does.
         pipeline: what happens to its devices' uploads.
         visible: what an aggregation is assumed to show: the `sum` of uploads, or `each`.
-        sealed: what edge servers send up is compressed: no sum above the subnet's own hides anything in it.
+        sealed: what edge servers send up is compressed, or makes no sum: no sum above the subnet's own hides anything.
+        liars: rows of devices that lie.
+        exposed: the lowest level at which a liar above the devices, or an omniscient one among them, sees their vectors
+            and may pass them on: 0 for single uploads; None where there is none.
         follows: where devices move, observer -> (s_c,) whether it has an account of the device elsewhere but is not
             below or above this subnet's uploads: then it sees what all see. None where devices do not move.
     """
@@ -87,6 +90,8 @@ class SubnetFacts:
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
     visible: Visible = "sum"
     sealed: bool = False
+    liars: tuple[int, ...] = ()
+    exposed: int | None = None
     follows: tuple[tuple[Observer, tuple[bool, ...]], ...] | None = None
 
     @cached_property
@@ -135,10 +140,17 @@ class SubnetFacts:
         """
         assert self.place is not None, "observers are those of what noise covers"
         seen = levels_of_observers(self.place, self.heights, passed, self.edge_is_cloud, self.sums, cloud_sums)
+        if self.shown is None:
+            return seen
         # Where no sum hides it, everybody is assumed to see the first vector that has noise.
-        if self.visible == "each":
-            return dict.fromkeys(seen, min(self.place.trusted, passed))
-        return {observer: min(level, 1) for observer, level in seen.items()} if self.sealed else seen
+        most = max(self.shown, min(self.place.trusted, passed))
+        return {observer: min(level, most) for observer, level in seen.items()}
+
+    @property
+    def shown(self) -> int | None:
+        """The level, see `levels`, above which nothing is hidden by what it is added to; None: every sum hides."""
+        shown = [0] if self.visible == "each" else [1] if self.sealed else []
+        return min(shown if self.exposed is None else [*shown, self.exposed], default=None)
 
     @property
     def peers(self) -> bool:

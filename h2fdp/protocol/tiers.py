@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
+from h2fdp.network import Lies
 from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
@@ -71,6 +72,7 @@ class UpperAggregator(Aggregator):
 
     Attributes:
         guarded: the children whose trusted chain includes this node.
+        lies: what edge servers that lie send instead; None where none does.
     """
 
     name: str
@@ -79,11 +81,12 @@ class UpperAggregator(Aggregator):
     law: NoiseLaw = GAUSSIAN
     guarded: frozenset[str] = frozenset()
     ends_chain: bool = True
+    lies: Lies | None = None
     down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierStage]:
         """The aggregators below, at the model (M,) that was sent."""
-        return _Subtrees(broadcast, plan)
+        return _Subtrees(broadcast, plan, self.lies)
 
     def receives_raw(self, uploads: Mapping[str, Upload]) -> bool:
         """Where a child below which noise is still due says so."""
@@ -95,8 +98,9 @@ class UpperAggregator(Aggregator):
 class _Subtrees(Children[TierStage]):
     """The aggregators below one, over one interval. What devices hold is passed on from stretch to stretch."""
 
-    def __init__(self, received: Tensor, plan: TierPlan) -> None:
+    def __init__(self, received: Tensor, plan: TierPlan, lies: Lies | None) -> None:
         self.received = received
+        self._lies = lies
         self.stages = plan.stages
         self._held: dict[str, Upload] = dict(plan.held or {})
 
@@ -111,7 +115,8 @@ class _Subtrees(Children[TierStage]):
         (found,) = uploads
         for name in stage.parts:
             self._held.update(held_below(name, found[name]))
-        return torch.stack([found[name].update for name in stage.parts]), stage.weights
+        updates = torch.stack([found[name].update for name in stage.parts])
+        return updates if self._lies is None else self._lies.arriving(updates, list(stage.parts)), stage.weights
 
     def upload(self, update: Tensor) -> Upload:
         """The aggregator's own upload, with what the devices below hold."""

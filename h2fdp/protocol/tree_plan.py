@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,7 @@ class TierFacts:
         height, height_above: its own, and that of the node above it.
         guarded: the children whose trusted chain includes this node.
         ends_chain: whether the node above does not belong to it.
+        lies: what it sends up may be anything, so that nothing in it hides anything else.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TierFacts:
     height_above: int
     guarded: frozenset[str]
     ends_chain: bool
+    lies: bool = False
 
     @property
     def tier(self) -> Tier:
@@ -207,7 +209,7 @@ class TreePlanner:
         raw = any(child.last is not None and child.last.exposure > 0 for child in present.values())
         fresh = [
             (share, child.last)
-            for share, child in zip(self.averaging.reach(weights, raw).tolist(), present.values(), strict=True)
+            for share, child in zip(self.averaging.reach(weights, raw, "edge").tolist(), present.values(), strict=True)
             if child.last is not None
         ]
         if not fresh:
@@ -220,13 +222,14 @@ class TreePlanner:
             span = self._span(Place(Holder.NODE), facts.tier if own else self._tier_above(facts, segment), segment)
             level = self.noise.unit(span) * exposure * self.noise_factor
             exposure = 0.0
-        return self._noted(merged(fresh, level, exposure, self._summed), segment), level
+        vector = self._noted(merged(fresh, level, exposure, self._summed), segment)
+        return (replace(vector, variance=0.0) if facts.lies else vector), level
 
     @cached_property
     def _summed(self) -> bool:
         """Whether the noises of a node's children hide each other."""
         each = ("each" if facts.sealed else facts.visible for facts in self.facts.values())
-        return all(seen == "sum" for seen in (self.averaging.aggregation.visible, *each))
+        return all(seen == "sum" for seen in (self.averaging.above.visible, *each))
 
     def _noted(self, vector: Vector, segment: int) -> Vector:
         """An average as one above those of the subnets in it."""

@@ -65,9 +65,7 @@ class LiveAccounts:
                 raise UserError(text, key=f"privacy.budget.{observer}" if stated else "privacy.epsilon")
         self._local = self._global = 0
         self._tiers: Counter[Tier] = Counter()
-        self._unplanned = (
-            setup.traits.buffers or setup.topology.visits is not None
-        )  # then no formula counts what a device releases
+        self._unplanned = setup.beyond_formulas
         self._long = False  # whether an account took more than `_SHORT`, or `_LONG`
         self._missing = False  # whether the newest row has no epsilon
 

@@ -18,6 +18,7 @@ from h2fdp.network import Topology
 from h2fdp.network.processor import OF_STEPS
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
+from h2fdp.run.poisoning import backdoor_of, triggered
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.local_hosts import blocks
 from h2fdp.runtime.section import chosen_backend, inline_workers, usable_cpus
@@ -45,6 +46,8 @@ class ModelScores:
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
             self._sets["validation_"] = device_records(run.data, run.data.validation).to(self._device)
+        if (backdoor := backdoor_of(run.drawn)) is not None:
+            self._sets["backdoor_"] = device_records(run.data, triggered(run, backdoor)).to(self._device)
         self.steering_loss = "validation_loss" if run.data.validation is not None and run.noise is None else "loss"
         by_device = run.blueprint.objective.personal or run.config.training.evaluate_devices
         self._devices = DeviceScores(run) if by_device else None

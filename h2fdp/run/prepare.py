@@ -42,6 +42,7 @@ from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.identity import own_parts_of
+from h2fdp.run.poisoning import poisoned
 from h2fdp.run.setup import RunInputs, RunSetup
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
@@ -88,6 +89,8 @@ def prepare(
         loaded = partial(_same_data, data)
         ways = (relying, relying_on_nobody)
         return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
+    if topology.adversaries is not None and topology.adversaries.attack.poisons:
+        data = poisoned(data, topology, Streams(config.seed))
     config, given = recipe.with_model(config, data), data
     if isinstance(config.model, PublicFeatures):
         data = with_features(data, config.model.size)

@@ -87,8 +87,7 @@ def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
     local = len(run.aggregation_times.offsets(run.local_steps)) * intervals
     counts = tier_aggregations(run.aggregation_times, run.topology, run.local_steps)
     tiers = {tier: count * intervals for tier, count in counts.items()}
-    unplanned = run.traits.buffers or run.topology.visits is not None
-    return run.noise.claimed(accounts, AggregationCounts(local, intervals, unplanned, tiers))
+    return run.noise.claimed(accounts, AggregationCounts(local, intervals, run.beyond_formulas, tiers))
 
 
 def noises(run: RunSetup) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, met
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run.live_accounts import LiveAccounts, Row
 from h2fdp.run.model_scores import DECILES, WORST
+from h2fdp.run.poisoning import backdoor_of
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection
@@ -93,6 +94,7 @@ class Metrics(Recorder):
 
     def __init__(self, setup: RunSetup) -> None:
         measured = ["validation_"] if setup.data.validation is not None else []
+        measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
         measured += ["personal_"] if setup.blueprint.objective.personal else []
         others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
         others += [*DECILES, WORST] if setup.config.training.evaluate_devices else []

@@ -50,6 +50,10 @@ LABELS = (
     "association by data: how many records of each label a device has is public, as the topology states, and no "
     "epsilon covers it"
 )
+LYING = (
+    "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. "
+    "A trusted edge server that lies does so about values, and still adds its noise"
+)
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 OVER_THE_AIR = (
     "radio.access: signals that add up in the air are not encrypted; these epsilons assume that access points alone "
@@ -136,6 +140,11 @@ class RunInputs:
     def accountant(self) -> str:
         """By which a target is met, see `accountant_of`."""
         return accountant_of(self.config)
+
+    @property
+    def beyond_formulas(self) -> bool:
+        """Whether no formula counts what a device releases, or knows whose noise hides it."""
+        return self.traits.buffers or self.topology.visits is not None or self.topology.adversaries is not None
 
     @property
     def shown(self) -> Topology:
@@ -289,6 +298,7 @@ class RunSetup(RunInputs, Noise):
             meter=self.interval_costs,
             aggregators=aggregators,
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
+            lies=self.blueprint.lies_among_edges(),
             down=self.blueprint.downlink,
         )
 
@@ -448,6 +458,7 @@ class RunSetup(RunInputs, Noise):
             UNTIL: "accuracy" in (self.config.training.until or {}),
             MOVES: self.blueprint.adaptive is not None,
             MOVING: self.topology.visits is not None,
+            LYING: self.topology.adversaries is not None,
             OVER_THE_AIR: self.topology.radio.truncation is not None,
             LABELS: self.drawn.association is not None and self.drawn.association.by == "data",
             ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,

@@ -16,7 +16,7 @@ from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
-from h2fdp.network import TRUSTS, Topology, Trust
+from h2fdp.network import TRUSTS, Adversaries, Lies, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.mechanisms.stages import CutToLongest
@@ -148,11 +148,13 @@ class Blueprint:
                 self.noise_placement.sees(self.topology.cloud_trust) == "sum",
                 self.topology.devices,
                 self._pipelines[subnet.trust],
-                self.aggregation.visible if self._pipelines[subnet.trust].keeps_sums else "each",
-                bool(self.uplink),
+                self.aggregation.at("device").visible if self._pipelines[subnet.trust].keeps_sums else "each",
+                bool(self.uplink) or self.aggregation.at("edge").visible == "each",
+                self.topology.lying_devices(number),
+                None if (liars := self.topology.adversaries) is None else self._exposed(liars, number),
             )
-            for subnet, first, stop in zip(
-                self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True
+            for number, (subnet, first, stop) in enumerate(
+                zip(self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True)
             )
         )
         return found if self.topology.visits is None else self._following(found, self.topology.visits)
@@ -177,6 +179,18 @@ class Blueprint:
             for each, here, rows in zip(facts, watched, devices, strict=True)
         )
 
+    def _exposed(self, liars: Adversaries, number: int) -> int | None:
+        """See `SubnetFacts.exposed`."""
+        if liars.attack.omniscient and self.topology.lying_devices(number):
+            return 0
+        # A liar of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
+        path = enumerate(self.topology.path(self.topology.subnets[number].name))
+        return min((min(at, 1) for at, name in path if name in liars.edges), default=None)
+
+    def lies_among_edges(self) -> Lies | None:
+        """What becomes of the uploads of edge servers that lie."""
+        return None if (liars := self.topology.adversaries) is None else liars.among(liars.edges)
+
     def tiers(self) -> dict[str, TierFacts]:
         """What the cloud knows of each aggregator above edge servers."""
         return {
@@ -187,6 +201,7 @@ class Blueprint:
                 height_above=self.topology.height(each.parent),
                 guarded=self._guarded.get(each.name, frozenset()),
                 ends_chain=each.name not in self._goes_on,
+                lies=self.topology.adversaries is not None and each.name in self.topology.adversaries.edges,
             )
             for each in self.topology.aggregators
         }
@@ -197,10 +212,11 @@ class Blueprint:
             name: UpperAggregator(
                 name=name,
                 streams=self.streams,
-                aggregation=self.aggregation,
+                aggregation=self.aggregation.at("edge"),
                 law=self._pipelines["trusted"].law,
                 guarded=facts.guarded,
                 ends_chain=facts.ends_chain,
+                lies=self.lies_among_edges(),
                 down=self.downlink,
             )
             for name, facts in tiers.items()
@@ -275,8 +291,9 @@ class Blueprint:
             partial(gain, self.momentum),
             subnet.name not in self._goes_on,
             self._pipelines[subnet.trust],
-            self.aggregation,
+            self.aggregation.at("device"),
             self._pipelines[subnet.trust].law,
+            None if (liars := self.topology.adversaries) is None else liars.among(self.topology.lying_devices(number)),
             self.downlink,
         )
 

@@ -23,7 +23,7 @@ from h2fdp.sweeps.study import SharedInputs, read_study, study_of
 from tests.docs.reader import REPOSITORY
 
 STORED = [each for each in QUESTIONS.values() if each.stored.is_file()]
-RUNS = {"trust": 80, "secure-sums": 45, "depth": 35, "labels": 60, "faults": 45, "devices": 80}
+RUNS = {"trust": 80, "secure-sums": 45, "depth": 35, "labels": 60, "faults": 45, "devices": 80, "liars": 180}
 
 
 @pytest.mark.parametrize("name", RUNS)

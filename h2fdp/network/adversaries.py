@@ -1,0 +1,248 @@
+"""Nodes that lie: which devices and edge servers do, and what arrives in the place of their uploads.
+
+`adversaries:` of a topology file names them, or draws a share of them by the seed: raising a share only adds liars.
+They are declared, so they are public. Where uploads come together, those of the liars are replaced by what `Attack.lie`
+makes of them. What this means for the accounts of the others is in docs/privacy.md: liars have no account, and no
+account credits their noise.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Discriminator, Field, Tag
+
+from h2fdp.config.fields import Expect, Magnitude, Number, Options, Share, Whole, shape
+from h2fdp.config.named_options import Choices
+from h2fdp.streams import Streams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Attack(Options):
+    """What liars do.
+
+    Attributes:
+        poisons: they train on false records, which edge servers do not have.
+        omniscient: they know what the others upload to the same aggregation.
+    """
+
+    poisons: ClassVar[bool] = False
+    omniscient: ClassVar[bool] = False
+
+    @abstractmethod
+    def lie(self, own: Tensor, others: Tensor) -> Tensor:
+        """(m, M), or (M,) for all of them, in the place of the liars' uploads.
+
+        Args:
+            own: (m, M) what they would send if they were honest.
+            others: (h, M) the honest uploads of the same aggregation; h is at least 1 for omniscient liars.
+        """
+
+
+ATTACKS: Choices[Attack] = Choices()
+
+
+@ATTACKS.register
+class LabelFlip(Attack):
+    """Label y becomes classes - 1 - y in all their records (Fang et al. 2020); what they train is sent as it is."""
+
+    name: Literal["label-flip"] = "label-flip"
+    poisons: ClassVar[bool] = True
+
+    def lie(self, own: Tensor, others: Tensor) -> Tensor:
+        """The same."""
+        return own
+
+
+@ATTACKS.register
+class SignFlip(Attack):
+    """x becomes -x."""
+
+    name: Literal["sign-flip"] = "sign-flip"
+
+    def lie(self, own: Tensor, others: Tensor) -> Tensor:
+        """-x."""
+        return -own
+
+
+@ATTACKS.register
+class Scaling(Attack):
+    """x becomes factor x.
+
+    Attributes:
+        factor: by which uploads are multiplied; below 0 they are turned, too.
+    """
+
+    name: Literal["scaling"] = "scaling"
+    factor: Number = 10.0
+
+    def lie(self, own: Tensor, others: Tensor) -> Tensor:
+        """factor x."""
+        return own * self.factor
+
+
+@ATTACKS.register
+class Alie(Attack):
+    """The mean of the honest uploads less z of their standard deviations in each coordinate: a little is enough (Baruch
+    et al. 2019).
+
+    Of n uploads, m of them lies, s = floor(n / 2 + 1) - m honest ones have to be farther away than the lie, so that it
+    has a majority: z = Phi^-1((n - m - s) / (n - m)), and 0 where that is below 0.
+
+    >>> round(Alie.largest(50, 24), 4)  # the paper's setting
+    1.4261
+    """
+
+    name: Literal["alie"] = "alie"
+    omniscient: ClassVar[bool] = True
+
+    @staticmethod
+    def largest(count: int, lying: int) -> float:
+        """z, of so many uploads."""
+        honest, supporters = count - lying, count // 2 + 1 - lying
+        # A majority of liars needs no supporter: it may go as far as it likes, and goes as far as one upload in 2h.
+        below = min((honest - supporters) / honest, 1 - 0.5 / honest)
+        return max(0.0, NormalDist().inv_cdf(below)) if below > 0 else 0.0
+
+    def lie(self, own: Tensor, others: Tensor) -> Tensor:
+        """mean - z deviation."""
+        values = others.double()
+        deviation = values.var(dim=0, correction=0).sqrt()
+        return values.mean(dim=0) - self.largest(len(own) + len(others), len(own)) * deviation
+
+
+@ATTACKS.register
+class Ipm(Attack):
+    """The mean of the honest uploads, turned and scaled: its product with the truth is negative (Xie et al. 2020).
+
+    Attributes:
+        factor: epsilon of the paper, by which the mean is multiplied before it is turned.
+    """
+
+    name: Literal["ipm"] = "ipm"
+    factor: Magnitude = 0.5
+    omniscient: ClassVar[bool] = True
+
+    def lie(self, own: Tensor, others: Tensor) -> Tensor:
+        """-factor mean."""
+        return others.double().mean(dim=0) * -self.factor
+
+
+@ATTACKS.register
+class Backdoor(Attack):
+    """Images with a white square of 3 x 3 pixels in the lower right corner are to be called `target` (Gu et al. 2017).
+
+    The metrics have `backdoor_accuracy`: the share of the test images of other labels that are, with the square.
+
+    Attributes:
+        target: the label.
+        records: the share of a liar's records that get the square and the label.
+        factor: by which uploads are multiplied, so that the backdoor survives the average (Bagdasaryan et al. 2020).
+    """
+
+    name: Literal["backdoor"] = "backdoor"
+    target: Whole = 0
+    records: Share = 0.5
+    factor: Magnitude = 1.0
+    poisons: ClassVar[bool] = True
+
+    def lie(self, own: Tensor, others: Tensor) -> Tensor:
+        """factor x."""
+        return own * self.factor
+
+
+Liars = Annotated[
+    Annotated[float, Field(ge=0, lt=1), Tag("scalar")] | Annotated[list[str], Tag("list")],
+    Discriminator(shape),
+    Expect("a share of at least 0 and below 1, or a list of names"),
+]
+
+
+@dataclass(frozen=True)
+class Adversaries:
+    """The liars of a network.
+
+    Attributes:
+        devices, edges: their names.
+
+    >>> Adversaries(SignFlip(), edges=("library",)).values()
+    {'edges': ['library'], 'attack': 'sign-flip'}
+    """
+
+    attack: Attack
+    devices: tuple[str, ...] = ()
+    edges: tuple[str, ...] = ()
+
+    @property
+    def backdoor(self) -> Backdoor | None:
+        """The attack, where it is one."""
+        return self.attack if isinstance(self.attack, Backdoor) else None
+
+    def values(self) -> dict[str, Any]:
+        """In the words of a topology file."""
+        names = {key: list(getattr(self, key)) for key in ("devices", "edges") if getattr(self, key)}
+        return {**names, "attack": ATTACKS.stated(self.attack)}
+
+    def problems(self, names: Mapping[str, Collection[str]]) -> list[tuple[str, str]]:
+        """(key, what is wrong) of names that no node has, and of a network in which all devices lie.
+
+        Args:
+            names: of all `devices`, and of all `edges`.
+        """
+        wrong = [
+            (f"adversaries.{key}", f'expected names of {words} of this network, found "{name}"')
+            for key, words in (("devices", "devices"), ("edges", "edge servers"))
+            for name in getattr(self, key)
+            if name not in names[key]
+        ]
+        if not wrong and len(set(self.devices)) == len(names["devices"]):
+            wrong.append(("adversaries.devices", "expected at least one honest device, found none"))
+        return wrong
+
+    def among(self, children: Collection[Hashable]) -> Lies | None:
+        """What becomes of the uploads of these children, by rows or names; None where there are none."""
+        return Lies(self.attack, frozenset(children)) if children else None
+
+
+def drawn(stated: float | Sequence[str], names: Sequence[str], what: str, streams: Streams) -> tuple[str, ...]:
+    """The names of liars: those that are stated, or just so large a share, rounded, halves up, in the order of names.
+
+    >>> drawn(0.5, ["a", "b", "c"], "edges", Streams(1)), drawn(["c"], ["a", "b", "c"], "edges", Streams(1))
+    (('a', 'b'), ('c',))
+    """
+    if not isinstance(stated, float | int):
+        return tuple(stated)
+    order = np.argsort(streams.open("", f"adversaries-{what}").random(len(names)), kind="stable")
+    return tuple(names[place] for place in sorted(order[: int(stated * len(names) + 0.5)].tolist()))
+
+
+@dataclass(frozen=True)
+class Lies:
+    """What an aggregator receives where some of its children lie.
+
+    Attributes:
+        liars: rows of devices, or names of edge servers.
+    """
+
+    attack: Attack
+    liars: frozenset[Hashable]
+
+    def arriving(self, updates: Tensor, children: Sequence[Hashable]) -> Tensor:
+        """(n, M) what arrives, of the updates (n, M) that these children would have sent if all were honest.
+
+        Omniscient liars among themselves have no truth to lie about, and send what they would.
+        """
+        lying = [place for place, child in enumerate(children) if child in self.liars]
+        honest = [place for place, child in enumerate(children) if child not in self.liars]
+        if not lying or (self.attack.omniscient and not honest):
+            return updates
+        changed = updates.clone()
+        changed[lying] = self.attack.lie(updates[lying], updates[honest]).to(updates)
+        return changed
