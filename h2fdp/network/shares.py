@@ -39,7 +39,7 @@ def seconds_over(part: Floats, seconds: Floats, snr: Floats) -> Floats:
     """(K,) seconds of messages over these parts of the bandwidth.
 
     >>> seconds_over(np.array([1.0, 0.5]), np.array([4.0, 4.0]), np.array([3.0, 3.0])).round(3).tolist()
-    [4.0, 5.7]
+    [4.0, 5.699]
     """
     return np.asarray(seconds * np.log1p(snr) / (part * np.log1p(snr / part)))
 
@@ -79,7 +79,7 @@ def equal_time(seconds: Floats, snr: Floats, points: Integers, lead: Floats) -> 
         lead: (K,) seconds by which a device begins before others, and so has longer.
 
     >>> equal_time(np.array([1.0, 3.0]), np.array([3.0, 3.0]), np.array([0, 0]), np.zeros(2)).round(3).tolist()
-    [3.421, 3.421]
+    [3.217, 3.217]
     """
     if not len(seconds):
         return seconds
