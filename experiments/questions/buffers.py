@@ -29,6 +29,8 @@ def round_word(method: Any) -> str:
     if isinstance(method, str):
         return ALL
     schedule = method["schedule"]
+    if schedule.get("deadline_s") == "median":
+        return "deadline of half"
     if "deadline_s" in schedule:
         return f"deadline {schedule['deadline_s']:g} s"
     return f"buffer of {schedule['buffer']['cloud']}"
