@@ -69,6 +69,14 @@ def section(setting: Setting, table: pd.DataFrame) -> Iterator[str]:
     yield ""
 
 
+def text() -> str:
+    """The page, with the stored table of each setting that has one."""
+    stored = {each: pd.read_csv(each.stored, comment="#") for each in SETTINGS.values() if each.stored.exists()}
+    lines = [line for each, table in stored.items() for line in section(each, table)]
+    head, rest = PAGE.read_text().split(BEGIN)
+    return head + BEGIN + "\n\n" + "\n".join(lines) + "\n" + END + rest.split(END, 1)[1]
+
+
 def main() -> None:
     """Run what is asked, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,14 +92,7 @@ def main() -> None:
             made_by = f"# `python -m experiments.field {name} --data-root DIR` at {commit_of(FOLDER)}\n"
             write_text(SETTINGS[name].stored, made_by + table.to_csv(index=False, float_format="%.6g"))
             print("\n".join(section(SETTINGS[name], table)), flush=True)
-    lines = [
-        line
-        for each in SETTINGS.values()
-        if each.stored.exists()
-        for line in section(each, pd.read_csv(each.stored, comment="#"))
-    ]
-    head, rest = PAGE.read_text().split(BEGIN)
-    write_text(PAGE, head + BEGIN + "\n\n" + "\n".join(lines) + "\n" + END + rest.split(END, 1)[1])
+    write_text(PAGE, text())
 
 
 if __name__ == "__main__":

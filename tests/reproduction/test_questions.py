@@ -11,6 +11,9 @@ import h2fdp
 from experiments.ali_first import COLUMNS, FILE, settings_of
 from experiments.ali_gap import FILE as GAP_FILE
 from experiments.ali_gap import READINGS, SCHEDULES, SWEEPS
+from experiments.field.__main__ import PAGE
+from experiments.field.__main__ import text as field_text
+from experiments.field.settings import SETTINGS
 from experiments.questions.catalogue import QUESTIONS
 from experiments.questions.secure_sums import SECURE, noise
 from experiments.upcycled_rule import ended, half_width
@@ -66,6 +69,14 @@ def test_the_pages_are_what_the_programs_write(question):
         assert (table["accounted"] <= table["epsilon"]).all()
     if "seed" in table:
         assert set(table["seed"]) == {1, 2, 3, 4, 5}
+
+
+def test_the_page_of_published_settings_is_what_the_program_writes_and_each_has_five_seeds_or_one():
+    assert field_text() == PAGE.read_text()
+    assert all(each.stored.exists() and each.file.exists() for each in SETTINGS.values())
+    for each in SETTINGS.values():
+        seeds = pd.read_csv(each.stored, comment="#").groupby("point")["seed"].apply(set)
+        assert all(found in ({1}, {1, 2, 3, 4, 5}) for found in seeds)
 
 
 SHARED = SharedInputs()
