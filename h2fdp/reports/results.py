@@ -33,7 +33,7 @@ def fairness(every: Sequence[Series]) -> ReportSection:
 
 _HEADS = ("run", "method", "seed", "state", "intervals", "accuracy", "mean of last 20", "best", "loss")
 _COSTS = ("energy (J)", "sent up (bytes)", "delay (s)", "simulated time (s)", "wall time (s)")
-_MESSAGES = ("run", "averages wait for", "devices' uploads", "edge servers' uploads", "devices")
+_MESSAGES = ("run", "averages wait for", "devices' uploads", "edge servers' uploads", "broadcasts", "devices")
 _NOT_SETTINGS = ("name", "sweep")
 
 
@@ -97,8 +97,9 @@ def _living(run: RunView) -> list[str]:
         nodes = {"edge": "an edge server", "cloud": "the cloud"}
         buffers = (schedule.get("buffer") or {}).items()
         waits = [f"{count} uploads at {nodes[node]}" for node, count in buffers if count is not None]
-        waits += [f"at most {schedule['deadline_s']:g} s"] if schedule.get("deadline_s") is not None else []
-    links = [link_in_words(run.setting("compression", key)) for key in ("device", "edge")]
+        if (deadline := schedule.get("deadline_s")) is not None:
+            waits.append("no longer than half need" if deadline == "median" else f"at most {deadline:g} s")
+    links = [link_in_words(run.setting("compression", key)) for key in ("device", "edge", "down")]
     return [", ".join(waits), *links, motion(run.topology)]
 
 

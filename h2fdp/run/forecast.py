@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.budget_filter import NoiseAllowance
 from h2fdp.privacy.releases import AlikeReleases
@@ -94,7 +95,11 @@ def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
 
 def first_interval(setup: RunSetup) -> IntervalPlan:
     """The plan of the first interval if nothing fails in it: what is announced before a run."""
-    return next(forecast(setup.without_faults())).plan
+    if (first := next(forecast(setup.without_faults()), None)) is None:
+        budgets = ", ".join(f"{observer} {epsilon:g}" for observer, epsilon in budgets_of(setup).items())
+        text = f"even the first interval, with most noise, exceeds a budget ({budgets}); expected larger numbers"
+        raise UserError(text, key="privacy.budget" if setup.config.privacy.budget else "privacy.epsilon")
+    return first.plan
 
 
 def planned_accounts(setup: RunSetup) -> Accounts:
