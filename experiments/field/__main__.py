@@ -80,7 +80,7 @@ def text() -> str:
 def main() -> None:
     """Run what is asked, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=(*SETTINGS, "all"), metavar="NAME")
+    parser.add_argument("names", nargs="+", choices=(*SETTINGS, "all"), metavar="NAME")
     parser.add_argument("--data-root", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=Path("sweeps/field"))
     parser.add_argument("--jobs", type=int, default=1)
