@@ -20,7 +20,7 @@ COLUMNS = ("accuracy", "energy_j", "clock_s", "megabytes")
 
 
 class Bits(Question):
-    """Stochastic quantisation of what devices send, at three epsilons, nobody trusted."""
+    """Stochastic quantisation of what devices send, at three epsilons, no edge server trusted."""
 
     name = "bits"
     alternative = "Accuracy over the bits of a coordinate at three epsilons, and joules over the same bits"

@@ -31,7 +31,7 @@ else:
 
 @dataclass(frozen=True)
 class ByLink(Aggregation):
-    """Two aggregations; whoever adds up asks for the one of its link.
+    """Two aggregations; each aggregator asks for the one of its link.
 
     Attributes:
         device: at the lowest edge servers.

@@ -302,7 +302,7 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
             of = "" if subnet.relays is not None else f" of {subnet.name}"
             text = f"of {begin} devices{of} that take part, {tolerance.colluding} may collude and {lost}"
             text = f"{text} drop out" if not lying else f"{text} drop out, besides {lying} that lie"
-            yield _SUMS, f"{text}, which leaves nobody whose share of the noise is unknown; expected fewer"
+            yield _SUMS, f"{text}, which leaves no device whose share of the noise is unknown; expected fewer"
             return
 
 

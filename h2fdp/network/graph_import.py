@@ -266,7 +266,7 @@ def from_graph(
         rate_mbps: of links that state none.
 
     Raises:
-        UserError: no such node, or nodes that have roles already.
+        UserError: no such node, nodes that have roles already, or a link without speed.
     """
     import networkx as nx
 
@@ -279,8 +279,12 @@ def from_graph(
     for link in graph.links:
         ends = [names[end] for end in link.ends if end in names]
         if len(ends) == 2:
-            seconds = 1 / _rate_mbps(link.attributes, rate_mbps)  # of a megabit
             first, second = ends
+            link_rate = _rate_mbps(link.attributes, rate_mbps)
+            if not link_rate > 0:
+                text = f"the link of {first} and {second}: expected a rate above 0 Mbps; found {link_rate:g}"
+                raise UserError(text, str(path))
+            seconds = 1 / link_rate  # of a megabit
             known = network.edges[first, second]["seconds"] if network.has_edge(first, second) else seconds
             network.add_edge(first, second, seconds=min(seconds, known))
     unknown = [name for name in (*edges, *([] if cloud is None else [cloud])) if name not in network]
@@ -314,7 +318,7 @@ def _names(graph: Graph) -> dict[str, str]:
 def _rate_mbps(attributes: Mapping[str, Any], default: float) -> float:
     for key, unit in (("rate_mbps", 1.0), ("LinkSpeedRaw", 1e-6)):
         value = attributes.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value) * unit
     return default
 

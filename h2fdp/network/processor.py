@@ -102,7 +102,7 @@ class FrequencyRule:
     def chosen_plan(
         self, cycles: Floats, capacitance: Floats, own_hertz: Floats, waits: Floats, uploads: PlannedUploads
     ) -> JointPlan | None:
-        """Frequencies and shares of the bandwidth, of uploads beside these `waits`; None where joules weigh nothing."""
+        """Frequencies and shares of the bandwidth, of uploads after these `waits`; None where joules weigh nothing."""
         if not self.per_joule:
             return None
         least, weights = np.minimum(self.least_ghz * _HERTZ, own_hertz), (self.per_joule, self.per_second)

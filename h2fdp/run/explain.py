@@ -200,7 +200,7 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
 
 
 def _of_compression(run: RunSetup) -> str:
-    """What links carry, and whose noise hides nobody any more; empty where vectors travel as they are."""
+    """What links carry, and whose noise hides no other device any more; empty where vectors travel as they are."""
     section = run.config.compression
     words = {"devices": link_in_words(section.device), "edge servers": link_in_words(section.edge)}
     links = "; ".join(f"{senders} {stated}" for senders, stated in words.items() if stated)

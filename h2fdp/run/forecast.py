@@ -125,7 +125,8 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
     """
     if intervals is None and setup.topology.visits is not None:  # no interval is like the first
         return planned_accounts(setup.without_faults())
-    expected = next(forecast(setup.without_faults(), by_participants=False))
+    planned = forecast(setup.without_faults(), by_participants=False)
+    expected = next(each for each in planned if each.plan.participants)  # before that, devices that move are nowhere
     share = expected.plan.participants / setup.topology.devices
     accounts = setup.empty_accounts()
     times = max(1, round(setup.config.training.intervals * share)) if intervals is None else intervals

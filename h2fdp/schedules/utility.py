@@ -1,7 +1,7 @@
 """`utility`: in each interval those devices of a subnet take part that score best: by channel, age, released vectors.
 
 A device's score is rate^channel x age^age x length^norm: the rate of its channel in the coming interval, the intervals
-since it last took part, and the length of the last released vector that it had a part in. It has the form of Oort's
+since it was last selected, and the length of the last released vector that it had a part in. It has the form of Oort's
 utility (Lai, Zhu, Madhyastha and Chowdhury, OSDI 2021), whose statistical part is made of losses on devices; those
 would be releases of their own, so lengths of vectors that are released anyway, under noise, stand in for them.
 
@@ -100,10 +100,11 @@ class UtilitySchedule(Schedule):
             self._passed = each + 1
 
     def _selected(self, interval: int) -> list[Counts]:
-        """(N,) ascending numbers of the devices of each subnet that score best; of equals the first."""
+        """(N,) ascending numbers of the devices of each subnet that score best; of equals who waits longest."""
         if self._newest is None or self._newest[0] != interval:
-            parts = zip(self._scores(interval), self._firsts.tolist(), self._counts.tolist(), strict=False)
-            best = [first + np.sort(np.argsort(-scores, kind="stable")[:count]) for scores, first, count in parts]
+            waited = np.split(self._last, self._firsts[1:-1])
+            parts = zip(self._scores(interval), waited, self._firsts.tolist(), self._counts.tolist(), strict=False)
+            best = [first + np.sort(np.lexsort((last, -scores))[:count]) for scores, last, first, count in parts]
             self._newest = interval, best
         return self._newest[1]
 
@@ -123,7 +124,8 @@ class UtilitySchedule(Schedule):
 
 
 def _known(lengths: Floats) -> Floats:
-    """Lengths, for devices without one the largest of their subnet, so that all are tried; 1 where none has one.
+    """Lengths, for devices without one the largest of their subnet, 1 where none has one; so all are tried, as of equal
+    devices those go first that have waited longest.
 
     >>> _known(np.array([2.0, np.nan, 3.0])).tolist(), _known(np.array([np.nan])).tolist()
     ([2.0, 3.0, 3.0], [1.0])
@@ -139,7 +141,7 @@ class UtilityOptions(ScheduleOptions):
 
     Attributes:
         channel: exponent of the rate of the device's channel in the coming interval.
-        age: exponent of the intervals since it last took part.
+        age: exponent of the intervals since it was last selected.
         norm: exponent of the length of the last released vector that it had a part in; above 0 decisions depend on
             releases.
     """

@@ -47,6 +47,13 @@ def rates(network):
     return {subnet.name: subnet.link.rate_bps for subnet in network.subnets}
 
 
+@pytest.mark.parametrize("speed", ["0", "-5"])
+def test_a_link_without_speed_is_refused_by_its_ends(backbone, speed):
+    backbone.write_text(GML.replace("LinkSpeedRaw 20000000.0", f"LinkSpeedRaw {speed}"))
+    with pytest.raises(UserError, match=r"link of Middle and East-2: expected a rate above 0 Mbps; found -?[05]"):
+        imported([backbone], seed=1)
+
+
 def test_a_message_takes_the_fastest_way_link_after_link(backbone):
     """Seconds of a megabit: 1/40 of the faster parallel link, 1/20, and 1/100 where nothing is stated."""
     network, note = imported([backbone], seed=1)

@@ -184,6 +184,15 @@ def test_a_budget_is_about_all_edge_servers_of_a_device_together(tmp_path):
     assert ended["still"] == ended["moving"]
 
 
+def test_a_budget_is_about_the_first_interval_that_releases_anything():
+    devices = [subnet.device_name(row) for subnet in STILL.subnets for row in range(subnet.size)]
+    away = [(1, name, None) for name in devices]
+    back = [(2, subnet.device_name(row), subnet.name) for subnet in STILL.subnets for row in range(subnet.size)]
+    moving = experiment(Mobility(away + back), budget={"cloud": 0.1})
+    with pytest.raises(UserError, match=r"budget\.cloud: the first interval is epsilon"):
+        moving.run()
+
+
 def test_three_epochs_at_three_edge_servers_compose_to_the_account_of_three_runs():
     """Each of epsilon 2: together 3.722 (the noise of a release is that of one run of an epoch's length)."""
     untrusted = Topology("three", tuple(placed(f"e{at}", False, [20.0] * 2, [9.0] * 2) for at in range(3)))

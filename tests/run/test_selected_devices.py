@@ -191,12 +191,13 @@ def test_lengths_are_those_of_vectors_that_a_device_had_a_part_in():
 
     schedule.observe(seen(0, 3.0, 8.0))
     assert schedule.state()["lengths"][[0, 1, 5, 6]].tolist() == [3.0, 3.0, 4.0, 4.0]
-    assert [rows.tolist() for rows in schedule.decide(1, 2).devices] == [[0, 1], [0, 1]], "all are equal; the first"
+    assert [rows.tolist() for rows in schedule.decide(1, 2).devices] == [[2, 3], [2, 3]], "all are equal; the untried"
     other = setup.schedule()
     other.load(schedule.state())
     other._last[[0, 1]], other._lengths[[2, 3]] = -1, [9.0, 7.0]  # as if others had been selected, too
     other._newest = None
     assert other.decide(1, 2).devices[0].tolist() == [2, 4]
+    assert [rows.tolist() for rows in schedule.decide(2, 4).devices] == [[0, 4], [0, 4]], "then who waits longest"
 
 
 def test_what_was_released_decides_under_a_filter(tmp_path):
