@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ class Cars(Question):
         for row in run.metrics.dropna(subset=["accuracy"]).to_dict("records"):
             yield {
                 "trusted": values["topology.trust.trusted"],
-                "epsilon": 1.0,
+                "epsilon": run.summary["privacy"]["target"],
                 "seed": values["seed"],
                 "interval": row["interval"],
                 "accuracy": 100 * row["accuracy"],
@@ -58,7 +59,7 @@ class Cars(Question):
         gain = [difference(*(by_seed(last, trusted=each) for each in (share, 0.0))) for share in (0.5, 1.0)]
         alone, together = (mean(by_seed(last, each, trusted=0.0)) for each in ("single-edge", "edge"))
         return (
-            f"**With all roadside units trusted a model of epsilon 1 is {gain[1]} points better than with none, with "
+            f"**With all roadside units trusted a model of epsilon 0.3 is {gain[1]} points better than with none, with "
             f"half of them {gain[0]}.** With none trusted, all units together hold an epsilon of {_two(together)} of a "
             f"car in the mean, the worst unit on its way by itself {_two(alone)}."
         )
@@ -74,7 +75,7 @@ class Cars(Question):
         for axes, label in (
             (left, "test accuracy, %"),
             (middle, r"$\epsilon$ of a car, mean"),
-            (right, "joules until what all reach"),
+            (right, "joules until an accuracy"),
         ):
             axes.set_xlabel("share of units that are trusted")
             axes.set_ylabel(label)
@@ -96,11 +97,11 @@ class Cars(Question):
 
 
 def _epsilon(run: h2fdp.Run, observer: str, car: str) -> float:
-    """Of a car; 0 for an observer that there is not."""
+    """Of a car; nothing where there is no such observer."""
     if observer not in run.summary["privacy"]["devices"][car]:
-        return 0.0
+        return math.nan
     return float(run.privacy.epsilon(observer, "pld", device=car))
 
 
 def _two(found: Mean) -> str:
-    return f"{found.value:.2f} ± {found.half:.2f}"
+    return "-" if math.isnan(found.value) else f"{found.value:.2f} ± {found.half:.2f}"
