@@ -101,7 +101,7 @@ class Buffers(Question):
         axes.set_xlabel("simulated seconds")
         axes.set_ylabel("test accuracy, %")
         axes.set_ylim(bottom=float(np.percentile(table["accuracy"], 8)))
-        axes.legend(frameon=False, loc="lower right", title="the cloud waits for")
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), title="the cloud waits for")
         return figure
 
     def lines(self, table: pd.DataFrame) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Cars(Question):
     def rows(self, values: Mapping[str, Any], run: h2fdp.Run) -> Iterator[dict[str, Any]]:
         """Every evaluation, with the mean epsilon of cars at the end."""
         cars = list(run.summary["privacy"]["devices"])
-        means = {each: float(np.mean([_epsilon(run, each, car) for car in cars])) for each in OBSERVERS}
+        means = {each: _mean_epsilon(run, each, cars) for each in OBSERVERS}
         for row in run.metrics.dropna(subset=["accuracy"]).to_dict("records"):
             yield {
                 "trusted": values["topology.trust.trusted"],
@@ -96,11 +96,10 @@ class Cars(Question):
             yield f"| {share:g} | {mean(by_seed(last, trusted=share))} | {epsilons} | {self.joules(table, share)} |"
 
 
-def _epsilon(run: h2fdp.Run, observer: str, car: str) -> float:
-    """Of a car; nothing where there is no such observer."""
-    if observer not in run.summary["privacy"]["devices"][car]:
-        return math.nan
-    return float(run.privacy.epsilon(observer, "pld", device=car))
+def _mean_epsilon(run: h2fdp.Run, observer: str, cars: list[str]) -> float:
+    """Over the cars of which this observer has an account; nothing where it has none."""
+    known = [car for car in cars if observer in run.summary["privacy"]["devices"][car]]
+    return float(np.mean([run.privacy.epsilon(observer, "pld", device=car) for car in known] or [math.nan]))
 
 
 def _two(found: Mean) -> str:
