@@ -161,7 +161,7 @@ def test_energy_and_bytes_count_every_upload_that_has_arrived(tmp_path):
 
 def test_a_report_says_what_averages_wait_for(whole):
     table = results([RunView.read(whole.directory, "run")]).tables["Messages and movement"]
-    assert table.rows == [["run", "2 uploads at an edge server, 1 uploads at the cloud", "", "", ""]]
+    assert table.rows == [["run", "2 uploads at an edge server, 1 uploads at the cloud", "", "", "", ""]]
 
 
 DEEP = Topology("deep", (placed("low", True, [9.0], [9.0], parent="high"),), aggregators=(Aggregator("high", True),))

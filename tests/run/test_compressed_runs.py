@@ -210,7 +210,7 @@ def test_compression_is_explained_and_reported(tmp_path):
     assert not any("compression" in each for each in str(h2fdp.explain(small())).splitlines())
     run = made.run(tmp_path / "run")
     table = results([RunView.read(run.directory, "run")]).tables["Messages and movement"]
-    assert table.rows == [["run", "", "quantise 2", "top_k 0.1", ""]]
+    assert table.rows == [["run", "", "quantise 2", "top_k 0.1", "", ""]]
     ended = results([RunView.read(run.directory, "run")]).tables["How each run ended"]
     assert ended.rows[0][ended.heads.index("sent up (bytes)")] == run.summary["bytes"]
 
