@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from numba.core import event
 from numpy.typing import NDArray
 
 from h2fdp.training.compiled.blocks import (
@@ -250,3 +252,20 @@ def _ways_in(sources: int) -> tuple[Any, Any]:
 # `train`: the local steps of the devices from the first to before the last. `score`: (b, classes) scores of the b
 # records from `begin` on.
 train, score = _ways_in(digest_of_sources())
+
+
+class _Notice(event.Listener):
+    """Says once what the user waits for; machine code from disk is no compilation."""
+
+    said = False
+
+    def on_start(self, compilation: Any) -> None:
+        if not self.said and compilation.data["dispatcher"] in (train, score):
+            self.said = True
+            print("note: compiling local steps for this processor, once; later runs do not wait", file=sys.stderr)
+
+    def on_end(self, compilation: Any) -> None:
+        """Nothing."""
+
+
+event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
