@@ -63,16 +63,18 @@ def run_command(
             typer.echo(line)
         if planned is not None:
             typer.echo(f"planned: {planned} intervals")
-    watch(
-        lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
-        directory,
-        setup.config,
-        intervals=planned or intervals,
-        again=shlex.join(["h2fdp", "run", str(file), *(word for each in settings or () for word in ("--set", each))]),
-        quiet=quiet,
-        verbose=verbose,
-        as_json=as_json,
-    )
+    stated = [word for each in settings or () for word in ("--set", each)]
+    with experiment.mistakes_placed():
+        watch(
+            lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
+            directory,
+            setup.config,
+            intervals=planned or intervals,
+            again=shlex.join(["h2fdp", "run", str(file), *stated]),
+            quiet=quiet,
+            verbose=verbose,
+            as_json=as_json,
+        )
 
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:

@@ -43,7 +43,7 @@ def new_command(
     from h2fdp.network import write
 
     _check_free(out, overwrite)
-    given: dict[str, Any] = {} if trust is None else _levels(trust)
+    given: dict[str, Any] = {} if trust is None else _levels(trust, "topology new")
     if edges is not None:
         tiers = [_number(int, "edges", word) for word in edges.split(",")]
         given |= {"edges": tiers[0]} if kind != "deep" else {"tiers": [*tiers, devices or 5]}
@@ -94,7 +94,7 @@ def import_command(
 
     _check_free(out, overwrite)
     stated = {"cloud": cloud, "edges": edges, "devices": devices, "rate_mbps": rate_mbps}
-    levels = None if trust is None else {_KEYS[key]: share for key, share in _levels(trust).items()}
+    levels = None if trust is None else {_KEYS[key]: share for key, share in _levels(trust, "topology import").items()}
     given = {key: value for key, value in stated.items() if value}
     topology, note = imported(files, seed, levels, **given)
     write(topology, out, state_trust=False)
@@ -112,27 +112,30 @@ def _check_free(out: Path, overwrite: bool) -> None:
         raise UserError("the file exists already; --overwrite replaces it", str(out))
 
 
-def _levels(text: str) -> dict[str, float]:
+def _levels(text: str, command: str) -> dict[str, float]:
     """`0.3`, or `trusted=0.3,secure-sum=0.2`, as arguments of generators."""
     from h2fdp.errors import UserError
 
     if "=" not in text:
-        return {"trust": _number(float, "trust", text)}
+        return {"trust": _number(float, "trust", text, command)}
     found = dict(part.partition("=")[::2] for part in text.split(","))
     if unknown := found.keys() - {"trusted", "secure-sum"}:
-        raise UserError(f"expected trusted and secure-sum, found {min(unknown)}", "topology new", "--trust")
+        raise UserError(f"expected trusted and secure-sum, found {min(unknown)}", command, "--trust")
     keys = {level: key for key, level in _KEYS.items()}
-    return {"trust": 0.0} | {keys[level]: _number(float, "trust", share) for level, share in found.items()}
+    return {"trust": 0.0} | {keys[level]: _number(float, "trust", share, command) for level, share in found.items()}
 
 
-def _number(kind: Any, option: str, text: str) -> Any:
+def _number(kind: Any, option: str, text: str, command: str = "topology new") -> Any:
     from h2fdp.errors import UserError
 
     try:
-        return kind(text)
+        found = kind(text)
+        if kind is float and not 0 <= found <= 1:
+            raise ValueError
+        return found
     except ValueError:
         words = "whole numbers, as 2,5" if kind is int else "a number from 0 to 1"
-        raise UserError(f'expected {words}, found "{text}"', "topology new", f"--{option}") from None
+        raise UserError(f'expected {words}, found "{text}"', command, f"--{option}") from None
 
 
 @app.command("check")

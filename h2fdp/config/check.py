@@ -183,7 +183,8 @@ def _members(annotation: Any) -> list[Any]:
     """The members of a union that pydantic labels in a location: all but None; one member for any other type."""
     bare = _bare(annotation)
     if get_origin(bare) in (Union, UnionType):
-        return [member for member in get_args(bare) if member is not NoneType]
+        members = [member for member in get_args(bare) if member is not NoneType]
+        return _members(members[0]) if len(members) == 1 else members  # a union within `| None`
     return [annotation]
 
 

@@ -16,6 +16,7 @@ from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import PAIRS
 from h2fdp.network import Topology, from_document, read
+from h2fdp.network.schema import TopologyFile
 from h2fdp.privacy import noise_placement_of
 from h2fdp.schedules.registry import chosen, reconciled
 
@@ -252,10 +253,15 @@ def located(error: UserError, document: Document, settings: Settings = ()) -> Us
     """
     changed = document.copy()
     apply_settings(changed, settings)
-    return UserError(
-        each if each.where or not each.key else replace(each, where=changed.where(each.key.split(".")))
-        for each in error.problems
-    )
+    assert isinstance(changed.root.content, dict)
+
+    def placed(problem: Problem) -> Problem:
+        steps = problem.key.split(".")
+        if steps[0] in TopologyFile.model_fields.keys() - ExperimentFile.model_fields.keys():  # which its file may be
+            steps = [_TOPOLOGY, *steps]
+        return replace(problem, where=changed.where(steps), key=".".join(steps))
+
+    return UserError(each if each.where or not each.key else placed(each) for each in error.problems)
 
 
 def _inline_problems(document: Document, settings: Settings) -> tuple[Problem, ...]:

@@ -74,6 +74,8 @@ def imported(
         raise UserError("means nothing for two CSV files; leave it out", "topology import", option)
     if others:
         found = from_places(read_places(first), read_places(others[0]))
+    elif first.suffix.lower() == ".csv":
+        raise UserError("expected two CSV files, of edge servers and of users; found this one alone", str(first))
     else:
         found = from_graph(read_gml(first) if first.suffix.lower() == ".gml" else read_graph(first), **options)
     values = {"name": first.stem, "edges": found.edges, **({} if trust is None else {"trust": dict(trust)})}
@@ -96,20 +98,27 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(error.problems, key=_line)) from None
     if problems := [*name_problems(file, document), *_idle_probability(document, file)]:
         raise UserError(sorted(problems, key=_line))
-    topology = replace(Topology(**expand(file, seed)), mobility=_mobility(file, document), association=file.association)
-    return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed, document)
+    drawn_topology = Topology(**expand(file, seed))
+    try:
+        topology = replace(drawn_topology, mobility=_mobility(file, document), association=file.association)
+        return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed)
+    except UserError as error:
+        raise UserError(
+            _placed(each, document) if each.where in ("", drawn_topology.name) else each for each in error.problems
+        ) from None
 
 
-def _with_adversaries(topology: Topology, stated: AdversariesSection, seed: int, document: Document) -> Topology:
+def _placed(problem: Problem, document: Document) -> Problem:
+    path = tuple(problem.key.split("."))
+    return replace(problem, where=document.where(path), key=document.key(path))
+
+
+def _with_adversaries(topology: Topology, stated: AdversariesSection, seed: int) -> Topology:
     names, streams = topology.names, Streams(seed)
     liars = {key: drawn(getattr(stated, key), names[key], key, streams) for key in names}
     if not any(liars.values()):
         return topology
-    try:
-        return replace(topology, adversaries=Adversaries(stated.attack, **liars))
-    except UserError as error:
-        problems = ((each.text, tuple(each.key.split("."))) for each in error.problems)
-        raise UserError(Problem(text, document.where(key), document.key(key)) for text, key in problems) from None
+    return replace(topology, adversaries=Adversaries(stated.attack, **liars))
 
 
 def _mobility(file: TopologyFile, document: Document) -> Mobility | None:

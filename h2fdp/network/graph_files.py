@@ -138,9 +138,12 @@ def read_places(path: Path) -> Places:
         raise UserError(f"expected the columns x and y, or lat and lon; found {found}", f"{path}:1")
     if not rows:
         raise UserError("expected at least one line below the columns, found none", f"{path}:1")
+    if {"lat", "lon", "x", "y"} <= axes.keys():
+        raise UserError("expected either the columns x and y or lat and lon, found both", f"{path}:1")
     read = ("lat", "lon") if on_earth else ("x", "y")
     named = next((columns.index(each) for each in _NAMED if each in columns), None)
-    positions, names, problems = np.zeros((len(rows), 2)), [], []
+    positions, problems = np.zeros((len(rows), 2)), []
+    names: dict[str, int] = {}  # the line where each is first
     for place, (line, cells) in enumerate(rows):
         for axis, most in zip(read, (90.0, 180.0), strict=True):
             text = cells[axes[axis]].strip() if axes[axis] < len(cells) else ""
@@ -153,10 +156,13 @@ def read_places(path: Path) -> Places:
                 expected = f"a number from -{most:g} to {most:g}" if on_earth else "a finite number"
                 problems.append(Problem(f'expected {expected}, found "{text}"', f"{path}:{line}", axis))
         if named is not None:
-            names.append(cells[named].strip() if named < len(cells) else "")
+            name = cells[named].strip() if named < len(cells) else ""
+            if not name or names.setdefault(name, line) != line:
+                found = f"{name}, as in line {names[name]}" if name else "none"
+                problems.append(Problem(f"expected a name of its own, found {found}", f"{path}:{line}", header[named]))
     if problems:
         raise UserError(problems[:50])
-    return Places(path, positions, on_earth, names if named is not None else None)
+    return Places(path, positions, on_earth, list(names) if named is not None else None)
 
 
 class _GraphML:

@@ -287,9 +287,9 @@ def from_graph(
             seconds = 1 / link_rate  # of a megabit
             known = network.edges[first, second]["seconds"] if network.has_edge(first, second) else seconds
             network.add_edge(first, second, seconds=min(seconds, known))
-    unknown = [name for name in (*edges, *([] if cloud is None else [cloud])) if name not in network]
-    if unknown:
-        raise UserError(Problem(f"no node of this name: {name}", str(path)) for name in unknown)
+    asked = [*(("--edges", name) for name in edges), *([] if cloud is None else [("--cloud", cloud)])]
+    if unknown := [each for each in asked if each[1] not in network]:
+        raise UserError(Problem(_no_such_node(name, network), str(path), option) for option, name in unknown)
     if cloud is None:
         cloud = _middle(network, path)
     away = nx.single_source_dijkstra_path_length(network, cloud, weight="seconds")
@@ -306,6 +306,11 @@ def from_graph(
     lost = [name for name in wanted if name not in away]
     left_out = f"; without a way to it and left out: {', '.join(lost)}" if lost else ""
     return Imported(made, f"the cloud sits at {cloud}{left_out}")
+
+
+def _no_such_node(name: str, network: Any) -> str:
+    near = difflib.get_close_matches(name, network, n=1) or list(network)[:3]
+    return f'expected the name of a node, as {", ".join(near)}; found "{name}"'
 
 
 def _names(graph: Graph) -> dict[str, str]:

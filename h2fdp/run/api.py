@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -189,8 +190,14 @@ class Experiment:
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""
-        try:
+        with self.mistakes_placed():
             return prepare(self.config, self.topology, data_root=data_root)
+
+    @contextmanager
+    def mistakes_placed(self) -> Iterator[None]:
+        """Mistakes that are met within have the lines of the experiment's file."""
+        try:
+            yield
         except UserError as error:
             if self.written is None:
                 raise
@@ -247,7 +254,7 @@ class Experiment:
         directory = Path(out) if out is not None else default_directory(self.config)
         check_room(directory, overwrite)  # before the data are loaded
         setup = self.prepare(data_root)
-        with shown(setup.config.training.intervals, progress, on_interval) as watcher:
+        with self.mistakes_placed(), shown(setup.config.training.intervals, progress, on_interval) as watcher:
             return start_run(setup, directory, watcher, overwrite=overwrite)
 
 
@@ -298,11 +305,13 @@ def plan(
         if not path.config.control.enabled:
             raise UserError('expected control={"enabled": True}, found it disabled', "h2fdp.plan", "control")
         return first_decision(path.prepare(data_root))
-    config = Experiment.from_file(path, settings).config
+    written = Experiment.from_file(path, settings)
+    config = written.config
     schedule, traits = config.method.schedule, chosen(config.method.schedule)
     if not (traits.controlled or traits.as_stated):
         text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
-        raise UserError(text, str(path), "method.schedule")
+        with written.mistakes_placed():
+            raise UserError(text, key="method.schedule")
     stated = config.control.enabled or traits.controlled
     try:
         run = Experiment.from_file(path, [*settings, "control.enabled=true"])

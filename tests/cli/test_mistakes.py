@@ -28,6 +28,9 @@ WRONG = {
     "nonsense": "expected key=value",
     f"topology={'x' * 5000}": "topology: no such file",
     "privacy.budget={edgee: 1}": "privacy.budget.edgee: expected one of edge, peer, cloud, public, or tier-2, ",
+    "method={extends: h2fdp, schedule: {name: buffered, deadline_s: medien}}": (
+        '--set: method.schedule.deadline_s: expected a finite number above 0 or median, found "medien"\n'
+    ),
     "privacy.target_observers=[tier-2]": "--set: privacy.target_observers: in this network expected one of edge, ",
 }
 
@@ -47,12 +50,18 @@ def test_a_wrong_value_gets_one_line_and_exit_code_2(h2fdp, experiment, tmp_path
         ("model:\n  name: softmax\n  from: missing.pt\n", "model.from: expected a run directory or a model's file"),
         ("data:\n  name: digits\n  public: 1.0e-9\n", "data.public: a share of 1e-09 of these data does not hold out "),
         ("method:\n  privacy:\n    {name: hierarchical, input_bound: 1}\n", "method.privacy.input_bound: a device "),
+        (
+            "topology:\n  edges: [{name: a, devices: {count: 2}}, {name: b, devices: {count: 2}}]\n"
+            "  mobility: {waypoint: {edges: {z: [0, 0]}, area_m: [9, 9], speed_m_s: [1, 2], interval_s: 60}}\n"
+            "privacy: {calibration: accounted}\n",
+            "topology.mobility.waypoint.edges: expected a point for each of a, b; found z",
+        ),
     ],
 )
 def test_what_the_data_or_other_files_show_to_be_wrong_has_its_line_too(h2fdp, tmp_path, line, words):
     file = tmp_path / "late.yaml"
-    rest = "topology: {edges: [{name: a, devices: {count: 2}}]}\ntraining: {intervals: 1}\n"
-    file.write_text(line + rest)
+    topology = "" if "topology" in line else "topology: {edges: [{name: a, devices: {count: 2}}]}\n"
+    file.write_text(line + topology + "training: {intervals: 1}\n")
     if "data" not in line:
         file.write_text(file.read_text() + "data: digits\n")
     done = h2fdp("run", file, "--dry-run")
@@ -89,6 +98,21 @@ def test_a_topology_that_is_no_file_names_the_experiments_line_and_key(h2fdp, tm
         done = h2fdp("run", file, *settings)
         assert (done.returncode, done.stderr.startswith(f"{file}:2: topology: ")) == (2, True)
         assert found in done.stderr
+
+
+def test_plan_names_the_line_of_a_schedule_that_it_does_not_plan(h2fdp, experiment):
+    setting = "method={extends: h2fdp, schedule: utility}"
+    done = h2fdp("plan", experiment, "--set", setting)
+    assert done.returncode == 2
+    assert done.stderr.startswith("--set: method.schedule: the controller takes the place of a fixed schedule")
+
+
+@pytest.mark.run
+def test_a_tracker_that_is_not_installed_names_its_line(h2fdp, experiment, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    done = h2fdp("run", experiment, "--out", tmp_path / "run", "--set", "tracking.wandb=trees", "--quiet")
+    assert done.returncode == 2
+    assert "\n--set: tracking.wandb: Weights & Biases is not installed" in done.stderr
 
 
 def test_explain_says_in_plain_lines_who_learns_what_and_what_would_buy_most(h2fdp, experiment):

@@ -96,7 +96,7 @@ def test_formats_give_equal_networks(tmp_path, suffix):
 
 
 def test_mistakes_in_graphs_are_told(backbone, tmp_path):
-    with pytest.raises(UserError, match="no node of this name: North"):
+    with pytest.raises(UserError, match=r'--cloud: expected the name of a node, as .*; found "North"'):
         imported([backbone], 1, cloud="North")
     (tmp_path / "bad.gml").write_text("graph [ node [ id 0 ")
     with pytest.raises(UserError, match=r"bad\.gml: not valid GML: "):
@@ -156,6 +156,9 @@ def test_a_great_circle_between_two_cities_and_a_user_inside_of_a_mast(tmp_path)
         ("lat,lon\n1,2\n\n91,x\n", "lat,lon\n1,2\n", r's\.csv:4: lat: expected a number from -90 to 90, found "91"'),
         ("lat,lon\n1,2\n1\n", "lat,lon\n1,2\n", r's\.csv:3: lon: expected a number from -180 to 180, found ""'),
         ("x,y\n1,2\n", "x,y\n", r"u\.csv:1: expected at least one line"),
+        ("x,y,lat,lon\n1,2,3,4\n", "x,y\n1,2\n", r"s\.csv:1: expected either .*, found both"),
+        ("ID,x,y\na,1,2\na,3,4\n", "x,y\n1,2\n", r"s\.csv:3: ID: expected a name of its own, found a, as in line 2"),
+        ("name,x,y\n,1,2\n", "x,y\n1,2\n", r"s\.csv:2: name: expected a name of its own, found none"),
     ],
 )
 def test_mistakes_in_places_are_told_with_their_line(tmp_path, servers, users, words):
@@ -170,6 +173,28 @@ def test_options_of_graphs_mean_nothing_for_places(tmp_path):
         imported([tmp_path / "s.csv", tmp_path / "u.csv"], 1, rate_mbps=10.0)
     with pytest.raises(UserError, match="found 3 files"):
         imported([tmp_path / "s.csv"] * 3, 1)
+    with pytest.raises(UserError, match=r"s\.csv: expected two CSV files, .*; found this one alone"):
+        imported([tmp_path / "s.csv"], 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--cloud", "Mittle"), '--cloud: expected the name of a node, as Middle; found "Mittle"'),
+        (("--edges", "East"), '--edges: expected the name of a node, as .*; found "East"'),  # there are two
+        (("--trust", "2"), 'topology import: --trust: expected a number from 0 to 1, found "2"'),
+    ],
+)
+def test_options_of_an_import_are_named(backbone, tmp_path, options, words):
+    with pytest.raises(UserError, match=words):
+        run("import", backbone, "--out", tmp_path / "o.yaml", *options)
+
+
+def test_the_place_of_an_unknown_edge_server_has_a_line(tmp_path):
+    edge = "{name: a, devices: {count: 2, x_m: 3, y_m: 4}}"
+    (tmp_path / "o.yaml").write_text(f"edges: [{edge}]\nassociation: {{by: nearest, at_m: {{b: [0, 0]}}}}\n")
+    with pytest.raises(UserError, match=r'o\.yaml:2: association\.at_m: expected .*, found "b"'):
+        read(tmp_path / "o.yaml", 1)
 
 
 def test_how_devices_move_is_part_of_a_summary(tmp_path):
