@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from h2fdp.network.summary import motion
@@ -38,9 +39,9 @@ _NOT_SETTINGS = ("name", "sweep")
 
 
 def results(runs: Sequence[RunView]) -> ReportSection:
-    """A row for each run."""
+    """What came out, in words where it is one run; a row for each run."""
     rows = [_row(run) for run in runs]
-    notes = [note for run in runs if (note := _note(run))]
+    notes = [*map(_outcome, runs[:1] if len(runs) == 1 else ()), *(note for run in runs if (note := _note(run)))]
     footnote = WITHHELD if any(run.withheld for run in runs) else ""
     tables = {"How each run ended": Table(_HEADS + _COSTS, rows)}
     living = [_living(run) for run in runs]
@@ -86,6 +87,18 @@ def _row(run: RunView) -> list[Any]:
     costs = ("energy_j", "bytes", "delay_s", "clock_s", "wall_s")
     told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | reached(run.metrics)
     return [run.name, *(told.get(key) for key in ("method", "seed", "state", *keys, *costs))]
+
+
+def _outcome(run: RunView) -> str:
+    """Accuracy, epsilon of each observer, joules and seconds, in a sentence; empty before the first interval ends."""
+    row = dict(zip(_HEADS + _COSTS, _row(run), strict=True))
+    if row["accuracy"] is None or row["energy (J)"] is None:
+        return ""
+    epsilons = ", ".join(f"{observer} {epsilon:.3g}" for _, observer, _, epsilon, *_ in verdict_rows(run) if epsilon)
+    target = f" (target {run.target:g})" if epsilons and run.target is not None else ""
+    private = f"epsilon {epsilons}{target}" if epsilons else "no epsilon"
+    cost = f"{row['energy (J)']:.3g} J, {row['simulated time (s)']:.3g} s on the simulated clock"
+    return f"Test accuracy {100 * row['accuracy']:.1f} %; {private}; {cost}."
 
 
 def _living(run: RunView) -> list[str]:
@@ -144,7 +157,7 @@ def observers_in(every: Iterable[Series]) -> tuple[Observer, ...]:
 
 
 def epsilon_figures(every: Sequence[Series], bands: str) -> list[CurveChart]:
-    """A figure for each observer that received anything private, all with one range."""
+    """A figure for all observers that received anything private; of several runs one for each, all with one range."""
     found: dict[Observer, list[Curve]] = {}
     for observer in observers_in(every):
         accounted = curves_of(every, f"epsilon_{observer}", "accounted", 0)
@@ -155,6 +168,16 @@ def epsilon_figures(every: Sequence[Series], bands: str) -> list[CurveChart]:
         "log" if _spans_decades(every, [curve for curves in found.values() for curve in curves]) else "linear"
     )
     claim = " The claim ends where more was released than planned."
+    if len(every) == 1 and (shown := [observer for observer, curves in found.items() if curves]):
+        own = [replace(found[observer][0], label=observer, style=style) for style, observer in enumerate(shown)]
+        beside = [replace(curve, style=len(shown) + curve.style - 1) for curve in found[shown[0]][1:]]
+        curves = [*own, *beside]
+        who = "; ".join(f"{each}: {_who(each)}" for each in shown)
+        caption = "Accounted epsilon (no unit) so far about the worst device, at the run's delta, of each observer. "
+        caption += (
+            f"{who[0].upper()}{who[1:]}.{claim if any(curve.label == 'claimed' for curve in beside) else ''}{bands}"
+        )
+        return [CurveChart("epsilon", "Epsilon of each observer", caption, "epsilon", curves, scale=scale)]
     return [
         CurveChart(
             f"epsilon-{observer}",

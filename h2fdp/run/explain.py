@@ -66,14 +66,14 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
     return found
 
 
-WIDTH, LINES = 80, 16
+WIDTH = 80
 
 
 def explanation(run: RunSetup) -> dict[str, Any]:
     """What `h2fdp privacy explain` says.
 
     Returns:
-        `lines`: at most 16, of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
+        `lines`: of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
         its accounted `epsilon`, the smaller of two upper bounds on the worst device, None without an account, `by`
         which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises`, see
         `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`, `per_step`, see
@@ -108,7 +108,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     if not comparable(run):
         lines.append("other settings cannot be compared: no account of them is known before the run")
     return {
-        "lines": [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines if line],
+        "lines": [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")],
         "observers": learned,
         **{key: costly and getattr(costly, key) for key in ("bound", "sensitivity", "steps")},
         "noises": report["noises"],

@@ -203,7 +203,7 @@ def test_what_is_sent_is_counted_and_ends_a_run(tmp_path):
 def test_compression_is_explained_and_reported(tmp_path):
     made = small(compression={"device": {"quantise": 2}, "edge": {"top_k": 0.1}}, accountant="rdp")
     lines = str(h2fdp.explain(made)).splitlines()
-    assert "compression (noise of others not credited): devices quantise 2; edge servers ..." in lines
+    assert "compression (noise of others not credited): devices quantise 2; edge servers" in lines
     (line,) = [each for each in str(h2fdp.explain(small(compression={"device": {"rand_k": 0.5}}))).splitlines()
                if "compression" in each]  # fmt: skip
     assert line == "compression: devices rand_k 0.5"
