@@ -40,6 +40,7 @@ def check_network(
         found += _of_moving_norm(experiment, network, times)
         found += _of_compression(experiment, topology, network)
         found += _of_mobility(experiment, topology)
+        found += _of_correlated(experiment, topology, network)
         found += _of_adversaries(experiment, topology, network)
         found += _of_access(experiment, topology, network)
         found += _of_association(experiment, topology, network)
@@ -113,6 +114,22 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
             f"{relay} sees masked vectors, and the cloud alone their sum, so no edge server averages between its models"
         )
         yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
+
+
+def _of_correlated(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """Sums of noise streams, or streams that devices meet on their way, have no account."""
+    if experiment.privacy.noise_law is None:
+        return
+    sees = noise_placement_of(experiment.method.privacy).sees
+    nodes = (topology.cloud_trust, *(each.trust for each in (*network.subnets, *network.aggregators)))
+    found = {
+        f"{network.depth} tiers": network.depth > 1,
+        "secure sums": any(sees(trust) == "sum" for trust in nodes),
+        "devices that move": topology.mobility is not None,
+    }
+    if wrong := [words for words, there in found.items() if there]:
+        text = f"correlated noise has an account for single devices and trusted edge servers; found {', '.join(wrong)}"
+        yield "privacy.correlated", f"{text}; expected null, or one tier of edge servers that are trusted or untrusted"
 
 
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:

@@ -19,6 +19,7 @@ from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
+from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.buffered import BufferedOptions
@@ -73,6 +74,8 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_selection(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
+    if experiment.privacy.noise_law is not None:
+        yield from _of_correlated(experiment, axes)
     yield from _of_control(experiment, axes)
     yield from _of_moving_norm(experiment, axes)
     yield from _of_adjacency(experiment, axes)
@@ -272,6 +275,25 @@ def _of_calibration(experiment: ExperimentFile, axes: Axes) -> Found:
     if experiment.privacy.calibration == "accounted" and not axes.placement.private:
         text = "this method adds no noise; leave the key out, which accounts for methods that do, or expected paper"
         yield "privacy.calibration", text
+
+
+def _of_correlated(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What has no account where a node takes back earlier noise of its own."""
+    method, placement, schedule = experiment.method, axes.placement, axes.schedule
+    independent = "or privacy.correlated: null"
+    if not isinstance(placement, GradientNoise) or placement.noise == "steps":
+        text = "noise is correlated from one noisy sum of gradients to the next, by who sends it"
+        yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, {independent}"
+    elif not placement.noise_law.stable:
+        text = f"correlated noise is Gaussian; expected gaussian, found {placement.noise_law.name}"
+        yield "method.privacy.law", f"{text}, {independent}"
+    if not schedule.foreseen or schedule.controlled or schedule.buffers:
+        text = f"{method.schedule.name} decides who sends when, or how much noise, as it goes"
+        yield "method.schedule", f"{text}; expected fixed, {independent}"
+    if (experiment.privacy.calibration or default_calibration(axes)) == "paper":
+        yield "privacy.calibration", f"the formula counts independent noises; expected accounted, {independent}"
+    if experiment.training.adaptive is not None:
+        yield _NORM, f"votes about a clip norm have independent noises; expected a number, {independent}"
 
 
 def _of_control(experiment: ExperimentFile, axes: Axes) -> Found:
