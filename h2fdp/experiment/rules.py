@@ -19,8 +19,8 @@ from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
-from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.privacy.mechanisms.compression import TopK
+from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import Estimates

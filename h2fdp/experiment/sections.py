@@ -159,7 +159,8 @@ class PrivacySection(Section):
         accountant: by which a target is met, and `run.privacy` accounts.
         target_observers: whose accounts have to meet epsilon.
         budget: observer -> epsilon; training stops before it is exceeded.
-        correlated: `{kind: banded, bands: 5}`, by what noise takes back earlier noise of the same node; null, by nothing.
+        correlated: `{kind: banded, bands: 5}`: noise takes back a part of earlier noise of the same node. Null: it does
+            not.
         noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
             seed, so that a run can be reproduced, and its noise removed by whoever guesses the seed.
     """

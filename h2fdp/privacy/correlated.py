@@ -1,4 +1,4 @@
-"""Correlated Gaussian noise: who adds noise again and again subtracts a part of what it added before.
+"""Correlated Gaussian noise: who adds noise again and again takes back a part of what it added before.
 
 The r-th release of a noise stream (a device's uploads, or the averages of a trusted edge server) carries
 
@@ -7,19 +7,19 @@ The r-th release of a noise stream (a device's uploads, or the averages of a tru
 where d_j are the first column of D = C^-1, lower triangular and Toeplitz, and L_r is the level that independent noise
 would have. Nothing is kept: a release draws the z of earlier ones again.
 
-**Account.** Let a record move the r-th release by at most x_r L_r, with x_r = 0 where it takes no part. Who receives all
-releases y can compute C (y / L) = C (g / L) + z, and back again. Its r-th row is a Gaussian mechanism under noise that is
-independent of all rows before it. Given these, the record moves the row by at most
+**Account.** Let a record move the r-th release by at most x_r L_r, with x_r = 0 where it takes no part. Who receives
+all releases y can compute C (y / L) = C (g / L) + z, and back again. Its r-th row is a Gaussian mechanism under noise
+that is independent of all rows before it. Given these, the record moves the row by at most
 
-    (|C| x)_r = sum_{s <= r} |c_{r-s}| x_s,
+    (C x)_r = sum_{s <= r} c_{r-s} x_s,
 
-whatever the directions in which it moves the releases. So the stream is one Gaussian of mu = ||C x||, and that is the
-adaptive composition of its rows, which is how ledgers have it: a row for each release, of noise L_r and sensitivity
-(C x)_r L_r, also about those who took no part in it but in earlier ones. All c_j here are at least 0, so that mu is
-attained, and a record that takes part in fewer releases has less. Who sees a function of the releases, and of noises
-that do not hang on them, learns no more.
+whatever the directions in which it moves the releases, as all c_j are at least 0 here. So the stream is one Gaussian of
+mu = ||C x||, and this is the adaptive composition of its rows. That is how ledgers have it: a row for each release, of
+noise L_r and sensitivity (C x)_r L_r, also about those who take no part in it but took part in earlier ones. A record
+that is in fewer releases has less. Who sees a function of the releases, and of noises that do not hang on them, learns
+no more.
 
-Sources: banded inverse square root, Kalinin et al. 2025; banded Toeplitz square root: Choquette-Choo et al. 2023
+Sources: banded inverse square root, Kalinin and Lampert 2024; banded Toeplitz square root: Choquette-Choo et al. 2023
 (BandMF), Fichtenberger, Henzinger and Upadhyay 2023; adaptivity: Denisov et al. 2022.
 """
 
@@ -186,7 +186,10 @@ class StreamPast:
         moved[rows, self.counts[rows]] = np.divide(alone, levels, out=np.zeros(len(rows)), where=levels > 0)
         after = replace(after, moved=moved)
         factor = noise.factor(moved.shape[1])
-        told = np.array([moved[row, :count] @ factor[:count][::-1] for row, count in zip(there, after.counts[there])])
+        counts = after.counts[there].tolist()
+        told = np.array(
+            [(row[:count] * factor[:count][::-1]).sum() for row, count in zip(moved[there], counts, strict=True)]
+        )
         kept = told > 0
         there, told = there[kept], told[kept]
         levels = uploads.levels if by_node else uploads.levels[kept]
