@@ -121,10 +121,11 @@ def _of_correlated(experiment: ExperimentFile, topology: Topology, network: Topo
     if experiment.privacy.noise_law is None:
         return
     sees = noise_placement_of(experiment.method.privacy).sees
-    nodes = (topology.cloud_trust, *(each.trust for each in (*network.subnets, *network.aggregators)))
+    trusts = {topology.cloud_trust, *(each.trust for each in network.subnets)}
+    trusts |= {each.trust for each in network.aggregators}
     found = {
         f"{network.depth} tiers": network.depth > 1,
-        "secure sums": any(sees(trust) == "sum" for trust in nodes),
+        "secure sums": any(sees(trust) == "sum" for trust in trusts),
         "devices that move": topology.mobility is not None,
     }
     if wrong := [words for words, there in found.items() if there]:

@@ -241,7 +241,7 @@ DEEP = Topology(
         ({"correlated": BANDED}, "expected at least 3 from one to the next"),
         ({"correlated": BANDED, "participation": 0.34}, "expected at least 3 from one to the next"),
         ({"topology": DEEP}, "found 2 tiers"),
-        ({"topology": Topology.regular(edges=2, devices=3, trust={"secure-sum": 1}, seed=1)}, "found secure sums"),
+        ({"topology": Topology.regular(edges=2, devices=3, trust=0, secure_sum=1, seed=1)}, "found secure sums"),
         ({"correlated": {"kind": "tree"}}, "one of banded-inverse, banded"),
     ],
 )
