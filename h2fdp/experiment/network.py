@@ -150,6 +150,9 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     if training.participation != 1:
         found = f"{training.participation:g}"
         yield "training.participation", f"{moving}; expected 1, and a trace for who takes part; found {found}"
+    if training.device_turns != 1:
+        text = f"{moving}, and turns are those of one; expected 1"
+        yield "training.device_turns", f"{text}, found {training.device_turns}"
     if training.adaptive is not None:
         yield "training.clip_norm", f"{moving}; expected a number, found one that moves"
     if (memory := objective_of(method.objective).memory) is not None:
@@ -311,7 +314,9 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
         text = f"what is exchanged for the secure sums of {above[0]} is in no plan's costs, so that it could exceed the"
         yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
-    taking = share_of(sizes, experiment.training.participation).tolist()
+    turns = experiment.training.device_turns
+    taking = share_of(sizes, experiment.training.participation)
+    taking = (taking if turns == 1 else np.maximum(sizes // turns, 1)).tolist()
     numbers = [number for number, each in enumerate(network.subnets) if placement.sees(each.trust) == "sum"]
     for number, subnet, begin in zip(numbers, subnets, taking, strict=True):
         lying = len(network.lying_devices(number))

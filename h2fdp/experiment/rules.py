@@ -24,6 +24,7 @@ from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import Estimates
+from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.utility import UtilityOptions
 from h2fdp.training.local_steps import LocalObjective, pull_of
 
@@ -71,6 +72,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_schedule(experiment, axes)
     if axes.schedule.buffers:
         yield from _of_buffers(experiment, axes)
+    yield from _of_turns(experiment, axes)
     yield from _of_selection(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
@@ -187,6 +189,29 @@ def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
     if stated and schedule.fixed_step_size:
         text = f"the step size of {name} is the same in all intervals; expected none, found {training.step_decay}"
         yield "training.step_decay", text
+
+
+def _of_turns(experiment: ExperimentFile, axes: Axes) -> Found:
+    """Turns of devices and shares of the budget, which the schedule `fixed` alone has, and no formula knows."""
+    training, schedule = experiment.training, experiment.method.schedule
+    for key, neutral in (("device_turns", 1), ("budget_decay", "none")):
+        if getattr(training, key) != neutral and not isinstance(schedule, FixedOptions):
+            text = f"{schedule.name} decides for itself who takes part, and under how much noise"
+            yield f"training.{key}", f"{text}; expected {neutral}, or schedule fixed"
+    if training.device_turns > 1 and training.participation != 1:
+        text = "devices take part in turns or are drawn; expected 1"
+        yield "training.participation", f"{text}, or device_turns: 1; found {training.participation:g}"
+    if training.budget_decay == "none":
+        return
+    right = "expected none"
+    if not axes.placement.private:
+        yield "training.budget_decay", f"no noise is added, so that there is no budget; {right}"
+    elif axes.placement.noisy_steps:
+        text = "the number of noisy steps that the target allows is that of equal noises"
+        yield "training.budget_decay", f"{text}; {right}, or hierarchical or local with noise: uploads"
+    elif (experiment.privacy.calibration or default_calibration(axes)) == "paper":
+        text = "the formula counts releases under equal noise"
+        yield "training.budget_decay", f"{text}; {right}, or privacy.calibration: accounted"
 
 
 def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:

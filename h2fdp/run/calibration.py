@@ -221,7 +221,7 @@ def _check_patterns(setup: RunSetup) -> None:
         row, first, second = nearest
         if second - first < between:
             text = f"averages {first} and {second} of {facts.name} both have uploads of {subnet.device_name(row)}"
-            text = f"{text}; expected at least {between} from one to the next, by turns of devices, or a smaller number"
+            text = f"{text}; expected at least {between} from one to the next, by training.device_turns, or less here"
             raise UserError(text, key="privacy.correlated.between")
 
 

@@ -126,8 +126,9 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
         intervals: by default those of the planned run, of which each device has its turns: then these are
             `planned_accounts` where all intervals are alike and all devices take part.
     """
-    moves, correlated = setup.topology.visits is not None, setup.blueprint.correlated is not None
-    if intervals is None and (moves or correlated):  # no interval is like the first
+    training = setup.config.training
+    unlike = setup.topology.visits is not None or training.device_turns > 1 or training.budget_decay != "none"
+    if intervals is None and (unlike or setup.blueprint.correlated is not None):  # no interval is like the first
         return planned_accounts(setup.without_faults())
     planned = forecast(setup.without_faults(), by_participants=False)
     expected = next(each for each in planned if each.plan.participants)  # before that, devices that move are nowhere

@@ -42,9 +42,36 @@ def test_with_all_bands_it_is_the_square_root_of_prefix_sums(kind):
 
 
 def test_factors_are_those_of_jax_privacy():
-    """jax_privacy 1.0: `toeplitz.optimal_max_error_strategy_coefs(5)`, and `toeplitz.inverse_coef` of it to 8."""
-    published = [1.0, 0.5, 0.375, 0.3125, 0.2734375]
-    np.testing.assert_allclose(CorrelatedGaussian("banded", 5).factor(5), published, rtol=1e-12)
+    """jax_privacy 2.0.0, `toeplitz`: `optimal_max_error_strategy_coefs(5)`, `inverse_coef` of these to 8 numbers,
+    `optimal_max_error_noising_coefs(5)`."""
+    strategy = [1.0, 0.5, 0.375, 0.3125, 0.2734375]
+    inverse = [1.0, -0.5, -0.125, -0.0625, -0.0390625, 0.21875, -0.041015625, -0.0322265625]
+    np.testing.assert_allclose(CorrelatedGaussian("banded", 5).factor(5), strategy, rtol=1e-12)
+    np.testing.assert_allclose(CorrelatedGaussian("banded", 5).mixed(8), inverse, rtol=1e-12)
+    np.testing.assert_allclose(CorrelatedGaussian("banded-inverse", 5).mixed(8), inverse[:5], rtol=1e-12)
+
+
+JAX_PRIVACY = [  # 2.0.0: `toeplitz.minsep_sensitivity_squared(factor, between, ceil(releases / between), releases)`
+    (CorrelatedGaussian("banded", 5), 12, 1, 60.00048828125),
+    (CorrelatedGaussian("banded", 5), 12, 3, 8.77508544921875),
+    (CorrelatedGaussian("banded", 5), 12, 5, 4.3760986328125),
+    (CorrelatedGaussian("banded", 5), 40, 1, 229.574462890625),
+    (CorrelatedGaussian("banded", 5), 40, 3, 32.651123046875),
+    (CorrelatedGaussian("banded", 5), 40, 5, 12.50439453125),
+    (CorrelatedGaussian("banded-inverse", 4), 12, 1, 76.02676831674762),
+    (CorrelatedGaussian("banded-inverse", 4), 12, 3, 10.714843430789188),
+    (CorrelatedGaussian("banded-inverse", 4), 12, 5, 5.7830586296040565),
+    (CorrelatedGaussian("banded-inverse", 4), 40, 1, 360.15232889805986),
+    (CorrelatedGaussian("banded-inverse", 4), 40, 3, 47.25265686957502),
+    (CorrelatedGaussian("banded-inverse", 4), 40, 5, 19.18609301490371),
+]
+
+
+@pytest.mark.parametrize(("law", "count", "between", "squared"), JAX_PRIVACY, ids=str)
+def test_sensitivities_are_those_of_jax_privacy(law, count, between, squared):
+    patterns = np.stack([np.ones(count), (np.arange(count) % between == 0) * 1.0], axis=1)
+    row = told_of(law, patterns, np.ones((count, 2)))[1]
+    assert float(row @ row) == pytest.approx(squared, rel=1e-9)
 
 
 @pytest.mark.parametrize(("law", "count"), [(law, count) for law in LAWS for count in (1, 2, 7)], ids=str)

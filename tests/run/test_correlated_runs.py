@@ -13,7 +13,6 @@ from h2fdp.network import Aggregator
 from h2fdp.privacy.correlated import CorrelatedGaussian
 from h2fdp.run import recorders
 from h2fdp.run.forecast import noise_on_model
-from h2fdp.schedules import Decision, OwnSchedule
 from tests.networks import placed
 from tests.runtime.runs import assert_equal, recorded
 
@@ -25,18 +24,6 @@ BANDED = {"kind": "banded", "bands": 3, "between": 3}
 INVERSE = {"kind": "banded-inverse", "bands": 4}
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}}
 DELTA = 1e-5
-
-
-class InTurns(OwnSchedule):
-    """Device i of each subnet is in the intervals k with k = i modulo their number; the step size falls."""
-
-    reads_releases = False
-
-    def choose(self, interval, slot):
-        sizes = self.context.sizes
-        rows = [np.array([interval % size]) for size in sizes.tolist()]
-        step_size = self.context.step_size / (interval + 1)
-        return Decision(self.context.local_steps, step_size, np.ones(len(sizes), dtype=np.int64), devices=rows)
 
 
 def small(correlated=INVERSE, topology=NETWORK, **settings):
@@ -90,7 +77,9 @@ def test_one_band_is_independent_noise_to_the_bit(tmp_path):
 
 @pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
 @pytest.mark.parametrize(
-    "settings", [{}, {"participation": 0.7, "faults": FAULTS}, {"weights": "by-size"}], ids=["all", "some", "sizes"]
+    "settings",
+    [{}, {"participation": 0.7, "faults": FAULTS}, {"weights": "by-size"}, {"budget_decay": "linear"}],
+    ids=["all", "some", "sizes", "shares of the budget"],
 )
 def test_every_account_is_that_of_one_gaussian_by_hand(tmp_path, correlated, settings):
     """The ledger of the same run under independent noise says who was in which release, and how far it moved."""
@@ -123,7 +112,7 @@ def test_every_account_is_that_of_one_gaussian_by_hand(tmp_path, correlated, set
 
 def test_turns_of_at_least_as_many_bands_cost_nothing_more(tmp_path):
     """Each device of an edge server is in every third average: banded noise of 3 bands has sensitivity sqrt(k) |c|."""
-    run = small(BANDED, method={"extends": "h2fdp", "schedule": InTurns()}, intervals=9, local_steps=1).run(tmp_path)
+    run = small(BANDED, device_turns=3, intervals=9, local_steps=1).run(tmp_path)
     by_device = {}
     for (edge, device, observer), rows in precisions(run).items():
         if edge == "a" and observer == "cloud":
@@ -234,7 +223,7 @@ DEEP = Topology(
     [
         ({"sampling_rate": 0.5}, "no sampling of records amplifies correlated noise; expected sampling_rate: 1"),
         ({"calibration": "paper"}, "expected accounted, or privacy.correlated: null"),
-        ({"method": "dp-fedavg"}, "hierarchical or local with noise: uploads"),
+        ({"method": "fedavg-dp"}, "hierarchical or local with noise: uploads"),
         ({"method": {"extends": "h2fdp", "privacy": {"name": "local", "noise": "steps"}}}, "with noise: uploads"),
         ({"method": {"extends": "h2fdp", "privacy": {"name": "local", "law": "laplace"}}}, "expected gaussian"),
         ({"method": "h2fdp-adaptive"}, "expected fixed, or privacy.correlated: null"),
