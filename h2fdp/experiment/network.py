@@ -40,6 +40,7 @@ def check_network(
         found += _of_moving_norm(experiment, network, times)
         found += _of_compression(experiment, topology, network)
         found += _of_mobility(experiment, topology)
+        found += _of_correlated(experiment, topology, network)
         found += _of_adversaries(experiment, topology, network)
         found += _of_access(experiment, topology, network)
         found += _of_association(experiment, topology, network)
@@ -115,6 +116,23 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
         yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
 
 
+def _of_correlated(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """Sums of noise streams, or streams that devices meet on their way, have no account."""
+    if experiment.privacy.noise_law is None:
+        return
+    sees = noise_placement_of(experiment.method.privacy).sees
+    trusts = {topology.cloud_trust, *(each.trust for each in network.subnets)}
+    trusts |= {each.trust for each in network.aggregators}
+    found = {
+        f"{network.depth} tiers": network.depth > 1,
+        "secure sums": any(sees(trust) == "sum" for trust in trusts),
+        "devices that move": topology.mobility is not None,
+    }
+    if wrong := [words for words, there in found.items() if there]:
+        text = f"correlated noise has an account for single devices and trusted edge servers; found {', '.join(wrong)}"
+        yield "privacy.correlated", f"{text}; expected null, or one tier of edge servers that are trusted or untrusted"
+
+
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     """What does not go with devices that change their edge server, or is not accounted for them."""
     if topology.mobility is None:
@@ -132,6 +150,9 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     if training.participation != 1:
         found = f"{training.participation:g}"
         yield "training.participation", f"{moving}; expected 1, and a trace for who takes part; found {found}"
+    if training.device_turns != 1:
+        text = f"{moving}, and turns are those of one; expected 1"
+        yield "training.device_turns", f"{text}, found {training.device_turns}"
     if training.adaptive is not None:
         yield "training.clip_norm", f"{moving}; expected a number, found one that moves"
     if (memory := objective_of(method.objective).memory) is not None:
@@ -293,7 +314,9 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
         text = f"what is exchanged for the secure sums of {above[0]} is in no plan's costs, so that it could exceed the"
         yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
     sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
-    taking = share_of(sizes, experiment.training.participation).tolist()
+    turns = experiment.training.device_turns
+    taking = share_of(sizes, experiment.training.participation)
+    taking = (taking if turns == 1 else np.maximum(sizes // turns, 1)).tolist()
     numbers = [number for number, each in enumerate(network.subnets) if placement.sees(each.trust) == "sum"]
     for number, subnet, begin in zip(numbers, subnets, taking, strict=True):
         lying = len(network.lying_devices(number))

@@ -20,9 +20,11 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
 from h2fdp.privacy.mechanisms.compression import TopK
+from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import Estimates
+from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.utility import UtilityOptions
 from h2fdp.training.local_steps import LocalObjective, pull_of
 
@@ -70,9 +72,12 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_schedule(experiment, axes)
     if axes.schedule.buffers:
         yield from _of_buffers(experiment, axes)
+    yield from _of_turns(experiment, axes)
     yield from _of_selection(experiment, axes)
     yield from _of_noise_under_a_schedule(experiment, axes)
     yield from _of_calibration(experiment, axes)
+    if experiment.privacy.noise_law is not None:
+        yield from _of_correlated(experiment, axes)
     yield from _of_control(experiment, axes)
     yield from _of_moving_norm(experiment, axes)
     yield from _of_adjacency(experiment, axes)
@@ -186,6 +191,29 @@ def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "training.step_decay", text
 
 
+def _of_turns(experiment: ExperimentFile, axes: Axes) -> Found:
+    """Turns of devices and shares of the budget, which the schedule `fixed` alone has, and no formula knows."""
+    training, schedule = experiment.training, experiment.method.schedule
+    for key, neutral in (("device_turns", 1), ("budget_decay", "none")):
+        if getattr(training, key) != neutral and not isinstance(schedule, FixedOptions):
+            text = f"{schedule.name} decides for itself who takes part, and under how much noise"
+            yield f"training.{key}", f"{text}; expected {neutral}, or schedule fixed"
+    if training.device_turns > 1 and training.participation != 1:
+        text = "devices take part in turns or are drawn; expected 1"
+        yield "training.participation", f"{text}, or device_turns: 1; found {training.participation:g}"
+    if training.budget_decay == "none":
+        return
+    right = "expected none"
+    if not axes.placement.private:
+        yield "training.budget_decay", f"no noise is added, so that there is no budget; {right}"
+    elif axes.placement.noisy_steps:
+        text = "the number of noisy steps that the target allows is that of equal noises"
+        yield "training.budget_decay", f"{text}; {right}, or hierarchical or local with noise: uploads"
+    elif (experiment.privacy.calibration or default_calibration(axes)) == "paper":
+        text = "the formula counts releases under equal noise"
+        yield "training.budget_decay", f"{text}; {right}, or privacy.calibration: accounted"
+
+
 def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     """What waits for all, or counts rounds of all, where aggregators average what has arrived."""
     training, placement, method = experiment.training, axes.placement, experiment.method
@@ -272,6 +300,25 @@ def _of_calibration(experiment: ExperimentFile, axes: Axes) -> Found:
     if experiment.privacy.calibration == "accounted" and not axes.placement.private:
         text = "this method adds no noise; leave the key out, which accounts for methods that do, or expected paper"
         yield "privacy.calibration", text
+
+
+def _of_correlated(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What has no account where a node takes back earlier noise of its own."""
+    method, placement, schedule = experiment.method, axes.placement, axes.schedule
+    independent = "or privacy.correlated: null"
+    if not isinstance(placement, GradientNoise) or placement.noise == "steps":
+        text = "noise is correlated from one noisy sum of gradients to the next, by who sends it"
+        yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, {independent}"
+    elif not placement.noise_law.stable:
+        text = f"correlated noise is Gaussian; expected gaussian, found {placement.noise_law.name}"
+        yield "method.privacy.law", f"{text}, {independent}"
+    if not schedule.foreseen or schedule.controlled or schedule.buffers:
+        text = f"{method.schedule.name} decides who sends when, or how much noise, as it goes"
+        yield "method.schedule", f"{text}; expected fixed, {independent}"
+    if (experiment.privacy.calibration or default_calibration(axes)) == "paper":
+        yield "privacy.calibration", f"the formula counts independent noises; expected accounted, {independent}"
+    if experiment.training.adaptive is not None:
+        yield _NORM, f"votes about a clip norm have independent noises; expected a number, {independent}"
 
 
 def _of_control(experiment: ExperimentFile, axes: Axes) -> Found:

@@ -33,6 +33,7 @@ from h2fdp.models import registry as models
 from h2fdp.models.registry import ModelSection
 from h2fdp.privacy import Stage
 from h2fdp.privacy.accounting import AccountantName
+from h2fdp.privacy.correlated import CorrelatedGaussian, CorrelatedSection
 from h2fdp.privacy.mechanisms.compression import CompressedLink, CompressedModel, stages_of
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.privacy.releases import Adjacency
@@ -158,6 +159,8 @@ class PrivacySection(Section):
         accountant: by which a target is met, and `run.privacy` accounts.
         target_observers: whose accounts have to meet epsilon.
         budget: observer -> epsilon; training stops before it is exceeded.
+        correlated: `{kind: banded, bands: 5}`: noise takes back a part of earlier noise of the same node. Null: it does
+            not.
         noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
             seed, so that a run can be reproduced, and its noise removed by whoever guesses the seed.
     """
@@ -173,7 +176,13 @@ class PrivacySection(Section):
         default=["edge", "peer", "cloud", "public"]
     )
     budget: dict[ObserverName, Positive] = Field(default_factory=dict)
+    correlated: CorrelatedSection | None = None
     noise_key: Annotated[Literal["system", "seed"], Expect("one of system, seed")] = "system"
+
+    @property
+    def noise_law(self) -> CorrelatedGaussian | None:
+        """That of correlated noise; None where noises are independent."""
+        return None if self.correlated is None else self.correlated.noise
 
 
 class StragglerSection(Section):

@@ -125,6 +125,8 @@ class TrainingSection(Section):
         step_size: eta of the first interval.
         step_decay: how the step size falls: `sqrt`, by the root of the interval's number; `linear`, in equal parts
             towards 0; `none`.
+        budget_decay: how the share of an interval in the privacy budget falls, in the same ways: the noise of its
+            releases is divided by the root of it. `none` adds equal noise, in units of sensitivity.
         clip_norm: the bound on the norm of a gradient (`central`: of an update, `output`: of a model): a number,
             or how it follows a quantile,
             `{quantile: 0.5, initial: 1.0}`; `normalized` brings all nearly to length 1; null clips nothing.
@@ -134,6 +136,8 @@ class TrainingSection(Section):
         sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size (with
             `local_epochs` parts of the shuffled records).
         participation: share of each subnet's devices that take part in an interval; at least one device does.
+        device_turns: devices take part in turns: the i-th of an edge server in each interval whose number has the same
+            remainder as i when divided by this; 1 has all of them in each.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
         evaluate_devices: at each evaluation also the accuracy of each device, by its own test records or its own mix of
@@ -154,12 +158,14 @@ class TrainingSection(Section):
     sampling_rate: Share | None = None
     step_size: Magnitude = 0.1
     step_decay: StepDecay = "sqrt"
+    budget_decay: StepDecay = "none"
     clip_norm: ClipNorm = 1.0
     clip_scope: ClipScope = "batch"
     loss: LossSection = CROSS_ENTROPY
     momentum: Decay = 0.0
     sampling: Sampling = "poisson"
     participation: Share = 1.0
+    device_turns: Count = 1
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
     evaluate_devices: Flag = False

@@ -14,12 +14,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from h2fdp.privacy.accounting.mixtures import OTHER_LAWS, LawPair, ReleaseType
-from h2fdp.streams import generator_of, standard_normal_rows
+from h2fdp.streams import Streams, generator_of, standard_normal_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -146,12 +146,17 @@ def add_gaussian_noise(
     import torch  # its two seconds are not for those who only read accounts
 
     check_holdable(noise_std)
+    return torch.add(vector, standard_normal(vector, generator), alpha=noise_std, out=out)
+
+
+def standard_normal(vector: Tensor, generator: np.random.Generator) -> Tensor:
+    """(M,) from N(0, I), where `vector` (M,) is; see `add_gaussian_noise`."""
+    import torch
+
     if vector.is_cuda:
         there = torch.Generator(vector.device).manual_seed(int(generator.integers(1 << 63)))
-        noise = torch.randn(vector.numel(), generator=there, device=vector.device)
-    else:
-        noise = torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
-    return torch.add(vector, noise, alpha=noise_std, out=out)
+        return torch.randn(vector.numel(), generator=there, device=vector.device)
+    return torch.from_numpy(generator.standard_normal(vector.numel(), dtype=np.float32))
 
 
 def add_gaussian_noises(vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[int]) -> None:
@@ -204,9 +209,17 @@ class NoiseLaw(ABC):
     stable: ClassVar[bool] = False
     note: ClassVar[str | None] = None
 
+    def key(self, streams: Streams, node: str, purpose: str, interval: int, slot: int, number: int) -> Any:
+        """What `add` draws a node's noise from: the key of its stream, which no other noise has.
+
+        Args:
+            number: of the release among those of the node, from 1, where noises are correlated; else 0.
+        """
+        return streams.key(node, purpose, interval, slot)
+
     @abstractmethod
-    def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[int]) -> None:
-        """Noise on each row of `vectors` (s, M), in place, of its own level (s,), from the stream of its key (s,).
+    def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[Any]) -> None:
+        """Noise on each row of `vectors` (s, M), in place, of its own level (s,), drawn from its `key` (s,).
 
         Row i depends on row i of the arguments alone, to the bit.
         """
@@ -227,7 +240,7 @@ class Gaussian(NoiseLaw):
     name: ClassVar[str] = "gaussian"
     stable: ClassVar[bool] = True
 
-    def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[int]) -> None:
+    def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[Any]) -> None:
         add_gaussian_noises(vectors, noise_stds, keys)
 
     def stretch(self, parameters: int) -> float:

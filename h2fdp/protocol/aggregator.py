@@ -61,6 +61,7 @@ class AggregationStage:
         kind: local, or global where the cloud aggregates.
         own: whether this aggregator itself is the one that broadcasts, not one above it.
         noise_std: of the noise that this aggregator adds to the average; 0 where it adds none.
+        release: its number in the aggregator's noise stream, where noises are correlated.
     """
 
     interval: int
@@ -68,6 +69,7 @@ class AggregationStage:
     kind: AggregationKind
     own: bool
     noise_std: float
+    release: int = 0
 
 
 S = TypeVar("S", bound=AggregationStage)
@@ -113,7 +115,7 @@ class Average:
     Attributes:
         model: (M,) that it broadcast, less which the average is wanted.
         updates: (n, M) of its children, and their `weights` (n,).
-        noise: level of the noise that it adds to the average, and the key of its stream; None where it adds none.
+        noise: level of the noise that it adds to the average, and its `NoiseLaw.key`; None where it adds none.
         aggregation: what it makes of the updates.
         law: of the noise.
     """
@@ -121,7 +123,7 @@ class Average:
     model: Tensor
     updates: Tensor
     weights: np.ndarray
-    noise: tuple[float, int] | None
+    noise: tuple[float, Any] | None
     aggregation: Aggregation = _AVERAGE
     law: NoiseLaw = GAUSSIAN
 
@@ -181,8 +183,8 @@ class Aggregator(ABC):
                 uploads.append((yield asked))
             raw, noise = raw or any(map(self.receives_raw, uploads)), None
             if raw and (stage.own or self.ends_chain):
-                key = self.streams.key(self.name, f"noise-{stage.kind}", stage.interval, stage.slot)
-                raw, noise = False, (stage.noise_std, key)
+                of_stage = f"noise-{stage.kind}", stage.interval, stage.slot, stage.release
+                raw, noise = False, (stage.noise_std, self.law.key(self.streams, self.name, *of_stage))
             assert noise or not stage.noise_std, "noise that the plan and the ledger have is added"
             model = yield Average(model, *children.arrived(stage, sent, uploads), noise, self.aggregation, self.law)
             slot = stage.slot

@@ -17,6 +17,7 @@ from h2fdp.algorithms.fedavg import Average
 from h2fdp.errors import UserError
 from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
+from h2fdp.privacy.correlated import StreamPast
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import NodeGroup, compressed
 from h2fdp.protocol.devices import DeviceMemories
@@ -74,6 +75,7 @@ class Cloud:
         self._refuse_unprotected_variate()
         self._meter, self._down = meter, down
         self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
+        self._past: Mapping[str, StreamPast] = {}  # of noise streams, where noises are correlated
         self._kept: dict[str, Any] = {}  # of server and devices, before the interval
         self._clip_norm = None if planner.adaptive is None else planner.adaptive.initial
         self._versions: dict[int, Tensor] = {}  # the cloud's earlier models that edge servers still work from
@@ -92,6 +94,7 @@ class Cloud:
             | ({} if self._clip_norm is None else {"clip_norm": self._clip_norm})
             | self._older
             | ({"uplinks": self._tiers.uplinks.memories} if self._tiers.uplinks.remembers else {})
+            | ({"past": {name: each.state() for name, each in self._past.items()}} if self._past else {})
         )
 
     @property
@@ -108,13 +111,19 @@ class Cloud:
         if self._memories is not None:
             self._memories.load(state["memories"])
         self._tiers.uplinks.memories = dict(state.get("uplinks", {}))
+        self._past = {name: StreamPast.of_state(each) for name, each in state.get("past", {}).items()}
         if self._clip_norm is not None:
             self._clip_norm = state["clip_norm"]
 
     @property
     def repeats(self) -> bool:
         """Whether all intervals are alike but for their step size and participants."""
-        return self._schedule.repeats and not self._planner.faults.possible
+        return self._schedule.repeats and not (self._planner.faults.possible or self._planner.correlated)
+
+    @property
+    def past(self) -> Mapping[str, StreamPast]:
+        """Edge server -> what the noise streams there have covered, where noises are correlated."""
+        return self._past
 
     @property
     def ended(self) -> bool:
@@ -133,13 +142,13 @@ class Cloud:
         """
         decision = self._schedule.decide(interval, self.next_slot)
         planner = self._planner.at(self._clip_norm)
-        plan = planner.plan(interval, self.next_slot, decision)
+        plan = planner.plan(interval, self.next_slot, decision, self._past)
         if noise is None or not plan.subnets:
             return plan
         factor = noise(plan, list(self.releases(plan)))
         reasons = None if decision.reasons is None else {**decision.reasons, "noise_factor": factor}
         decision = replace(decision, noise_factor=decision.noise_factor * factor, reasons=reasons)
-        return planner.plan(interval, self.next_slot, decision)
+        return planner.plan(interval, self.next_slot, decision, self._past)
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
@@ -163,7 +172,12 @@ class Cloud:
     def skip(self, plan: IntervalPlan) -> None:
         """Let the interval pass without running it, to plan the ones after it."""
         self._schedule.skipped(plan.interval, plan.decision.local_steps, self._spent(plan))
+        self._pass(plan)
+
+    def _pass(self, plan: IntervalPlan) -> None:
         self.next_slot = plan.last_slot
+        if self._planner.correlated:
+            self._past = self._planner.at(plan.clip_norm).noises.after(plan)
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
@@ -193,7 +207,7 @@ class Cloud:
             self.model = self._server.apply(before, uploaded)
         if self._schedule.observes:
             self._schedule.observe(self._observed(plan, before, received, uploaded))
-        self.next_slot = plan.last_slot
+        self._pass(plan)
 
     def close(self, loss: float | None) -> bool:
         """End an interval that was run: the schedule may continue from another model.

@@ -242,7 +242,7 @@ class _Subnet(Children[_SubnetStage]):
         for segment, end in enumerate(plan.ends()):
             part = plan.aggregation(segment)
             if part.rows.size:
-                own = float(part.noise_std[0]) if self._server.trusted else 0.0
+                own, facts = float(part.noise_std[0]) if self._server.trusted else 0.0, plan.facts(segment)
                 yield _SubnetStage(
                     interval=plan.interval,
                     number=segment,
@@ -251,8 +251,9 @@ class _Subnet(Children[_SubnetStage]):
                     kind=plan.kind(segment),
                     own=plan.own(segment),
                     noise_std=own,
+                    release=facts.numbers[0] if facts.numbers else 0,
                     arrivals=part,
-                    facts=plan.facts(segment),
+                    facts=facts,
                 )
             start = end
 

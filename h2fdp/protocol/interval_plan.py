@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from h2fdp.privacy import AggregationKind, Merged
+from h2fdp.privacy.correlated import StreamPast
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import Decision
@@ -48,6 +49,7 @@ class IntervalPlan:
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
         clip_norm: C of this interval, where it moves.
+        past: what noise streams covered before the interval, by edge server, where noises are correlated.
         charged: what the interval's rows in the ledger are about instead of its own uploads, see `Arrivals`; None: its
             own.
     """
@@ -65,6 +67,7 @@ class IntervalPlan:
     heights: tuple[int, ...] = ()
     clip_norm: float | None = None
     charged: tuple[IntervalPlan, ...] | None = None
+    past: Mapping[str, StreamPast] = field(default_factory=dict)
 
     @property
     def parts(self) -> Mapping[str, Plan | TierPlan]:

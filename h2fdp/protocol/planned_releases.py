@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
 from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Place, Release, Span, Uploads, releases
+from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.gradient_bounds import estimated
 from h2fdp.privacy.places import Holder, Observer
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
-from h2fdp.privacy.views import Vector, hidden_variance, merged
+from h2fdp.privacy.views import Reach, Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
@@ -187,12 +188,39 @@ class PlannedNoise:
             for each in plan.charged:
                 yield from self.alike(each)
             return
+        for subnets in self._alike(plan):
+            yield AlikeReleases([name for name, _ in subnets], list(self._of_subnet(plan, *subnets[0])))
+
+    def _alike(self, plan: IntervalPlan) -> Iterable[list[tuple[str, float]]]:
+        """Subnets that have the same releases, with their weights in the global average."""
         alike: dict[Hashable, list[tuple[str, float]]] = {}
         for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             likeness = id(subnet), self.facts[name].likeness, share, tuple(plan.vectors.get(name, {}).items())
             alike.setdefault(likeness, []).append((name, share))
-        for subnets in alike.values():
-            yield AlikeReleases([name for name, _ in subnets], list(self._of_subnet(plan, *subnets[0])))
+        return alike.values()
+
+    def after(self, plan: IntervalPlan) -> Mapping[str, StreamPast]:
+        """What noise streams have covered after the interval, where noises are correlated."""
+        past = dict(plan.past)
+        for subnets in self._alike(plan):
+            for _, _, _, newest in self._known(plan, subnets[0][0]):
+                past |= {} if newest is None else dict.fromkeys((name for name, _ in subnets), newest)
+        return past
+
+    def _known(self, plan: IntervalPlan, name: str) -> Iterator[tuple[int, Uploads, Reach, StreamPast | None]]:
+        """Segment, what is uploaded at its end, how far records move it; what streams have covered then, if noises are
+        correlated."""
+        assert self.noise is not None, "there is nothing to release under no noise"
+        facts = self.facts[name]
+        law, past = facts.pipeline.law, plan.past.get(name)
+        for segment, uploads in enumerate(self._uploads(plan, name)):
+            if not uploads.rows.size:
+                continue
+            reach = self.noise.reach(uploads)
+            if isinstance(law, CorrelatedGaussian):
+                past = StreamPast.empty(len(facts.records)) if past is None else past
+                past, uploads, reach = past.joined(law, uploads, reach, facts.liars)
+            yield segment, uploads, reach, past
 
     def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[Uploads]:
         """What a subnet uploads at each aggregation."""
@@ -243,10 +271,8 @@ class PlannedNoise:
         assert self.noise is not None, "there is nothing to release under no noise"
         facts, subnet, at_last = self.facts[name], plan.subnets[name], plan.vectors.get(name, {})
         peers, uploads = facts.peers, None
-        for segment, uploads in enumerate(self._uploads(plan, name)):
-            if not uploads.rows.size:
-                continue
-            reach, above = self.noise.reach(uploads), at_last.get(segment, ())
+        for segment, uploads, reach, _ in self._known(plan, name):
+            above = at_last.get(segment, ())
             if rounding := subnet.rounding(segment):
                 reach = reach.grown(rounding, uploads.weights)
             if facts.adds_noise == "cloud":

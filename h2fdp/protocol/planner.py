@@ -11,6 +11,7 @@ import numpy as np
 
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, AggregationKind, Mechanism, Pipeline, Release, Span, Tolerance
+from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, completed_work, reached
@@ -23,6 +24,8 @@ from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
 from h2fdp.schedules.stretches import Arrivals, Stretch
 from h2fdp.streams import Streams
+
+_NOTHING: Mapping[str, StreamPast] = {}
 
 
 def opened(
@@ -125,10 +128,20 @@ class Planner:
         """The same, once for all subnets that look alike."""
         return self.noises.alike(plan)
 
-    def plan(self, interval: int, slot: int, decision: Decision) -> IntervalPlan:
+    @cached_property
+    def correlated(self) -> bool:
+        """Whether a node's noises are."""
+        return isinstance(self.subnets[0].pipeline.law, CorrelatedGaussian)
+
+    def plan(
+        self, interval: int, slot: int, decision: Decision, past: Mapping[str, StreamPast] = _NOTHING
+    ) -> IntervalPlan:
         """The plan of interval k, counted from 0, which begins at `slot`.
 
         Subnets that look alike, and meet no faults, share one `Plan`.
+
+        Args:
+            past: what noise streams have covered so far, where noises are correlated.
         """
         if decision.arrivals is not None:
             return self._buffered_plan(interval, slot, decision, decision.arrivals)
@@ -150,12 +163,17 @@ class Planner:
                 continue
             segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
             completed = self._completed(facts, interval, segments, rows)
-            if completed is not None or facts.pipeline.has_code:
-                found = self._subnet_plan(facts, interval, slot, segments, decision, rows, completed)
+            known = facts, interval, slot, segments, decision, rows, completed
+            if self.correlated:
+                before = past.get(facts.name, StreamPast.empty(len(facts.records)))
+                likeness: Hashable = facts.likeness, segments, rows.tobytes(), before.likeness
             else:
-                likeness = facts.likeness, segments, rows.tobytes()
+                before, likeness = None, (facts.likeness, segments, rows.tobytes())
+            if completed is not None or facts.pipeline.has_code:
+                found = self._subnet_plan(*known, past=before)
+            else:
                 if likeness not in alike:
-                    alike[likeness] = self._subnet_plan(facts, interval, slot, segments, decision, rows, None)
+                    alike[likeness] = self._subnet_plan(*known, past=before)
                 found = alike[likeness]
             if found.plan.arriving.size == 0:
                 lost[facts.name] = found.plan
@@ -164,7 +182,8 @@ class Planner:
         subnets = {name: each.plan for name, each in planned.items()}
         averages = {name: each.averages for name, each in planned.items()}
         shares, weights = self.averaging.of_branches([each.branch for each in planned.values()], decision.local_steps)
-        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, clip_norm=self.clip_norm)
+        norm = self.clip_norm
+        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, clip_norm=norm, past=past)
         if self.tiers:
             plan = self._with_tiers(plan, averages)
         elif self.cloud_sums:
@@ -270,6 +289,7 @@ class Planner:
         rows: np.ndarray,
         completed: CompletedWork | None,
         begun: Stretch | None = None,
+        past: StreamPast | None = None,
     ) -> _Planned:
         step_size = decision.step_size
         ages = None if begun is None else begun.weights
@@ -297,11 +317,24 @@ class Planner:
             stage_facts=facts,
             begun=begun,
         )
+        if past is not None:
+            part = replace(part, stage_facts=self._numbered(subnet, part, past))
         measuring = part.aggregation(-1).rows
         if self.measures and measuring.size:
             noise = np.empty(0) if self.leaks else self._noise_on_estimates(subnet, measuring)
             part = replace(part, estimate_noise=noise)
         return _Planned(part, averages, averages.branch(subnet, part))
+
+    def _numbered(self, subnet: SubnetFacts, part: Plan, past: StreamPast) -> tuple[StageFacts, ...]:
+        """The numbers of each aggregation's releases in noise streams; one is counted where anything is sent."""
+        assert subnet.place is not None, "somebody adds noise"
+        found = []
+        for segment in range(len(part.segments)):
+            rows = part.aggregation(segment).rows
+            if rows.size:
+                past = past.counted(rows, subnet.place.by_node)
+            found.append(StageFacts(self.clip_norm, numbers=tuple(past.counts.tolist())))
+        return tuple(found)
 
     def _coded(
         self, pipeline: Pipeline, sums: Sequence[PlannedSum], noise_std: np.ndarray

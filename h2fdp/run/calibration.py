@@ -17,7 +17,7 @@ from h2fdp.privacy.accounts import COARSE, MARGIN
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import FARTHEST, LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.subnet_facts import most_of_tiers
-from h2fdp.run.forecast import first_interval, planned_accounts
+from h2fdp.run.forecast import first_interval, forecast, planned_accounts
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
@@ -57,6 +57,8 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
     _check_that_it_protects(run)
     if mechanism is None:
         return noise
+    if privacy.noise_law is not None:
+        _check_patterns(run)
     if not given:
         noise = _scaled_to_target(inputs, noise, foreseen(run))
         if inputs.placement.rounding is not None:
@@ -179,6 +181,7 @@ def _context(inputs: RunInputs) -> MechanismContext:
         biased=any(parameter.ndim == 1 for parameter in inputs.blueprint.module().parameters()),
         parameters=inputs.initial.numel(),
         accounted=privacy.calibration == "accounted",
+        correlated=privacy.noise_law is not None,
     )
 
 
@@ -200,6 +203,26 @@ def _check_that_it_protects(setup: RunSetup) -> None:
         if observer not in seen:
             text = f"the observer {observer} is trusted and sees raw updates; no budget covers them"
             raise UserError(text, key=f"privacy.budget.{observer}")
+
+
+def _check_patterns(setup: RunSetup) -> None:
+    """Refuse correlated noise where sampling would be expected to amplify, or where turns are nearer than stated."""
+    rates, section = setup.blueprint.rates, setup.config.privacy.correlated
+    between = None if section is None else section.between
+    if setup.blueprint.sampling == "poisson" and (rates < 1).any():
+        text = "no sampling of records amplifies correlated noise; expected sampling_rate: 1, or sampling: fixed"
+        raise UserError(f"{text}, found rates from {rates.min():.3g}", key="training.sampling_rate")
+    if between is None or not (cloud := [each.cloud for each in forecast(setup)]):
+        return
+    for facts, subnet in zip(setup.blueprint.facts, setup.topology.subnets, strict=True):
+        past = cloud[-1].past.get(facts.name)
+        if past is None or facts.adds_noise != "edge" or (nearest := past.nearest) is None:
+            continue
+        row, first, second = nearest
+        if second - first < between:
+            text = f"averages {first} and {second} of {facts.name} both have uploads of {subnet.device_name(row)}"
+            text = f"{text}; expected at least {between} from one to the next, by training.device_turns, or less here"
+            raise UserError(text, key="privacy.correlated.between")
 
 
 def _check_what_decides(setup: RunSetup) -> None:

@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Observer, Release
+from h2fdp.privacy import Accounts, Mechanism, Observer, Release
 from h2fdp.privacy.budget_filter import NoiseAllowance
+from h2fdp.privacy.correlated import CorrelatedGaussian
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.protocol.cloud import Cloud, NoiseChoice
@@ -123,7 +126,9 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
         intervals: by default those of the planned run, of which each device has its turns: then these are
             `planned_accounts` where all intervals are alike and all devices take part.
     """
-    if intervals is None and setup.topology.visits is not None:  # no interval is like the first
+    training = setup.config.training
+    unlike = setup.topology.visits is not None or training.device_turns > 1 or training.budget_decay != "none"
+    if intervals is None and (unlike or setup.blueprint.correlated is not None):  # no interval is like the first
         return planned_accounts(setup.without_faults())
     planned = forecast(setup.without_faults(), by_participants=False)
     expected = next(each for each in planned if each.plan.participants)  # before that, devices that move are nowhere
@@ -164,6 +169,8 @@ def noise_on_model(setup: RunSetup) -> NoiseOnModel:
     """
     assert setup.noise is not None, "there is no noise to compare"
     quiet = setup.without_faults()
+    if setup.blueprint.correlated is not None:
+        return _of_streams(quiet, setup.noise, setup.blueprint.correlated)
     facts = {each.name: each for each in setup.blueprint.facts}
     variance = way = 0.0
     for expected in forecast(quiet, by_participants=False):
@@ -180,6 +187,23 @@ def noise_on_model(setup: RunSetup) -> NoiseOnModel:
         variance += sum(fixed + by_square * size**2 for size in sizes)
         way += gradients * sum(sizes)
     return NoiseOnModel(max(variance, 0.0) ** 0.5, way)
+
+
+def _of_streams(quiet: RunSetup, noise: Mechanism, law: CorrelatedGaussian) -> NoiseOnModel:
+    """The same of correlated noises, which take each other back within the stream of a device or an edge server."""
+    facts, way = {each.name: each for each in quiet.blueprint.facts}, 0.0
+    streams: dict[tuple[str, int], list[float]] = {}
+    for expected in forecast(quiet, by_participants=False):
+        plan = expected.plan
+        way += noise_and_gradients(plan, facts, noise)[1] * plan.decision.step_size
+        for (name, part), weight in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
+            place = facts[name].place
+            assert place is not None, "somebody adds noise"
+            for arrived in map(part.aggregation, range(len(part.segments))):
+                levels = weight * place.parts(arrived.noise_std, arrived.weights)
+                for row, level in zip([-1] if place.by_node else arrived.rows.tolist(), levels.tolist(), strict=True):
+                    streams.setdefault((name, row), []).append(level)
+    return NoiseOnModel(sum(law.variance(np.array(levels)) for levels in streams.values()) ** 0.5, way)
 
 
 def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:

@@ -197,6 +197,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         compression=config.compression.of_devices,
         uplink=config.compression.of_edges,
         downlink=Pipeline(config.compression.of_models),
+        correlated=config.privacy.noise_law,
     )
     costs = _costs(config, network, vector.numel(), rates * data.sizes)
     return RunInputs(

@@ -8,6 +8,7 @@ how the way is cut into steps; and the best way is where that noise moves the mo
   batches do at these lengths, and more steps would each cost a release or a larger sensitivity;
 - 30 intervals, with a step size that falls linearly to 0 where scores are linear in the parameters, and stays
   elsewhere: an equal way has its first step half as long then, and long first steps lead an LSTM astray;
+- shares of the privacy budget that fall as the step sizes do, which leaves least noise in the last model;
 - shares in averages by numbers of records, for then all records have equal shares in the sum and in its noise;
 - the step size at which the noise in the last model moves scores by `SCORES`, found by perturbing the parameters; but
   no longer a way than training without noise makes use of (`FARTHEST`).
@@ -145,6 +146,9 @@ def completed(
     probe = probe_of(module(), data, config)
     rounds_of = _rounds(config, probe, topology)
     chosen = _with(config, rounds_of)
+    if any(key == "training.budget_decay" for key, _ in conflicts(chosen)):
+        rounds_of["budget_decay"] = "none"  # devices take turns, or each step has its noise
+        chosen = _with(config, rounds_of)
     if conflicts(chosen):
         return _as_the_paper(config, topology)
     if "step_size" not in left_open:
@@ -177,6 +181,7 @@ def _rounds(config: ExperimentFile, probe: Probe, topology: Topology) -> dict[st
     several between releases would multiply the sensitivity."""
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
+    falls = "linear" if probe.linear else "none"
     return {
         "intervals": intervals_of(config, len(topology.subnets)),
         "local_steps": steps,
@@ -186,7 +191,8 @@ def _rounds(config: ExperimentFile, probe: Probe, topology: Topology) -> dict[st
         "sampling_rate": 1.0,
         "clip_scope": "record",
         "clip_norm": _rounded(_CLIPPED * probe.gradient),
-        "step_decay": "linear" if probe.linear else "none",
+        "step_decay": falls,
+        "budget_decay": falls if "step_decay" in training.left_open else training.step_decay,
         "weights": _weights(config),
     }
 

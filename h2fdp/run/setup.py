@@ -541,6 +541,8 @@ class RunSetup(RunInputs, Noise):
             step_size=training.step_size,
             step_decay=training.step_decay,
             share=training.participation,
+            turns=training.device_turns,
+            budget_decay=training.budget_decay,
             parameters=self.initial.numel(),
             sampling_rates=self.blueprint.rates,
             records=self.data.sizes,

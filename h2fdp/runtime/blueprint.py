@@ -19,7 +19,8 @@ from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.network import TRUSTS, Adversaries, Lies, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
-from h2fdp.privacy.mechanisms.stages import CutToLongest
+from h2fdp.privacy.correlated import CorrelatedGaussian
+from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
@@ -77,6 +78,7 @@ class Blueprint:
         aggregation: what every aggregator makes of its children's uploads.
         compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up; `downlink`
             what models pass before they are sent down.
+        correlated: the law of all noise, where a node's noises are correlated.
     """
 
     streams: Streams
@@ -104,6 +106,7 @@ class Blueprint:
     compression: tuple[Stage, ...] = ()
     uplink: tuple[Stage, ...] = ()
     downlink: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
+    correlated: CorrelatedGaussian | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -369,6 +372,10 @@ class Blueprint:
         longest = self.longest()
         clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
         pipeline = self.noise_placement.pipeline(trust, clipping)
+        if self.correlated is not None:
+            law = self.correlated
+            stages = [UpdateNoise(law) if isinstance(stage, UpdateNoise) else stage for stage in pipeline.stages]
+            pipeline = replace(pipeline, stages=tuple(stages), law=law)
         cut: tuple[Stage, ...] = ()
         if longest is not None and not pipeline.noisy_steps:
             cut = (CutToLongest(longest, None if self.adaptive is None else self.adaptive.initial),)

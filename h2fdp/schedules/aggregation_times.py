@@ -1,5 +1,5 @@
 """The rhythm of a run: when aggregators below the cloud aggregate inside an interval (the slots T^L_{k,c}, H2FDP,
-Sec. 3.1, by tier), which devices take part, and how the step size falls.
+Sec. 3.1, by tier), which devices take part, and how the step size and the shares of the budget fall.
 """
 
 from __future__ import annotations
@@ -35,6 +35,39 @@ def share_of(sizes: np.ndarray, share: float) -> np.ndarray:
     return np.clip(np.rint(share * sizes), 1, sizes).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class DeviceTurns:
+    """Device i of an edge server (counted from 0) takes part in the intervals k with k mod b = i mod b.
+
+    Who is absent is public, so that no amplification is claimed for it.
+
+    Attributes:
+        every: b; 1 where all devices take part in each interval.
+        intervals: K_g, those that are planned.
+
+    >>> turns = DeviceTurns(every=2, intervals=5)
+    >>> turns.rows(0, size=3), turns.rows(1, size=3), turns.most, turns.separation
+    (array([0, 2]), array([1]), 3, 2)
+    """
+
+    every: int
+    intervals: int
+
+    def rows(self, interval: int, size: int) -> np.ndarray:
+        """Ascending rows of the devices that take part, of `size` in the subnet."""
+        return np.arange(interval % self.every, size, self.every)
+
+    @property
+    def most(self) -> int:
+        """The most intervals in which a device takes part; fewer where it fails."""
+        return math.ceil(self.intervals / self.every)
+
+    @property
+    def separation(self) -> int:
+        """The fewest intervals from one in which a device takes part to its next one."""
+        return self.every
+
+
 StepDecay = Literal["sqrt", "linear", "none"]
 
 
@@ -58,6 +91,23 @@ def decayed(step_size: float, decay: StepDecay, interval: int, intervals: int) -
     if decay == "linear":
         return step_size * (intervals - interval) / intervals
     return step_size / math.sqrt(interval + 1) if decay == "sqrt" else step_size
+
+
+def noise_of_share(decay: StepDecay, turn: int, turns: int) -> float:
+    """By what the noise of a turn is multiplied, so that its share a of the budget falls as step sizes do: 1 / sqrt(a).
+
+    A release under noise of z times its sensitivity costs 1 / z^2 of mu^2 (Dong et al. 2022, Cor. 3.3), so all turns
+    together cost what equal noises do. If the last model is sum_t c_t (gradient_t + noise_t), shares proportional to
+    c_t leave least noise in it, whatever the correlation of noises could be (Cauchy and Schwarz).
+
+    >>> factors = [noise_of_share("linear", turn, 3) for turn in range(3)]
+    >>> [round(3 / factor**2, 9) / 6 for factor in factors], noise_of_share("none", 2, 3)
+    ([0.75, 0.5, 0.25], 1.0)
+    """
+    if decay == "none":
+        return 1.0
+    whole = sum(decayed(1.0, decay, each, turns) for each in range(turns))
+    return math.sqrt(whole / (turns * decayed(1.0, decay, turn, turns)))
 
 
 Tiers = int | Sequence[int]  # a number for the lowest edge servers alone, or one for each height from them up

@@ -32,6 +32,8 @@ class ScheduleContext:
         step_size: eta, or gamma where it falls.
         step_decay: how the step size of the experiment file falls over the intervals.
         share: of each subnet's devices that take part.
+        turns: intervals from one turn of a device to its next one.
+        budget_decay: how the shares of intervals in the privacy budget fall.
         control: the `control:` section.
         parameters: M, coordinates of the model.
         sampling_rates, records: (I,) q_i and D_i of the devices, subnet after subnet.
@@ -64,6 +66,8 @@ class ScheduleContext:
     epsilon: float
     delta: float
     c2: float
+    turns: int = 1
+    budget_decay: StepDecay = "none"
     clip_norm: float | None = None
     control: ControlSection = field(default_factory=ControlSection)
     step_noise_multiplier: float | None = None

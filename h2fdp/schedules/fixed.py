@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.schedules.aggregation_times import StepDecay, decayed, share_of
+from h2fdp.schedules.aggregation_times import DeviceTurns, StepDecay, decayed, noise_of_share, share_of
 from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import ScheduleOptions
@@ -21,6 +21,8 @@ class FixedSchedule(Schedule):
         intervals: K_g, those that are planned.
         sizes: (N,) s_c.
         share: of each subnet's devices; a subnet sends at least one.
+        turns: b, intervals from one turn of a device to its next one, see `DeviceTurns`.
+        budget: how the shares of intervals in the privacy budget fall: by turns, so that devices are served alike.
         last_slot: where training ends, inside an interval if need be; None: with the last interval.
     """
 
@@ -30,12 +32,14 @@ class FixedSchedule(Schedule):
     intervals: int
     sizes: np.ndarray
     share: float = 1.0
+    turns: int = 1
+    budget: StepDecay = "none"
     last_slot: int | None = None
 
     @property
     def repeats(self) -> bool:
         """See `Schedule.repeats`; the last interval may be shorter."""
-        return self.last_slot is None
+        return self.last_slot is None and self.turns == 1 and self.budget == "none"
 
     def ends(self, slot: int) -> bool:
         return self.last_slot is not None and slot >= self.last_slot
@@ -43,7 +47,12 @@ class FixedSchedule(Schedule):
     def decide(self, interval: int, slot: int) -> Decision:
         left = self.local_steps if self.last_slot is None else self.last_slot - slot
         step_size = decayed(self.step_size, self.decay, interval, self.intervals)
-        return Decision(min(self.local_steps, left), step_size, share_of(self.sizes, self.share))
+        steps, turns = min(self.local_steps, left), DeviceTurns(self.turns, self.intervals)
+        factor = noise_of_share(self.budget, interval // turns.every, turns.most)
+        if self.turns == 1:
+            return Decision(steps, step_size, share_of(self.sizes, self.share), noise_factor=factor)
+        rows = [turns.rows(interval, size) for size in self.sizes.tolist()]
+        return Decision(steps, step_size, np.array(list(map(len, rows))), noise_factor=factor, devices=rows)
 
     @classmethod
     def of(cls, context: ScheduleContext, last_slot: int | None = None) -> FixedSchedule:
@@ -55,6 +64,8 @@ class FixedSchedule(Schedule):
             context.intervals,
             context.sizes,
             context.share,
+            context.turns,
+            context.budget_decay,
             last_slot,
         )
 

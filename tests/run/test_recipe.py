@@ -104,9 +104,9 @@ def test_noise_moves_the_scores_by_what_the_rule_says_in_closed_form(epsilon):
     ).prepare()
     training, sizes = setup.config.training, setup.data.sizes
     steps = training.step_size * (1 - np.arange(30) / 30)  # falls in equal parts towards 0
-    by_device = math.sqrt(30) / mu_of(epsilon, 1e-5) * training.clip_norm / sizes  # of a mean gradient, each step
+    by_device = training.clip_norm / sizes / mu_of(epsilon, 1e-5)  # of a mean gradient, in one step with all the budget
     shares = sizes / sizes.sum()
-    deviation = math.sqrt((steps**2).sum() * (shares**2 * by_device**2).sum())
+    deviation = steps.sum() * math.sqrt((shares**2 * by_device**2).sum())  # shares of the budget fall as steps do
     inputs = setup.data.test.x[:128].astype(np.float64) * setup.data.scaling.scale + setup.data.scaling.shift
     moved = deviation * math.sqrt((inputs.reshape(128, -1) ** 2).sum(1).mean())
     way = steps.sum() * training.clip_norm * math.sqrt((inputs.reshape(128, -1) ** 2).sum(1).mean())

@@ -59,6 +59,7 @@ class MechanismContext:
         biased: whether the model has a bias: a feature that is always 1.
         parameters: M, the numbers of a device's update.
         accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
+        correlated: a node's noises are, about which no formula says anything.
     """
 
     epsilon: float
@@ -81,6 +82,7 @@ class MechanismContext:
     tiers: Mapping[Tier, int] = field(default_factory=dict)
     parameters: int = 0
     accounted: bool = False
+    correlated: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -33,10 +33,13 @@ class StageFacts:
     Attributes:
         clip_norm: C of the interval, where it moves.
         code: of a sum in which integers stand for the updates; None elsewhere.
+        numbers: (s_c,) of the newest release in the noise stream that covers each device of the subnet, its own or its
+            edge server's, where noises are correlated; empty elsewhere.
     """
 
     clip_norm: float | None = None
     code: IntegerSum | None = None
+    numbers: tuple[int, ...] = ()
 
 
 NO_FACTS = StageFacts()
@@ -94,10 +97,13 @@ class Moment(Rows):
     votes: Tensor | None = None
     memory: Tensor | None = None
 
-    def keys(self, purpose: str) -> list[int]:
-        """(s,) of the stream of each device's noise; none ever comes again."""
-        key, at = self.streams.key, (f"noise-{purpose}", self.interval, self.last_slot)
-        return [key(node, *at) for node in self.nodes]
+    def keys(self, purpose: str, law: NoiseLaw = GAUSSIAN) -> list[Any]:
+        """(s,) what each device's noise is drawn from; none ever comes again."""
+        key, streams, at = law.key, self.streams, (f"noise-{purpose}", self.interval, self.last_slot)
+        if not self.facts.numbers:
+            return [key(streams, node, *at, 0) for node in self.nodes]
+        numbers = [self.facts.numbers[row] for row in self.rows.tolist()]
+        return [key(streams, node, *at, number) for node, number in zip(self.nodes, numbers, strict=True)]
 
     def drawn(self, purpose: str) -> Iterator[tuple[int, float, np.random.Generator]]:
         """Position, level and stream of each device's noise; a stream is good until the next."""

@@ -123,7 +123,7 @@ class UpdateNoise(Stage):
     noisy: ClassVar[bool] = True
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        self.law.add(updates, at.levels, at.keys(at.kind))
+        self.law.add(updates, at.levels, at.keys(at.kind, self.law))
         return updates
 
 

@@ -1,0 +1,240 @@
+"""Correlated noise in whole runs: accounts by hand, noise as it is wired, bits that outlive a crash, refusals."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import h2fdp
+from h2fdp import Experiment, Topology, UserError
+from h2fdp.network import Aggregator
+from h2fdp.privacy.correlated import CorrelatedGaussian
+from h2fdp.run import recorders
+from h2fdp.run.forecast import noise_on_model
+from tests.networks import placed
+from tests.runtime.runs import assert_equal, recorded
+
+NETWORK = Topology(
+    "t",
+    tuple(placed(name, trusted, [9.0] * 3, [9.0] * 3) for name, trusted in (("a", True), ("b", False), ("c", True))),
+)
+BANDED = {"kind": "banded", "bands": 3, "between": 3}
+INVERSE = {"kind": "banded-inverse", "bands": 4}
+FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}}
+DELTA = 1e-5
+
+
+def small(correlated=INVERSE, topology=NETWORK, **settings):
+    defaults = {"method": "h2fdp", "intervals": 7, "local_steps": 4, "sampling_rate": 1.0, "aggregate_every": 2}
+    defaults |= {"epsilon": 5.0, "calibration": "accounted", "noise_key": "seed", "model": "softmax", "delta": DELTA}
+    defaults |= {"evaluate_every": 7, "accountant": "pld"}
+    return Experiment(topology=topology, data="digits", correlated=correlated, **{**defaults, **settings})
+
+
+def ledger(run):
+    return [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+
+
+def members(ranges):
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def precisions(run):
+    """(edge, device, observer) -> [(interval, slot, 1 / z^2)]."""
+    found = {}
+    for row in ledger(run):
+        for device in members(row["devices"]):
+            key = row["edge"], device, row["observer"]
+            found.setdefault(key, []).append(
+                (row["interval"], row["slot"], (row["sensitivity"] / row["noise_std"]) ** 2)
+            )
+    return found
+
+
+def gaussian_epsilon(mu):
+    """Of one Gaussian mechanism at DELTA (Balle and Wang 2018), by bisection."""
+
+    def delta(epsilon):
+        near, far = stats.norm.cdf(mu / 2 - epsilon / mu), stats.norm.cdf(-mu / 2 - epsilon / mu)
+        return near - math.exp(epsilon) * far
+
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta(middle) > DELTA else (low, middle)
+    return high
+
+
+def test_one_band_is_independent_noise_to_the_bit(tmp_path):
+    plain = small(None, faults=FAULTS, participation=0.7).run(tmp_path / "plain")
+    one = small({"kind": "banded", "bands": 1}, faults=FAULTS, participation=0.7).run(tmp_path / "one")
+    assert_equal(recorded(plain), recorded(one))
+
+
+@pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"participation": 0.7, "faults": FAULTS}, {"weights": "by-size"}, {"budget_decay": "linear"}],
+    ids=["all", "some", "sizes", "shares of the budget"],
+)
+def test_every_account_is_that_of_one_gaussian_by_hand(tmp_path, correlated, settings):
+    """The ledger of the same run under independent noise says who was in which release, and how far it moved."""
+    run = small(correlated, **settings).run(tmp_path / "run")
+    law = CorrelatedGaussian(correlated["kind"], correlated["bands"])
+    alone = small(None, **settings).run(tmp_path / "alone")
+    held, before = precisions(run), precisions(alone)
+    slots = {}
+    for row in ledger(alone):
+        slots.setdefault(row["edge"], set()).add(row["slot"])
+    worst, ratios = 0.0, []
+    for (edge, device, observer), rows in held.items():
+        observer_alone = observer if edge != "b" else "edge"  # each device's own noise, whoever looks
+        alone_rows = {slot: precision for _, slot, precision in before[edge, device, observer_alone]}
+        clock = sorted(slots[edge]) if edge != "b" else sorted(alone_rows)
+        moved = np.array([math.sqrt(alone_rows.get(slot, 0.0)) for slot in clock])
+        expected = np.array([law.factor(len(clock))[: n + 1][::-1] @ moved[: n + 1] for n in range(len(clock))])
+        told = {slot: math.sqrt(precision) for _, slot, precision in rows}
+        found = np.array([told.get(slot, 0.0) for slot in clock])
+        assert set(told) <= set(clock)
+        ratios.append(found[expected > 0] / expected[expected > 0])
+        worst = max(worst, math.sqrt(sum(precision for *_, precision in rows)))
+    ratios = np.concatenate(ratios)
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-9)  # the noises of both runs differ by one factor
+    epsilons = [run.privacy.epsilon(observer=each) for each in ("edge", "peer", "cloud", "public")]
+    assert max(epsilons) == pytest.approx(gaussian_epsilon(worst), rel=2e-3)
+    assert max(epsilons) <= 5.0
+    assert max(epsilons) > 4.95
+
+
+def test_turns_of_at_least_as_many_bands_cost_nothing_more(tmp_path):
+    """Each device of an edge server is in every third average: banded noise of 3 bands has sensitivity sqrt(k) |c|."""
+    run = small(BANDED, device_turns=3, intervals=9, local_steps=1).run(tmp_path)
+    by_device = {}
+    for (edge, device, observer), rows in precisions(run).items():
+        if edge == "a" and observer == "cloud":
+            by_device[device] = [precision for *_, precision in rows]
+    norm = np.linalg.norm(CorrelatedGaussian("banded", 3).factor(3))
+    unit = math.sqrt(by_device[1][0])
+    mu = [math.sqrt(sum(each)) for each in by_device.values()]
+    # The second and third device's last release has one or two rows of three.
+    assert mu[0] == pytest.approx(unit * math.sqrt(3) * norm, rel=1e-9)
+    assert len(by_device[1]) == 9
+    assert mu[2] < mu[1] < mu[0]
+
+
+@pytest.fixture
+def noises(monkeypatch):
+    """(node's newest key) -> its noise and level, of every release of a run."""
+    found, add = {}, CorrelatedGaussian.add
+
+    def watched(self, vectors, noise_stds, keys):
+        before = vectors.clone()
+        add(self, vectors, noise_stds, keys)
+        for row, (level, key) in enumerate(zip(noise_stds.tolist(), keys, strict=True)):
+            found[key] = ((vectors[row] - before[row]).double().numpy(), level)
+
+    monkeypatch.setattr(CorrelatedGaussian, "add", watched)
+    return found
+
+
+def plausible(values, scale=1.0, error=1e-6):
+    total = float(np.square(values / scale).sum())
+    return error / 2 < stats.chi2.cdf(total, values.size) < 1 - error / 2
+
+
+@pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
+def test_along_the_best_attack_the_noise_of_a_run_is_that_of_its_account(tmp_path, noises, correlated):
+    """Right noise fails once in a million; two thirds and three halves of it always do.
+
+    The best attack on a device projects C y / L on C x: there a record moves what is seen by mu, in units of noise.
+    """
+    small(correlated).run(tmp_path)
+    law = CorrelatedGaussian(correlated["kind"], correlated["bands"])
+    chains, attacked = {}, []
+    for key, (noise, level) in noises.items():
+        chains[key[0]] = (key[1] if len(key) > 1 else None, noise / level)
+    ends = set(chains) - {earlier for earlier, _ in chains.values()}
+    assert len(ends) == 2 + 3, "two trusted edge servers, three devices of another"
+    for last in ends:
+        stream = []
+        while last is not None:
+            last, noise = chains[last]
+            stream.append(noise)
+        releases = np.stack(stream[::-1])
+        assert len(releases) == 14
+        lags = np.subtract.outer(np.arange(14), np.arange(14))
+        factor = np.where(lags >= 0, law.factor(14)[lags], 0.0)
+        best = factor @ np.ones(len(releases))
+        attacked.append((best / np.linalg.norm(best)) @ factor @ releases)
+    values = np.concatenate(attacked)
+    assert plausible(values)
+    assert not plausible(values, 2 / 3)
+    assert not plausible(values, 3 / 2)
+
+
+@pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
+def test_a_crash_changes_no_bit(tmp_path, monkeypatch, correlated):
+    made = small(correlated, participation=0.7, faults=FAULTS, runtime={"backend": "inline", "checkpoint_every": 2})
+    whole = made.run(tmp_path / "whole")
+
+    def fail(step, at):
+        if (step, at) == ("released", 5):
+            raise RuntimeError("the host is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorders, "listener", fail)
+        with pytest.raises(RuntimeError):
+            made.run(tmp_path / "crashed")
+    again = h2fdp.resume(tmp_path / "crashed")
+    assert_equal(recorded(whole), recorded(again))
+
+
+def test_threads_change_no_bit_and_subnets_that_look_alike_have_one_past(tmp_path):
+    many = Topology.regular(edges=6, devices=3, trust=0.5, seed=2)
+    settings = {"topology": many, "participation": 0.7}
+    one = small(**settings).run(tmp_path / "one")
+    two = small(runtime={"backend": "inline", "hosts": 2}, **settings).run(tmp_path / "two")
+    assert_equal(recorded(one), recorded(two))
+
+
+def test_what_is_left_on_the_model_is_foreseen():
+    """Sums of correlated releases have less noise: by `explain`, against the matrix."""
+    run = small(INVERSE, step_size=0.1, step_decay="none", local_steps=1).prepare()
+    level = {name: float(part.noise_std[0, 0]) for name, part in run.first_plan.subnets.items()}
+    law, count = CorrelatedGaussian("banded-inverse", 4), 7
+    variance = law.variance(np.ones(count))
+    expected = sum((level[name] / 3) ** 2 for name in "ac") + 3 * (level["b"] / 9) ** 2
+    assert noise_on_model(run).noise_std == pytest.approx(math.sqrt(expected * variance), rel=1e-9)
+
+
+DEEP = Topology(
+    "deep",
+    tuple(placed(name, True, [9.0] * 3, [9.0] * 3, parent="u") for name in "ab"),
+    aggregators=(Aggregator("u", False, parent=None),),
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"sampling_rate": 0.5}, "no sampling of records amplifies correlated noise; expected sampling_rate: 1"),
+        ({"calibration": "paper"}, "expected accounted, or privacy.correlated: null"),
+        ({"method": "fedavg-dp"}, "hierarchical or local with noise: uploads"),
+        ({"method": {"extends": "h2fdp", "privacy": {"name": "local", "noise": "steps"}}}, "with noise: uploads"),
+        ({"method": {"extends": "h2fdp", "privacy": {"name": "local", "law": "laplace"}}}, "expected gaussian"),
+        ({"method": "h2fdp-adaptive"}, "expected fixed, or privacy.correlated: null"),
+        ({"correlated": BANDED}, "expected at least 3 from one to the next"),
+        ({"correlated": BANDED, "participation": 0.34}, "expected at least 3 from one to the next"),
+        ({"topology": DEEP}, "found 2 tiers"),
+        ({"topology": Topology.regular(edges=2, devices=3, trust=0, secure_sum=1, seed=1)}, "found secure sums"),
+        ({"correlated": {"kind": "tree"}}, "one of banded-inverse, banded"),
+    ],
+)
+def test_what_has_no_account_is_refused(settings, text):
+    with pytest.raises(UserError) as refused:
+        small(**settings).prepare()
+    assert text in str(refused.value)
