@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import h2fdp
 from experiments.frontier_page import Mean
-from experiments.questions.study import Question, accounted, by_seed, difference, line, mean, picture, values_at
+from experiments.questions.study import Question, accounted, by_seed, clear, difference, line, mean, picture, values_at
 from experiments.reproduction.panels import COLOURS
 
 ALONE, SHARED = "0", "infinite"
@@ -48,16 +48,17 @@ class Silos(Question):
         return max(self.penalties(table), key=lambda each: mean(self.at(table, epsilon, each)).value)
 
     def answer(self, table: pd.DataFrame) -> str:
-        """What the best lambda gains over both ends."""
+        """What the best lambda gains over both ends, and whether that is clear."""
         found = []
         for epsilon in values_at(table, "epsilon"):
             best = self.best(table, epsilon)
             over = [difference(self.at(table, epsilon, best), self.at(table, epsilon, end)) for end in (ALONE, SHARED)]
+            sure = "" if all(map(clear, over)) else ", which these seeds do not settle"
             found.append(
-                f"at epsilon {epsilon:g} lambda {best} is best: {over[0]} points above silos alone, {over[1]} above "
-                "one shared model"
+                f"at epsilon {epsilon:g} the best mean has lambda {best}, {over[0]} points above silos alone and "
+                f"{over[1]} above one shared model{sure}"
             )
-        return "**The more noise, the more silos should share:** " + "; ".join(found) + "."
+        return f"**{'; '.join(found)}.** The best lambda was chosen by the same runs.".replace("**at", "**At", 1)
 
     def draw(self, table: pd.DataFrame) -> Figure:
         """Means on the left, the worst tenth on the right."""
