@@ -53,10 +53,12 @@ class Silos(Question):
         for epsilon in values_at(table, "epsilon"):
             best = self.best(table, epsilon)
             over = [difference(self.at(table, epsilon, best), self.at(table, epsilon, end)) for end in (ALONE, SHARED)]
-            sure = "" if all(map(clear, over)) else ", which these seeds do not settle"
+            alone, shared = (
+                f"{each} points" + ("" if clear(each) else " (not settled by these seeds)") for each in over
+            )
             found.append(
-                f"at epsilon {epsilon:g} the best mean has lambda {best}, {over[0]} points above silos alone and "
-                f"{over[1]} above one shared model{sure}"
+                f"at epsilon {epsilon:g} the best mean has lambda {best}, {alone} above silos alone and {shared} above "
+                "one shared model"
             )
         return f"**{'; '.join(found)}.** The best lambda was chosen by the same runs.".replace("**at", "**At", 1)
 
