@@ -2,8 +2,8 @@
 
     python -m experiments.questions NAME ... --data-root DIR [--out sweeps/questions] [--jobs 1]
 
-NAME is trust, secure-sums, depth, labels, observers, faults, devices, bits, buffers, cars, liars, or all. The runs are
-sweeps in OUT: the same command continues after an interruption. What they found is stored in
+NAME is trust, secure-sums, depth, labels, observers, faults, devices, bits, buffers, cars, liars, silos, or all. The
+runs are sweeps in OUT: the same command continues after an interruption. What they found is stored in
 `experiments/questions/NAME.csv`; the picture is experiments/figures/question-NAME.png; the page is
 experiments/questions/NAME.md, between its markers. `--page` draws and writes again from the stored table. `faults`
 compares with the table of `trust`, which therefore comes first.

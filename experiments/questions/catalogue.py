@@ -14,6 +14,7 @@ from experiments.questions.labels import Labels
 from experiments.questions.liars import Liars
 from experiments.questions.observers import Observers
 from experiments.questions.secure_sums import SecureSums
+from experiments.questions.silos import Silos
 from experiments.questions.study import Question
 from experiments.questions.trust import Trust
 
@@ -29,5 +30,6 @@ _ALL: tuple[Question, ...] = (
     Buffers(),
     Cars(),
     Liars(),
+    Silos(),
 )
 QUESTIONS: Mapping[str, Question] = {question.name: question for question in _ALL}

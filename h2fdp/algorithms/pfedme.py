@@ -26,6 +26,7 @@ class PFedMe(ObjectiveOptions):
     """
 
     inner_steps: ClassVar[int] = 5  # k, of the paper's experiments (K in Sec. 5)
+    gradients: ClassVar[int] = 5
     memory: ClassVar[str | None] = "personal models"
     personal: ClassVar[bool] = True
     pull: ClassVar[float | None] = None

@@ -23,6 +23,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
+from h2fdp.training.local_steps import head_size
 
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 # Why an observer may have nothing to be asked about.
@@ -68,6 +69,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     moves = "canaries are as long as one clip norm, and this one moves; expected a number"
     server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
     poisson = "an audit needs poisson: in a batch of fixed size a canary would displace a record"
+    heads = "canaries are the last coordinates of models, where the heads are that never leave devices"
     refused = (
         (run.topology.depth > 1, "topology", tree),
         (canaries < 1, "canaries", f"expected a whole number of at least 1, found {canaries}"),
@@ -84,6 +86,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (run.topology.adversaries, "topology.adversaries", "audits require honest nodes; expected null"),
         (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
         (blueprint.adaptive is not None, "training.clip_norm", moves),
+        (head_size(blueprint.objective, blueprint.module()), "method.objective", heads),
         (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
         (unusual, "method.server", server),
         (training.sampling != "poisson", "training.sampling", poisson),

@@ -41,6 +41,7 @@ def check_network(
         found += _of_compression(experiment, topology, network)
         found += _of_mobility(experiment, topology)
         found += _of_correlated(experiment, topology, network)
+        found += _of_memory(experiment, network)
         found += _of_adversaries(experiment, topology, network)
         found += _of_access(experiment, topology, network)
         found += _of_association(experiment, topology, network)
@@ -173,6 +174,21 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
     if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
         yield "topology", f"{moving}; expected no secure sums, found those of {summing[0]}"
+
+
+def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
+    """Devices that add no noise to their steps would remember raw gradients. Central noise is about whole devices."""
+    method = experiment.method
+    placement, memory = noise_placement_of(method.privacy), objective_of(method.objective).memory
+    if memory is None or not placement.private or placement.clips == "update":
+        return
+    for subnet in network.subnets:
+        place = placement.place((subnet.trust,), 1)
+        if place is None or place.holder is not Holder.STEP:
+            text = f"devices of {subnet.name}, which is {subnet.trust}, add no noise to their steps, and would keep raw"
+            right = "privacy dp-sgd, local with noise: steps, or untrusted edge servers"
+            yield "method.objective", f"{text} what they remember ({memory}); expected {right}"
+            return
 
 
 def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:

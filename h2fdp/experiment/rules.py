@@ -26,7 +26,7 @@ from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import Estimates
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.utility import UtilityOptions
-from h2fdp.training.local_steps import LocalObjective, pull_of
+from h2fdp.training.local_steps import LocalObjective, OwnModels, gradients_of, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 
@@ -70,6 +70,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_compression(experiment, axes)
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
+    yield from _of_own_models(experiment, axes)
     if axes.schedule.buffers:
         yield from _of_buffers(experiment, axes)
     yield from _of_turns(experiment, axes)
@@ -249,6 +250,26 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if placement.noisy_steps:
         text = "noise on steps allows a number of steps, which devices do not take together"
         yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
+
+
+def _of_own_models(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What leaves models of devices' own no step, or sends them away from the shared one."""
+    objective, training = axes.objective, experiment.training
+    if not isinstance(objective, OwnModels):
+        return
+    name, every = experiment.method.objective.name, training.aggregate_every
+    if training.step_size * objective.towards_received > 2:
+        text = f"steps of size {training.step_size:g} would go past the shared model, ever further"
+        yield "method.objective.penalty", f"{text}; expected at most {2 / training.step_size:g}, or infinite"
+    if not objective.takes_turns:
+        return
+    if training.momentum:
+        yield "training.momentum", f"{name} has two models and no velocities; expected 0, found {training.momentum:g}"
+    shortest = [training.local_steps or 2, *(every.values() if isinstance(every, dict) else [every or 2])]
+    shortest = [each for given in shortest for each in (given if isinstance(given, list) else [given])]
+    if min(shortest) < 2:
+        text = f"every second step of {name} is one of the device's own model, and there would be none"
+        yield "training.local_steps", f"{text}; expected at least 2 steps between two models that a device receives"
 
 
 def _of_selection(experiment: ExperimentFile, axes: Axes) -> Found:
@@ -445,6 +466,7 @@ def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
         own_objective=isinstance(method.objective, OwnPart),
         mu=pull_of(objective) or 0.0,
         memory=objective.memory,
+        gradients=gradients_of(objective),
         keeps_sensitivity=objective.keeps_sensitivity(step_size, training.momentum),
         step_size=step_size,
         model="a model of your own" if own else experiment.model.name,

@@ -301,12 +301,15 @@ class Cloud:
         return changed(plan.parts, told)
 
     def _refuse_unprotected_variate(self) -> None:
-        """Beside a variate, devices send how their memory changed: raw, as no noise is added to it.
+        """Beside a variate, devices send how their memory changed: raw, unless each of their steps has noise.
 
         Raises:
             UserError: the run promises a guarantee.
         """
-        if self._memories is not None and self._server.variate is not None and self._planner.noise is not None:
+        guarded = self._planner.noise is not None and not all(
+            each.pipeline.noisy_steps for each in self._planner.subnets
+        )
+        if self._memories is not None and self._server.variate is not None and guarded:
             text = "devices that remember answer its `variate` with the change of their memory, which gets no noise"
             raise UserError(f"{text}; expected a server without one, or a method without noise", key="method.server")
 

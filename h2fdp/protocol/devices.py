@@ -1,7 +1,7 @@
 """Devices of one subnet on one host: local training, noise before anything leaves them, and what they hold besides.
 
-What a device remembers, during an interval and from one to the next, is refused under a guarantee; but not what a stage
-of its upload remembers, which has its noise.
+What a device remembers, during an interval and from one to the next, is refused under a guarantee, unless each of its
+steps has noise: then all that it remembers is made of these. What a stage of its upload remembers has noise, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import Engine
-from h2fdp.training.local_steps import LocalObjective, StepTerms, TrainingResult
+from h2fdp.training.local_steps import LocalObjective, OwnModels, StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,12 @@ class WorkAccumulator:
         """(s, M) for the devices of these rows; None where nothing is corrected."""
         if self.memory is None or self.work is None:
             return None
-        return self.objective.correction(self.memory[torch.from_numpy(self._places(rows))], self.variate)
+        places = torch.from_numpy(self._places(rows))
+        known = self.memory[places]
+        if isinstance(self.objective, OwnModels) and self.work.personal is not None:  # the newest, of this interval
+            moved = torch.from_numpy(self.work.steps > 0)[places, None].to(known.device)
+            known = self.work.personal[places].where(moved, known)
+        return self.objective.correction(known, self.variate)
 
     def of_uploads(self, rows: np.ndarray) -> Tensor | None:
         """(s, M) what the devices of these rows remember of their uploads; None where they do not."""

@@ -55,7 +55,7 @@ from h2fdp.training.batches import Batches, BatchSampler, Sampling, padded_width
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import TrainingJob, build_engine, engine_of_run
-from h2fdp.training.local_steps import StepTerms, TrainingResult, gain
+from h2fdp.training.local_steps import StepTerms, TrainingResult, gain, head_size
 from h2fdp.training.losses import loss_of
 
 
@@ -199,7 +199,11 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         downlink=Pipeline(config.compression.of_models),
         correlated=config.privacy.noise_law,
     )
-    costs = _costs(config, network, vector.numel(), rates * data.sizes)
+    sent = vector.numel() - head_size(objective, initial)
+    if not sent:
+        text = "all layers of the model would be heads that never leave devices; expected fewer than it has"
+        raise UserError(text, key="method.objective.layers")
+    costs = _costs(config, network, sent, rates * data.sizes)
     return RunInputs(
         config=config,
         drawn=topology,

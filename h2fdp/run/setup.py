@@ -55,8 +55,8 @@ LYING = (
     "A trusted edge server that lies does so about values, and still adds its noise"
 )
 SCORED = (
-    "training.evaluate_devices: deciles and the worst tenth weigh test records by the labels of each device, which no "
-    "epsilon covers; tracking servers receive them too"
+    "training.evaluate_devices: deciles and the worst tenth, and scores of personal models, weigh test records by the "
+    "labels of each device, which no epsilon covers; tracking servers receive them too"
 )
 SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
 OVER_THE_AIR = (
@@ -454,7 +454,8 @@ class RunSetup(RunInputs, Noise):
             noise_key.BY_SEED: not self.has_noise_key,
             SUMS_ALONE: any(facts.sees_sums for facts in self.blueprint.facts),
             DEVICES_TEST: self.data.test_owners is not None,
-            SCORED: self.config.training.evaluate_devices and self.data.test_owners is None,
+            SCORED: self.data.test_owners is None
+            and (self.config.training.evaluate_devices or self.blueprint.objective.personal),
             FILTERED: self.adapts,
             PUBLIC_RECORDS: self.data.public is not None,
             WARM_STARTED: self.warm_start is not None,

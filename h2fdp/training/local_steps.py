@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from h2fdp.data.records import Rows
+from h2fdp.errors import UserError
 
 Gradient = Callable[[Tensor], Tensor]
 
@@ -21,8 +22,9 @@ class LocalObjective(Protocol):
 
     Attributes:
         memory: what a device keeps of its data from one interval to the next, in words; None where it keeps nothing.
-            It begins at zero, is the device's own, and outlasts releases: no account covers that.
+            It begins at zero, is the device's own, and outlasts releases: no account covers that but one of every step.
         personal: whether a device trains a model of its own beside the shared one.
+        gradients: how many of a batch a step asks for; 1 of objectives that do not state it, and are held to it.
         pull: mu of a term mu (w - received) in its direction, 0 without one; None where an upload is not a weighted sum
             of the gradients along the device's way.
     """
@@ -70,6 +72,11 @@ class LocalObjective(Protocol):
         ...
 
 
+def gradients_of(objective: LocalObjective) -> int:
+    """How many gradients a step of the objective asks for."""
+    return getattr(objective, "gradients", 1)
+
+
 def pull_of(objective: LocalObjective) -> float | None:
     """The objective's pull; None of a user's own that does not state it."""
     return getattr(objective, "pull", None)
@@ -96,8 +103,10 @@ class PulledObjective:
 def pull_alone(objective: LocalObjective) -> float | None:
     """mu where the direction is g + mu (w - received), for engines that do not call it; None where it may be another.
 
-    A class that wrote a direction of its own, or compares features, does not count.
+    A class that wrote a direction of its own, compares features or goes on from models of devices does not count.
     """
+    if isinstance(objective, OwnModels):
+        return None
     known = getattr(type(objective), "direction", None) is PulledObjective.direction
     return objective.towards_received if known and isinstance(objective, PulledObjective) else None
 
@@ -172,6 +181,74 @@ class StatelessObjective(PulledObjective):
     def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
         """Nothing new."""
         return memory
+
+
+class OwnModels(StatelessObjective):
+    """The part of an objective whose devices go on from models of their own, which is all that they remember.
+
+    A device's own model is made of gradients and of models that it received, and of nothing else of its data.
+
+    Attributes:
+        takes_turns: of the steps between two models that a device receives, the second, fourth, ... are steps of its
+            own model, and the others of the shared one. Else there is one model, which the device trains and uploads.
+        goes_on: whether the own model outlives an interval; if not, it is the one that was received.
+        head: how many of the last layers alone are a device's own, and never leave it; None: the whole model.
+    """
+
+    memory: ClassVar[str | None] = "own model"
+    personal: ClassVar[bool] = True
+    pull: ClassVar[float | None] = None
+    takes_turns: ClassVar[bool] = False
+
+    @property
+    def goes_on(self) -> bool:
+        return True
+
+    @property
+    def head(self) -> int | None:
+        return None
+
+    def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
+        """The own models, to go on from; engines do not add them to directions."""
+        return memory
+
+    def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
+        """The own model; of a device that did no step, as it was."""
+        assert done.personal is not None, "a device has a model of its own"
+        return done.personal.where(done.steps[:, None] > 0, memory)
+
+
+def head_size(objective: LocalObjective, module: nn.Module) -> int:
+    """Coordinates at the end of a model that never leave a device.
+
+    >>> class LastLayer(OwnModels):
+    ...     head = 1
+    >>> head_size(LastLayer(), nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    8
+    """
+    layers = objective.head if isinstance(objective, OwnModels) else None
+    if layers is None:
+        return 0
+    held = [list(layer.parameters(recurse=False)) for layer in module.modules()]
+    return sum(each.numel() for layer in [own for own in held if own][-layers:] for each in layer)
+
+
+def once(gradient: Gradient) -> Gradient:
+    """A gradient for one call: a second one in a step would have the same noise, and no row in the ledger.
+
+    Raises:
+        UserError: at a second call.
+    """
+    asked: list[Tensor] = []
+
+    def first(model: Tensor) -> Tensor:
+        if asked:
+            text = "a step asks for several gradients, and noise on steps is for one; expected one call of `gradient`"
+            raise UserError(text, key="method.objective")
+        asked.append(model)
+        return gradient(model)
+
+    return first
 
 
 class GradientNoise(Protocol):
@@ -272,20 +349,43 @@ class Descent:
 
     Attributes:
         momentum: 0 for plain steps. Velocities never outlive an upload.
+        head: coordinates at the end of a model that never leave a device, see `head_size`.
     """
 
     objective: LocalObjective
     momentum: float = 0.0
+    head: int = 0
 
-    def begin(self, received: Tensor) -> DescentState:
-        """The state at the received models (..., M)."""
+    @property
+    def corrects(self) -> bool:
+        """Whether the objective's `correction` is added to directions, and is no model of a device."""
+        return not isinstance(self.objective, OwnModels) and comparison_of(self.objective) is None
+
+    def begin(self, received: Tensor, corrections: Tensor | None = None) -> DescentState:
+        """The state at the received models (..., M), or at the models that devices had before, `corrections`."""
         velocity = torch.zeros_like(received) if self.momentum else None
-        return DescentState(received, velocity, received if self.objective.personal else None)
+        if not isinstance(self.objective, OwnModels):
+            return DescentState(received, velocity, received if self.objective.personal else None)
+        assert corrections is not None, "the models that devices had before"
+        own = previous_models(corrections, received) if self.objective.goes_on else received
+        if self.objective.takes_turns:
+            return DescentState(received, velocity, own)
+        if self.head:
+            own = torch.cat([received[..., : -self.head], own[..., -self.head :]], dim=-1)
+        return DescentState(own, velocity)
 
     def step(
-        self, state: DescentState, gradient: Gradient, received: Tensor, step_size: float, correction: Tensor | None
+        self,
+        state: DescentState,
+        gradient: Gradient,
+        received: Tensor,
+        step_size: float,
+        correction: Tensor | None,
+        slot: int = 0,
     ) -> DescentState:
-        """One local step; `correction` (..., M) is added to the direction."""
+        """One local step, the slot-th from 0; `correction` (..., M) is added to the direction."""
+        if isinstance(self.objective, OwnModels) and self.objective.takes_turns:
+            return self._turn(self.objective, state, gradient, received, step_size, slot)
         way, personal = self.objective.direction(state.models, gradient, received, state.personal)
         if correction is not None:
             way = way.add_(correction)
@@ -293,6 +393,33 @@ class Descent:
             velocity = state.velocity.mul(self.momentum).add_(way)
             return DescentState(torch.sub(state.models, velocity, alpha=step_size), velocity, personal)
         return DescentState(torch.sub(state.models, way, alpha=step_size, out=way), None, personal)
+
+    def ended(self, received: Tensor, state: DescentState, out: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """(..., M) updates, received - models, and personal models where there are any."""
+        updates = torch.sub(received, state.models, out=out)
+        if not isinstance(self.objective, OwnModels) or self.objective.takes_turns:
+            return updates, state.personal
+        if self.head:
+            updates[..., -self.head :] = 0.0
+        return updates, state.models
+
+    def _turn(
+        self,
+        objective: OwnModels,
+        state: DescentState,
+        gradient: Gradient,
+        received: Tensor,
+        step_size: float,
+        slot: int,
+    ) -> DescentState:
+        """A step of one of the two models, so that each step has one gradient, as without a second model."""
+        if slot % 2 == 0:
+            return replace(state, models=torch.sub(state.models, gradient(state.models), alpha=step_size))
+        if not objective.goes_on:
+            return state
+        assert state.personal is not None, "a device has a model of its own"
+        way, _ = objective.direction(state.personal, gradient, received, None)
+        return replace(state, personal=torch.sub(state.personal, way, alpha=step_size))
 
 
 @lru_cache(maxsize=64)

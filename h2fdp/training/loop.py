@@ -15,10 +15,13 @@ from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_steps import (
     PLAIN_TERMS,
     Descent,
+    Gradient,
     LocalObjective,
     StepTerms,
     TrainingResult,
     comparison_of,
+    head_size,
+    once,
     previous_models,
 )
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
@@ -38,7 +41,7 @@ class LoopEngine:
         self._compares = comparison_of(objective)
         self._losses = RecordLoss(module, loss, self._compares)
         self._clipping = clipping
-        self._descent = Descent(objective, momentum)
+        self._descent = Descent(objective, momentum, head_size(objective, module))
         self._votes: NormVotes | None = None  # of the device that is training
 
     def train(
@@ -53,21 +56,23 @@ class LoopEngine:
         votes = terms.clip_norm is not None
         trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
-            state = self._descent.begin(start)
             own = terms.part(np.array([position]))
             correction = None if own.corrections is None else own.corrections[0]
+            state = self._descent.begin(start, correction)
             others: tuple[Tensor, ...] = ()
             if self._compares is not None:
                 assert correction is not None, "the model that the device had before"
-                others, correction = (start, previous_models(correction, start)), None
+                others = start, previous_models(correction, start)
+            correction = correction if self._descent.corrects else None
             last = torch.zeros_like(start)
             self._votes = None if terms.clip_norm is None else NormVotes.none(terms.clip_norm, start[None])
             for slot in range(int(steps)):
-                gradient = partial(self._gradient, records, int(row), batches, slot, position, own, others)
-                moved = self._descent.step(state, gradient, start, step_size, correction)
+                gradient: Gradient = partial(self._gradient, records, int(row), batches, slot, position, own, others)
+                gradient = gradient if terms.noise is None else once(gradient)
+                moved = self._descent.step(state, gradient, start, step_size, correction, slot)
                 last, state = state.models - moved.models, moved
             counted = None if self._votes is None else self._votes.sums[0]
-            trained.place(position, TrainingResult(start - state.models, state.personal, last, counted))
+            trained.place(position, TrainingResult(*self._descent.ended(start, state), last, counted))
         return trained
 
     def _gradient(

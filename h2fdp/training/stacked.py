@@ -25,10 +25,13 @@ from h2fdp.training.local_steps import (
     PLAIN_TERMS,
     Descent,
     DescentState,
+    Gradient,
     LocalObjective,
     StepTerms,
     TrainingResult,
     comparison_of,
+    head_size,
+    once,
     previous_models,
     pull_alone,
 )
@@ -155,7 +158,7 @@ class StackedEngine:
         gamma = clipping.gamma if clipping is not None else None
         self._rule: GradientRule = gradient_rule(module, norm, loss, self._compares, gamma, precision)
         self._batch_clipping = clipping.for_batches if clipping is not None and clipping.of_batches else None
-        self._descent = Descent(objective, momentum)
+        self._descent = Descent(objective, momentum, head_size(objective, module))
         self._plain = self._batch_clipping is None and momentum == 0.0 and pull_alone(objective) == 0.0
         self._width = width
         self._stack_size = cache(partial(stack_size, module, width))
@@ -194,9 +197,9 @@ class StackedEngine:
 
     def _train(self, stack: _Stack) -> TrainingResult:
         """One stack, whose devices' numbers of steps fall."""
-        state, ended = self._descent.begin(stack.starts), []
+        state, ended = self._descent.begin(stack.starts, stack.terms.corrections), []
         last = torch.zeros_like(stack.starts) if stack.terms.watched else None
-        starts, corrections = stack.starts, None if self._compares else stack.terms.corrections
+        starts, corrections = stack.starts, stack.terms.corrections if self._descent.corrects else None
         moving = len(starts)
         votes = None if stack.terms.clip_norm is None else NormVotes.none(stack.terms.clip_norm, starts)
         slots = int(stack.steps.max(initial=0))
@@ -214,14 +217,15 @@ class StackedEngine:
                 moving, computed = active, max(active, stack.at_least)
                 state, starts = state.part(slice(computed)), starts[:computed]
                 corrections = None if corrections is None else corrections[:computed]
-            gradient = partial(self._gradient, stack, slot, len(starts), votes)
-            moved = self._descent.step(state, gradient, starts, stack.step_size, corrections)
+            gradient: Gradient = partial(self._gradient, stack, slot, len(starts), votes)
+            gradient = gradient if stack.terms.noise is None else once(gradient)
+            moved = self._descent.step(state, gradient, starts, stack.step_size, corrections, slot)
             if last is not None:
                 last[:active] = state.models[:active] - moved.models[:active]
             state = moved
         whole = DescentState.joined([state.part(slice(moving)), *reversed(ended)])
-        updates = torch.sub(stack.starts, whole.models, out=None if rule is None else whole.models)
-        return TrainingResult(updates, whole.personal, last, None if votes is None else votes.sums)
+        updates, personal = self._descent.ended(stack.starts, whole, None if rule is None else whole.models)
+        return TrainingResult(updates, personal, last, None if votes is None else votes.sums)
 
     def _in_place(self, stack: _Stack) -> LayeredGradients | None:
         """The rule where one device takes plain steps, w - eta g: each layer's gradient goes to the weights at once."""

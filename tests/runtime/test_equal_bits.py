@@ -78,6 +78,14 @@ def test_noise_on_steps_and_votes_give_the_bits_of_one_process_on_all_hosts(sess
     assert {name.partition("#")[0] for name in seen} == {"host:0", "host:1"}
 
 
+def test_a_host_for_each_node_goes_on_from_models_of_devices_own(session, tmp_path):
+    method = {"extends": "h2fdp", "privacy": "dp-sgd", "objective": {"name": "mean-regularised", "penalty": 0.3}}
+    settings = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "evaluate_devices": True}
+    one = small(method, **settings).run(tmp_path / "inline")
+    other = small(method, **settings, runtime={"placement": "entity"})
+    assert_equal(recorded(one), recorded(other.run(tmp_path / "ray")))
+
+
 FEEDBACK = {"top_k": 0.1, "error_feedback": True}
 
 

@@ -7,6 +7,7 @@ from torch import nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.fedprox import Proximal
+from h2fdp.algorithms.own_models import MeanRegularised, PersonalHead
 from h2fdp.algorithms.pfedme import PFedMe
 from h2fdp.algorithms.scaffold import Scaffold
 from h2fdp.models.construct import ParameterLayout, build
@@ -14,7 +15,7 @@ from h2fdp.training import stacked
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import build_engine
-from h2fdp.training.local_steps import StepTerms
+from h2fdp.training.local_steps import OwnModels, StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, Hinge
 from tests.training.groups import KnownNoise, draw, own_chain, records
 
@@ -84,15 +85,24 @@ def test_every_model_and_clipping_is_the_loops(name, clipping):
 
 
 @pytest.mark.parametrize(
-    "objective", [Proximal(mu=0.3), Scaffold(), PFedMe(penalty=2.0, inner_step_size=0.05)], ids=str
+    "objective",
+    [
+        Proximal(mu=0.3),
+        Scaffold(),
+        PFedMe(penalty=2.0, inner_step_size=0.05),
+        MeanRegularised(penalty=0.3),
+        PersonalHead(),
+    ],
+    ids=str,
 )
 def test_objectives_momentum_noise_stragglers_and_divisors_are_the_loops(objective):
     drawn = draw("poisson", SIZES, RATES, 3)
     batches = Batches(drawn.indices, drawn.counts, np.array([3, 0, 2]), RATES * SIZES + 0.5)
 
     def terms(starts):
-        corrections = 0.1 * torch.ones_like(starts) if isinstance(objective, Scaffold) else None
-        return StepTerms(corrections, KnownNoise(np.arange(3)), watched=True)
+        remembers = isinstance(objective, Scaffold | OwnModels)
+        noise = None if isinstance(objective, PFedMe) else KnownNoise(np.arange(3))  # which is for one gradient
+        return StepTerms(0.1 * torch.ones_like(starts) if remembers else None, noise, watched=True)
 
     assert_alike(*both("pooled", CLIPPINGS["batch"], objective, batches, momentum=0.5, loss=Hinge(), terms=terms))
 

@@ -182,7 +182,7 @@ class DpSgd(StatedNoise):
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that a step moves by one clipped gradient."""
-        yield from remembering(request)
+        yield from remembering(request, noisy_steps=True)
         yield from clipped(request, "gradients")
         yield from super().problems(request)
         yield from uncontrolled(request)

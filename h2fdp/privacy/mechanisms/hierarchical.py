@@ -154,7 +154,7 @@ class GradientNoise(BoundedInputs):
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would void that an upload is a sum of clipped gradients, or that a step moves by one of these."""
-        yield from remembering(request)
+        yield from remembering(request, self.noise == "steps")
         if self.input_bound is None:
             yield from clipped(request, "gradients")
         else:

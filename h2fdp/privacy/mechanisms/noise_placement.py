@@ -24,8 +24,8 @@ class RequestedExperiment:
     """What an experiment asks for, in plain values, for a placement to judge.
 
     Attributes:
-        objective: its name; `own_objective`: it is a user's own; `mu` of its pull, `memory`, and `keeps_sensitivity`
-            with this step size and momentum, as the objective says them.
+        objective: its name; `own_objective`: it is a user's own; `mu` of its pull, `memory`, `gradients` in a step, and
+            `keeps_sensitivity` with this step size and momentum, as the objective says them.
         step_size: the largest that the schedule can choose.
         local_aggregations: whether there are any.
         clip_scope: as it was stated; None where it was not.
@@ -39,6 +39,7 @@ class RequestedExperiment:
     own_objective: bool
     mu: float
     memory: str | None
+    gradients: int
     keeps_sensitivity: bool
     step_size: float
     model: str
@@ -247,14 +248,25 @@ def simulated(drawn: Topology, shape: str | None, privacy: NoisePlacement | Any)
     return drawn.as_star("relay")
 
 
-def remembering(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-    """The problem of a device that remembers what it does not release."""
-    if request.memory is not None:
-        yield (
-            "method.objective",
-            f"a device keeps its {request.memory}, which depend on all records that it ever drew: no "
-            f"account covers the objective {request.objective}; expected privacy none, or another objective",
-        )
+def remembering(request: RequestedExperiment, noisy_steps: bool = False) -> Iterator[tuple[str, str]]:
+    """The problem of a device that remembers what it does not release.
+
+    Args:
+        noisy_steps: devices may add noise to each of their steps: then what they remember is made of noisy gradients,
+            which have rows in the ledger, and of models that they received, as long as a step has one gradient.
+    """
+    if request.memory is None or (noisy_steps and request.gradients == 1):
+        return
+    text = f"a device keeps its {request.memory}, which depend on all records that it ever drew"
+    if noisy_steps:
+        text = f"{text}: a step of {request.objective} has {request.gradients} gradients, and noise for one"
+        yield "method.objective", f"{text}; expected another objective, or privacy none"
+        return
+    yield (
+        "method.objective",
+        f"{text}: no account covers the objective {request.objective}; expected noise on each step (privacy dp-sgd, or "
+        "noise: steps), privacy none, or another objective",
+    )
 
 
 def uncontrolled(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
