@@ -20,7 +20,8 @@ that is in fewer releases has less. Who sees a function of the releases, and of 
 no more.
 
 Sources: banded inverse square root: Kalinin, McKenna, Upadhyay and Lampert 2025; banded square root: Kalinin and
-Lampert 2024, of the shape of BandMF (Choquette-Choo et al. 2023); adaptivity, and non-negative factors: Denisov et al. 2022.
+Lampert 2024, of the shape of BandMF (Choquette-Choo et al. 2023); adaptivity, and non-negative factors: Denisov et al.
+2022.
 """
 
 from __future__ import annotations
