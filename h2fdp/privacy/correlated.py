@@ -19,7 +19,7 @@ noise L_r and sensitivity (C x)_r L_r, also about those who take no part in it b
 that is in fewer releases has less. Who sees a function of the releases, and of noises that do not hang on them, learns
 no more.
 
-Sources: banded inverse square root: Kalinin, McKenna, Upadhyay and Lampert 2025; banded square root: Kalinin and Lampert
+Sources: banded inverse square root: Kalinin, McKenna, Upadhyay, Lampert 2025; banded square root: Kalinin and Lampert
 2024, of the shape of BandMF (Choquette-Choo et al. 2023); adaptivity, and non-negative factors: Denisov et al. 2022.
 """
 
