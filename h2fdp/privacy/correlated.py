@@ -17,11 +17,10 @@ whatever the directions in which it moves the releases, as all c_j are at least 
 mu = ||C x||, and this is the adaptive composition of its rows. That is how ledgers have it: a row for each release, of
 noise L_r and sensitivity (C x)_r L_r, also about those who take no part in it but took part in earlier ones. A record
 that is in fewer releases has less. Who sees a function of the releases, and of noises that do not hang on them, learns
-no more.
+no more. A run that goes on under fresh draws takes back noise that it never released, which hides more, not less.
 
-Sources: banded inverse square root: Kalinin, McKenna, Upadhyay and Lampert 2025; banded square root: Kalinin and
-Lampert 2024, of the shape of BandMF (Choquette-Choo et al. 2023); adaptivity, and non-negative factors: Denisov et al.
-2022.
+Sources: banded inverse square root: Kalinin, McKenna, Upadhyay, Lampert 2025; banded square root: Kalinin and Lampert
+2024, of the shape of BandMF (Choquette-Choo et al. 2023); adaptivity, and non-negative factors: Denisov et al. 2022.
 """
 
 from __future__ import annotations

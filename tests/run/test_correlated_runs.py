@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator
 from h2fdp.privacy.correlated import CorrelatedGaussian
-from h2fdp.run import recorders
 from h2fdp.run.forecast import noise_on_model
+from h2fdp.run.loop import start_run
+from tests.forks import in_a_child
 from tests.networks import placed
+from tests.run.killed import at
 from tests.runtime.runs import assert_equal, recorded
 
 NETWORK = Topology(
@@ -177,20 +180,17 @@ def test_along_the_best_attack_the_noise_of_a_run_is_that_of_its_account(tmp_pat
 
 
 @pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
-def test_a_crash_changes_no_bit(tmp_path, monkeypatch, correlated):
+@pytest.mark.process
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, correlated):
     made = small(correlated, participation=0.7, faults=FAULTS, runtime={"backend": "inline", "checkpoint_every": 2})
-    whole = made.run(tmp_path / "whole")
+    whole, setup, path = made.run(tmp_path / "whole"), made.prepare(), tmp_path / "killed"
 
-    def fail(step, at):
-        if (step, at) == ("released", 5):
-            raise RuntimeError("the host is gone")
+    def until_killed():
+        at("released", 5)
+        start_run(setup, path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(recorders, "listener", fail)
-        with pytest.raises(RuntimeError):
-            made.run(tmp_path / "crashed")
-    again = h2fdp.resume(tmp_path / "crashed")
-    assert_equal(recorded(whole), recorded(again))
+    assert in_a_child(until_killed) == -signal.SIGKILL
+    assert_equal(recorded(whole), recorded(h2fdp.resume(path)))
 
 
 def test_threads_change_no_bit_and_subnets_that_look_alike_have_one_past(tmp_path):
