@@ -201,7 +201,10 @@ class Experiment:
         except UserError as error:
             if self.written is None:
                 raise
-            raise located(error, self.written.document, self.written.settings) from error.__cause__
+            placed = located(error, self.written.document, self.written.settings)
+            for note in getattr(error, "__notes__", ()):  # the traceback of a host
+                placed.add_note(note)
+            raise placed from error.__cause__
 
     def _repr_html_(self) -> str:
         """For notebooks: what is trained, on which network, under which target."""

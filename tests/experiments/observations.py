@@ -21,6 +21,8 @@ def context(**given):
         "step_decay": "none",
         "sizes": STAR,
         "share": 1.0,
+        "turns": 1,
+        "budget_decay": "none",
         "participation": STAR,
         "clip_norm": 0.1,
         "step_noise_multiplier": 1.1,
