@@ -33,14 +33,14 @@ def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
     state, directory = state_of(path, summary), RunDirectory(path)
     resumable = state in (*_GOES_ON, _GIVEN_UP)
-    found = {**summary, "state": state, "resumable": resumable}
+    row = {**summary, "state": state, "resumable": resumable}
     if state in ("running", "killed") and directory.metrics.is_file():
-        found |= reached(read_table(directory.metrics).to_pydict())
+        row |= reached(read_table(directory.metrics).to_pydict())
     if resumable:
         configuration = read_document(directory.config).values()
         training = configuration.get("training") if isinstance(configuration, dict) else None
-        found["planned_intervals"] = training.get("intervals") if isinstance(training, dict) else None
-    return found
+        row["planned_intervals"] = training.get("intervals") if isinstance(training, dict) else None
+    return row
 
 
 def _folders(home: Path) -> list[Path]:
@@ -123,26 +123,28 @@ def _check(directory: Path, as_json: bool) -> None:
     from h2fdp.integrity import check, is_checked
 
     inside = [] if is_checked(directory) else list(filter(is_checked, _folders(directory)))
-    found = [check(each) for each in inside or [directory]]
+    findings = [check(each) for each in inside or [directory]]
     if as_json:
-        print_json([each.as_json() for each in found])
+        print_json([each.as_json() for each in findings])
     else:
-        for each in found:
+        for each in findings:
             _show(each)
-    if any(each.damaged for each in found):
+    if any(each.damaged for each in findings):
         raise typer.Exit(_DAMAGED)
 
 
-def _show(found: Findings) -> None:
+def _show(findings: Findings) -> None:
     """A line about the directory, then what is wrong; runs of a sweep that are intact are counted only."""
-    word = "DAMAGED" if found.damaged else "nothing is damaged, but not all has begun" if found.waiting else "intact"
-    lines = [f"agree: {'; '.join(found.confirmed)}"] if found.confirmed else []
-    lines += [f"not checked: {text}" for text in found.unknown] + [str(problem) for problem in found.problems]
-    lines += [f"not begun: {', '.join(found.waiting)}"] if found.waiting else []
-    if found.runs:
-        lines.append(f"{sum(run.whole for run in found.runs.values())} of {len(found.runs)} runs are intact")
-    typer.echo("\n  ".join([f"{found.directory}: {word} ({found.state})", *lines]))
-    for run in found.runs.values():
+    word = (
+        "DAMAGED" if findings.damaged else "nothing is damaged, but not all has begun" if findings.waiting else "intact"
+    )
+    lines = [f"agree: {'; '.join(findings.confirmed)}"] if findings.confirmed else []
+    lines += [f"not checked: {text}" for text in findings.unknown] + [str(problem) for problem in findings.problems]
+    lines += [f"not begun: {', '.join(findings.waiting)}"] if findings.waiting else []
+    if findings.runs:
+        lines.append(f"{sum(run.whole for run in findings.runs.values())} of {len(findings.runs)} runs are intact")
+    typer.echo("\n  ".join([f"{findings.directory}: {word} ({findings.state})", *lines]))
+    for run in findings.runs.values():
         if not run.whole:
             _show(run)
 
