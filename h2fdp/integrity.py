@@ -188,10 +188,8 @@ def _checkpoints(directory: RunDirectory, summary: Mapping[str, Any], findings: 
     keyed = summary.get("noise_key_id") if summary.get("noise_key") == "system" else None
     if keyed and paths and findings.state not in FINISHED:
         key = noise_key.stored(directory)
-        same_key = key is not None and noise_key.id_of(key) == keyed
-        findings.expect(
-            same_key, "the noise key is lost or damaged; a resume would draw fresh noise", directory.noise_key
-        )
+        known = key is not None and noise_key.id_of(key) == keyed
+        findings.expect(known, "the noise key is lost or damaged; a resume would draw fresh noise", directory.noise_key)
 
 
 def _accounts(directory: RunDirectory, summary: Mapping[str, Any], findings: Findings) -> None:

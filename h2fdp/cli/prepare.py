@@ -175,16 +175,16 @@ def datasets_command(
         typer.echo(str(png))
 
 
-def _show_holdings(label_counts: pd.DataFrame) -> None:
+def _show_holdings(counted: pd.DataFrame) -> None:
     """Devices with their labels by shades: the darker, the more of the device's records; a point for none."""
-    counts, owners = label_counts.to_numpy(), label_counts.attrs["owners"]
+    counts, owners = counted.to_numpy(), counted.attrs["owners"]
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
     fewest, most = int(kinds.min()), int(kinds.max())
     kind = str(most) if fewest == most else f"{fewest} to {most}"
-    named = [f"{number} {name}" for number, name in enumerate(label_counts.columns) if str(number) != str(name)]
+    named = [f"{number} {name}" for number, name in enumerate(counted.columns) if str(number) != str(name)]
     print_facts(
         {
-            "records": f"{int(sizes.sum()):,} on {len(label_counts):,} devices, {sizes.min():,} to {sizes.max():,} each",
+            "records": f"{int(sizes.sum()):,} on {len(counted):,} devices, {sizes.min():,} to {sizes.max():,} each",
             "labels": f"{counts.shape[1]}; a device holds {kind} of them",
             **({"classes": textwrap.shorten(", ".join(named), 300, placeholder=" ...")} if named else {}),
             "test records": "are not counted here",
@@ -192,7 +192,7 @@ def _show_holdings(label_counts: pd.DataFrame) -> None:
     )
     labels = min(counts.shape[1], _WIDEST)
     head = "".join(str(label % 10) for label in range(labels))
-    room = max(12, 56 - labels - max(len(str(name)) for name in label_counts.index[:_MOST_ROWS]))  # in 80 columns
+    room = max(12, 56 - labels - max(len(str(name)) for name in counted.index[:_MOST_ROWS]))  # in 80 columns
     rows = [
         {
             "device": str(name),
@@ -201,10 +201,10 @@ def _show_holdings(label_counts: pd.DataFrame) -> None:
             head: "".join(_SHADES[4 * count // (row.max() + 1) + 1 if count else 0] for count in row[:labels]),
             **({"owner": textwrap.shorten(owners[at], room, placeholder=" ...")} if owners else {}),
         }
-        for at, (name, row) in enumerate(list(zip(label_counts.index, counts, strict=True))[:_MOST_ROWS])
+        for at, (name, row) in enumerate(list(zip(counted.index, counts, strict=True))[:_MOST_ROWS])
     ]
     print_table(rows)
-    if len(label_counts) > _MOST_ROWS or labels < counts.shape[1]:
+    if len(counted) > _MOST_ROWS or labels < counts.shape[1]:
         typer.echo("... (--json and --png have all devices and labels)")
 
 

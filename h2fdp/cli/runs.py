@@ -123,28 +123,26 @@ def _check(directory: Path, as_json: bool) -> None:
     from h2fdp.integrity import check, is_checked
 
     inside = [] if is_checked(directory) else list(filter(is_checked, _folders(directory)))
-    findings = [check(each) for each in inside or [directory]]
+    checks = [check(each) for each in inside or [directory]]
     if as_json:
-        print_json([each.as_json() for each in findings])
+        print_json([each.as_json() for each in checks])
     else:
-        for each in findings:
+        for each in checks:
             _show(each)
-    if any(each.damaged for each in findings):
+    if any(each.damaged for each in checks):
         raise typer.Exit(_DAMAGED)
 
 
-def _show(findings: Findings) -> None:
+def _show(check: Findings) -> None:
     """A line about the directory, then what is wrong; runs of a sweep that are intact are counted only."""
-    word = (
-        "DAMAGED" if findings.damaged else "nothing is damaged, but not all has begun" if findings.waiting else "intact"
-    )
-    lines = [f"agree: {'; '.join(findings.confirmed)}"] if findings.confirmed else []
-    lines += [f"not checked: {text}" for text in findings.unknown] + [str(problem) for problem in findings.problems]
-    lines += [f"not begun: {', '.join(findings.waiting)}"] if findings.waiting else []
-    if findings.runs:
-        lines.append(f"{sum(run.whole for run in findings.runs.values())} of {len(findings.runs)} runs are intact")
-    typer.echo("\n  ".join([f"{findings.directory}: {word} ({findings.state})", *lines]))
-    for run in findings.runs.values():
+    word = "DAMAGED" if check.damaged else "nothing is damaged, but not all has begun" if check.waiting else "intact"
+    lines = [f"agree: {'; '.join(check.confirmed)}"] if check.confirmed else []
+    lines += [f"not checked: {text}" for text in check.unknown] + [str(problem) for problem in check.problems]
+    lines += [f"not begun: {', '.join(check.waiting)}"] if check.waiting else []
+    if check.runs:
+        lines.append(f"{sum(run.whole for run in check.runs.values())} of {len(check.runs)} runs are intact")
+    typer.echo("\n  ".join([f"{check.directory}: {word} ({check.state})", *lines]))
+    for run in check.runs.values():
         if not run.whole:
             _show(run)
 

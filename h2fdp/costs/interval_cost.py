@@ -216,9 +216,9 @@ def _local_delays(
     """(K,) local aggregations at its edge server that each device's upload arrives at, and (K,) the seconds of its
     round trips at those above."""
     at_edge, round_trips = active.local, np.zeros(len(active.rows))
-    for active_now, height in zip(active.occasions(), (heights or (1,))[:-1], strict=False):
+    for sends, height in zip(active.occasions(), (heights or (1,))[:-1], strict=False):
         if height > 1:
-            above = active_now & active.each(beyond_edge(topology, height)[active.subnets])
+            above = sends & active.each(beyond_edge(topology, height)[active.subnets])
             wires = active.each(path_seconds(costs, topology, height)[active.subnets])
             at_edge = at_edge - above
             there_and_back = (costs.seconds + costs.down_seconds)[active.rows]
@@ -232,10 +232,8 @@ def _relayed(active: Active, topology: Topology) -> Floats:
         return active.last
     vectors, points = active.last * active.vector_sizes + active.of_sums("unopened"), _points(active, topology)
     arrived = gathered(np.add, (vectors > 0).astype(np.float64), points, len(topology.access_points[1]))
-    seconds: Floats = (
-        active.of_sums("set_up") + active.of_sums("unmasking") + vectors / np.maximum(arrived[points], 1.0)
-    )
-    return seconds
+    times: Floats = active.of_sums("set_up") + active.of_sums("unmasking") + vectors / np.maximum(arrived[points], 1.0)
+    return times
 
 
 def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
@@ -253,10 +251,10 @@ def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
     leads = gathered(np.maximum, np.asarray(step.seconds), points, count)[points] - step.seconds
     waits, planned = np.zeros(len(active.rows)), active.each(np.array([float(len(each)) for each in active.segments]))
     for number in range(int(planned.max(initial=0))):
-        stepping = planned > number
-        at, messages = points[stepping], seconds[stepping] * active.vector_sizes[stepping]
-        waits[stepping] += topology.radio.waits(messages, snr[stepping], at, count, leads[stepping])
-        waits[stepping] += gathered(np.maximum, down[stepping], at, count)[at]
+        steps = planned > number
+        at, messages = points[steps], seconds[steps] * active.vector_sizes[steps]
+        waits[steps] += topology.radio.waits(messages, snr[steps], at, count, leads[steps])
+        waits[steps] += gathered(np.maximum, down[steps], at, count)[at]
     return step.paced(active.each(active.slots), waits)
 
 
@@ -298,25 +296,20 @@ def _climbed(
     def busy() -> Floats:
         return step_seconds * slots + on_air
 
-    for number, active_now in enumerate(active.occasions()):
+    for number, sends in enumerate(active.occasions()):
         lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
         slots_now = active.each(np.array(lengths))
-        before, lead = lead, leads[active_now] * slots_now[active_now]
-        if not (
-            np.array_equal(active_now, uploads) and np.array_equal(lead, before)
-        ):  # mostly as at the aggregation before
-            sizes_there = active.vector_sizes[active_now]
-            shared_arguments = costs, topology, points[active_now], active.rows[active_now], sizes_there, lead
-            uploads, (once, more) = (
-                active_now,
-                _on_air(*shared_arguments, None if step.parts is None else step.parts[active_now]),
-            )
+        before, lead = lead, leads[sends] * slots_now[sends]
+        if not (np.array_equal(sends, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
+            sizes_there = active.vector_sizes[sends]
+            common = costs, topology, points[sends], active.rows[sends], sizes_there, lead
+            uploads, (once, more) = sends, _on_air(*common, None if step.parts is None else step.parts[sends])
         on_air += once
-        longer[(segments[active_now] == number + 1).astype(np.int64), active_now] += more
+        longer[(segments[sends] == number + 1).astype(np.int64), sends] += more
         if active.has_secure_sums:
             on_air += _sums_on_air(costs, topology, points, active, number)
         slots[points] += slots_now
-        wires.arrive(owners[active_now])
+        wires.arrive(owners[sends])
         if heights is not None and number < len(heights) - 1 and heights[number] > 1:
             wires.aggregate(heights[number], busy())
             on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
@@ -360,7 +353,7 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
     count = len(topology.access_points[1])
     up = costs.seconds[active.rows], costs.snr[active.rows]
     down = costs.down_seconds[active.rows], costs.down_snr[active.rows]
-    wire, air_seconds = costs.relay_seconds[active.rows], np.zeros(count)
+    wire, spent = costs.relay_seconds[active.rows], np.zeros(count)
     ways: Sequence[tuple[SumQuantity, tuple[Floats, Floats]]] = (
         ("set_up", up),
         ("others_shares", down),
@@ -369,13 +362,13 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
     )
     for quantity, (seconds, snr) in ways:
         messages = active.of_sums(quantity, number)
-        sending = messages > 0
-        times = seconds[sending] * messages[sending]
-        air_seconds += topology.radio.uplink_seconds(times, snr[sending], points[sending], count)
+        sends = messages > 0
+        times = seconds[sends] * messages[sends]
+        spent += topology.radio.uplink_seconds(times, snr[sends], points[sends], count)
         together = np.maximum if quantity == "unopened" else np.add  # a relay adds vectors up
-        air_seconds += gathered(together, wire * messages, points, count)
+        spent += gathered(together, wire * messages, points, count)
     keys = active.of_sums("others_keys", number)
-    return air_seconds + gathered(np.maximum, (down[0] + wire) * keys, points, count)
+    return spent + gathered(np.maximum, (down[0] + wire) * keys, points, count)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

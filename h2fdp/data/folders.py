@@ -278,10 +278,8 @@ class Leaf(FromFiles, Pooled):
         if not all(isinstance(each, str) for each in texts):
             raise UserError(f"{what}: expected in each x a tweet, or a row whose fifth value is the tweet", key=_KEY)
         labels = _labels(y, what)
-        vocabulary = (
-            None if self.embeddings is None else vocabulary_of(Path(self.embeddings).expanduser(), self.vocabulary)
-        )
-        numbers = word_numbers(texts, _WORDS, self.vocabulary, vocabulary)
+        terms = None if self.embeddings is None else vocabulary_of(Path(self.embeddings).expanduser(), self.vocabulary)
+        numbers = word_numbers(texts, _WORDS, self.vocabulary, terms)
         return as_records(numbers, np.where(labels == 4, 1, labels), what, _KEY)
 
 
@@ -302,13 +300,13 @@ def _records(folder: Path) -> tuple[list[str], list[Any], list[Any]]:
     x: list[Any] = []
     y: list[Any] = []
     for file in sorted(folder.glob("*.json")):
-        for user, user_records in _users(file):
-            if len(user_records["x"]) != len(user_records["y"]):
-                text = f"{file}: user {user} has {len(user_records['x'])} x and {len(user_records['y'])} y"
+        for user, own in _users(file):
+            if len(own["x"]) != len(own["y"]):
+                text = f"{file}: user {user} has {len(own['x'])} x and {len(own['y'])} y"
                 raise UserError(text, key=_KEY)
-            users += [user] * len(user_records["y"])
-            x += user_records["x"]
-            y += user_records["y"]
+            users += [user] * len(own["y"])
+            x += own["x"]
+            y += own["y"]
     if not users:
         raise UserError(f"no records in the .json files of {folder}", key=_KEY)
     return users, x, y
@@ -318,8 +316,8 @@ def _users(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         for user in values["users"]:
-            user_records = values["user_data"][user]
-            yield str(user), {"x": list(user_records["x"]), "y": list(user_records["y"])}
+            own = values["user_data"][user]
+            yield str(user), {"x": list(own["x"]), "y": list(own["y"])}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         text = 'expected LEAF\'s form, {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}'
         raise UserError(f"{file}: {text}; {type(error).__name__}: {error}"[:400], key=_KEY) from None

@@ -52,8 +52,8 @@ class Columns:
 
     def of_others(self, training: Any, other: Any) -> Columns:
         """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
-        columns = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
-        by = self.by if self.by in columns else None
+        heads = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
+        by = self.by if self.by in heads else None
         inputs = self._inputs_of(training, "the training data") if _is_frame(other) else self.inputs
         return replace(self, by=by, inputs=inputs)
 
@@ -78,22 +78,20 @@ class Columns:
     def _inputs_of(self, source: Any, what: str) -> str | Sequence[str] | None:
         if self.inputs is not None or not _is_frame(source):
             return self.inputs
-        columns = list(map(str, source.columns))
-        used = [each for each in columns if each not in (_column(self.label, LABELS, columns, "label", what), self.by)]
+        heads = list(map(str, source.columns))
+        used = [each for each in heads if each not in (_column(self.label, LABELS, heads, "label", what), self.by)]
         if bare := [each for each in used if _NO_HEADING.fullmatch(each)]:
             rest = ", ".join(each for each in used if each not in bare)
-            text = f"{what}: column {columns.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote"
+            text = f"{what}: column {heads.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote"
             raise UserError(f"{text}; leave it out (index=False), or say inputs: [{rest}]"[:400], key="data")
         return used
 
     def _of_frame(self, frame: Any, what: str) -> Arrays:
-        columns = list(map(str, frame.columns))
-        target = _column(self.label, LABELS, columns, "label", what)
-        owner = None if self.by is None else _column(self.by, (), columns, "by", what)
+        heads = list(map(str, frame.columns))
+        target = _column(self.label, LABELS, heads, "label", what)
+        owner = None if self.by is None else _column(self.by, (), heads, "by", what)
         inputs = self._inputs_of(frame, what) or []
-        used = [
-            _column(each, (), columns, "inputs", what) for each in ([inputs] if isinstance(inputs, str) else inputs)
-        ]
+        used = [_column(each, (), heads, "inputs", what) for each in ([inputs] if isinstance(inputs, str) else inputs)]
         if not used:
             raise UserError(f"{what}: no columns are left as inputs", key="data")
         for key in self.ranges:
@@ -109,11 +107,11 @@ class Columns:
         x = np.concatenate(parts, axis=1).astype(np.float32)
         return x, label_numbers(np.asarray(labels), names, what), owners
 
-    def _of_columns(self, source: Any, columns: Sequence[str], what: str) -> Arrays:
+    def _of_columns(self, source: Any, heads: Sequence[str], what: str) -> Arrays:
         """Of an object with named columns, `source["label"]`."""
 
         def values(stated: str | None, usual: Sequence[str], key: str) -> list[Any]:
-            column = source[_column(stated, usual, columns, key, what)]
+            column = source[_column(stated, usual, heads, key, what)]
             return list(column.to_pylist() if hasattr(column, "to_pylist") else column)  # of a table of pyarrow's
 
         labels = values(self.label, LABELS, "label")
@@ -147,29 +145,29 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "iloc") and hasattr(source, "columns")
 
 
-def _column(stated: str | None, usual: Sequence[str], columns: Sequence[str], key: str, what: str) -> str:
+def _column(stated: str | None, usual: Sequence[str], heads: Sequence[str], key: str, what: str) -> str:
     """The column that is stated, or the first of the usual names.
 
     Raises:
         UserError: it is not there, or none has a usual name.
     """
     if stated is not None:
-        return stated_column(stated, columns, what)
-    matches = [name for name in usual if name in columns]
+        return stated_column(stated, heads, what)
+    matches = [name for name in usual if name in heads]
     if not matches:
-        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(columns)}", key="data")
+        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(heads)}", key="data")
     return matches[0]
 
 
-def stated_column(name: str, columns: Sequence[str], what: str) -> str:
+def stated_column(name: str, heads: Sequence[str], what: str) -> str:
     """The name of a column that is there.
 
     Raises:
         UserError: it is not.
     """
-    if name not in columns:
-        close = difflib.get_close_matches(name, columns, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(columns)}"
+    if name not in heads:
+        close = difflib.get_close_matches(name, heads, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(heads)}"
         raise UserError(f"{what}: there is no column {name}{hint}", key="data")
     return name
 
@@ -207,17 +205,15 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
     if array.dtype.kind not in "buif":
         texts = np.array([not _is_number(each) for each in array.tolist()])
         first = array.tolist()[texts.argmax()]
-        wrong_value = (
-            f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
-        )
+        wrong_one = f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
         right = "make it categorical with stated categories (in a file data.categories), or leave it out of inputs"
-        raise UserError(f"{what}: the column {name} has {wrong_value}; {right}", key="data")
+        raise UserError(f"{what}: the column {name} has {wrong_one}; {right}", key="data")
     numbers = array.astype(np.float64)[:, None]
     with np.errstate(over="ignore"):
         wrong = ~np.isfinite(numbers.astype(np.float32))[:, 0]
     if wrong.any():
-        wrong_value = numbers[wrong.argmax(), 0]
-        shown = "no value (or NaN)" if np.isnan(wrong_value) else f"{wrong_value:g}"
+        wrong_one = numbers[wrong.argmax(), 0]
+        shown = "no value (or NaN)" if np.isnan(wrong_one) else f"{wrong_one:g}"
         text = f"the column {name} has {shown} in {first_row(wrong)}; expected finite numbers: fill in, or drop the row"
         raise UserError(f"{what}: {text}", key="data")
     if bounds is None:

@@ -158,10 +158,9 @@ def read_trace(path: Path) -> Mobility:
     """
     header, rows = read_csv(path, MOST_LINES)
     if tuple(header) not in (_COLUMNS, _COLUMNS[:3]):
-        columns = ", ".join(header) or "nothing"
+        heads = ", ".join(header) or "nothing"
         raise UserError(
-            f"expected the columns {', '.join(_COLUMNS)}, the last of which may be left out; found {columns}",
-            f"{path}:1",
+            f"expected the columns {', '.join(_COLUMNS)}, the last of which may be left out; found {heads}", f"{path}:1"
         )
     return Mobility([_cells(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
 

@@ -76,10 +76,8 @@ class LaplacePair(LawPair):
         if whole >= _SHARPEST:
             return np.full(orders.size, whole)
         largest = float(self._mixed(np.array(whole)))
-        divergences = [
-            max(self._log_moment(whole, a), self._log_moment(whole, 1 - a)) / (a - 1) for a in orders.tolist()
-        ]
-        return np.asarray(np.clip(divergences, 0.0, largest))
+        bounds = [max(self._log_moment(whole, a), self._log_moment(whole, 1 - a)) / (a - 1) for a in orders.tolist()]
+        return np.asarray(np.clip(bounds, 0.0, largest))
 
     def _log_moment(self, whole: float, power: float) -> float:
         """log E_Q[(P/Q)^power], Q = Lap(0) on a line whose unit is b."""

@@ -12,7 +12,7 @@ the sum is a function of it, so wrapping around costs accuracy, never privacy.
 
 The paper rounds until the vector is short, which is made for neighbours that differ in a whole vector. Ours differ in
 one record: both are rounded with the same u, so that no coordinate of the difference grows by more than gamma, and the
-vector moves by at most gamma sqrt(d) more. See docs/record-sensitivity.md; proof of the account: experiments/proofs.md.
+vector moves by at most gamma sqrt(d) more. See docs/record-sensitivity.md; proof: experiments/proofs.md.
 
 Discrete Gaussian noise is exact, by rejection from a discrete Laplace law (Canonne, Kamath and Steinke 2020, Sec. 5):
 P(k) is proportional to exp(-k^2 / (2 sigma^2)) over the integers. All arithmetic is on integers: whether a proposal
@@ -83,23 +83,21 @@ def _geometric(count: int, generator: np.random.Generator) -> np.ndarray:
 def _bernoulli_exp(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
     """(n,) true with probabilities exp(-a / b), for whole a >= 0 and b >= 1: their Algorithm 1."""
     whole, rest = np.divmod(numerators, denominator)
-    accepted = _bernoulli_exp_below_one(rest, denominator, generator)
-    often = np.flatnonzero(accepted & (whole > 0))
-    accepted[often] = (
-        _geometric(often.size, generator) >= whole[often]
-    )  # that often in a row with probability exp(-whole)
-    return accepted
+    draws = _bernoulli_exp_below_one(rest, denominator, generator)
+    often = np.flatnonzero(draws & (whole > 0))
+    draws[often] = _geometric(often.size, generator) >= whole[often]  # that often in a row with probability exp(-whole)
+    return draws
 
 
 def _bernoulli_exp_below_one(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
     """The same for a <= b: the first K at which something of probability a / (b K) does not happen is odd."""
     alive, round_ = np.flatnonzero(_below(numerators, denominator, generator)), 2
-    accepted = np.ones(len(numerators), dtype=bool)
+    draws = np.ones(len(numerators), dtype=bool)
     while alive.size:
         happens = _below(numerators[alive], denominator * round_, generator)
-        accepted[alive[~happens]] = round_ % 2 == 1
+        draws[alive[~happens]] = round_ % 2 == 1
         alive, round_ = alive[happens], round_ + 1
-    return accepted
+    return draws
 
 
 def _below(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:

@@ -136,7 +136,7 @@ def _groups(uploads: Uploads, reach: Reach, view: View, present: np.ndarray | No
     """One for each distinct (sensitivity, noise, rate, steps, own gradient), of honest devices.
 
     Args:
-        there: (s,) whose rows are wanted; None for all.
+        present: (s,) the devices whose rows are wanted; None for all.
     """
     count = len(uploads.rows)
     own = np.ones(count) if reach.own_gradient is None else reach.own_gradient

@@ -26,7 +26,7 @@ def column_of(values: np.ndarray, valid: NDArray[np.bool_] | None = None) -> pa.
     """A column of numbers.
 
     Args:
-        known: where it is false, the column is null.
+        valid: where it is false, the column is null.
     """
     if valid is None or valid.all():
         bitmap, nulls = None, 0

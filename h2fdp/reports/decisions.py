@@ -50,10 +50,8 @@ def reason(row: Mapping[str, Any]) -> str:
     'P = 3.5 (energy 1 + delay 2 + gap 0.5); next best tau = 4 with 3.75; beta = 0.125; swamped by noise: zeta'
     """
     if "terms" not in row:  # another schedule than H2FDP's controller
-        constants = {**row.get("constants", {}), **row.get("noise", {})}
-        return ", ".join(
-            f"{key} = {number(value)}" for key, value in constants.items() if isinstance(value, (int, float))
-        )
+        facts = {**row.get("constants", {}), **row.get("noise", {})}
+        return ", ".join(f"{key} = {number(value)}" for key, value in facts.items() if isinstance(value, (int, float)))
     parts = _of_the_run(row) if row.get("devices") == "turns" else _of_the_interval(row)
     if (power := row.get("power_dbm")) is not None:
         parts.append(f"they send with {power['least']:.1f} to {power['most']:.1f} dBm, {power['mean']:.1f} in the mean")

@@ -173,8 +173,8 @@ class StudyNumbers:
         """
         by_name = {short: key for key, short in self.heads.items()} | {key: key for key in self.keys}
         if name not in by_name:
-            text = f"expected a swept key, one of {', '.join(self.keys) or '(none)'}, found {name}{_nearest(name, by_name)}"
-            raise UserError(text, option)
+            swept = ", ".join(self.keys) or "(none)"
+            raise UserError(f"expected a swept key, one of {swept}, found {name}{_nearest(name, by_name)}", option)
         return by_name[name]
 
     def check_labels(self, labels: Mapping[str, str], more: Sequence[str] = ()) -> None:

@@ -246,8 +246,8 @@ class SeveralRuns:
 
     def _held(self) -> dict[Observer, list[DeviceClass]]:
         """What each observer of any of the runs holds of all of them together."""
-        observers = dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers)
-        return {each: list(_together([_of_each(run, each) for run in self.runs], self.by_device)) for each in observers}
+        names = dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers)
+        return {each: list(_together([_of_each(run, each) for run in self.runs], self.by_device)) for each in names}
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """See `RunPrivacy.statement`; with the `runs` and the `warnings`, and infinite where keys are equal."""
@@ -284,7 +284,7 @@ def _check_alike(paths: Sequence[Path], runs: Sequence[RunPrivacy]) -> None:
         raise UserError(f"the runs are on different data, so no record is in all of them ({values})", where)
 
 
-def _together(compositions: Sequence[tuple[list[Composition], np.ndarray]], by_device: bool) -> Iterator[DeviceClass]:
+def _together(runs: Sequence[tuple[list[Composition], np.ndarray]], by_device: bool) -> Iterator[DeviceClass]:
     """One observer's accounts of several runs as one, of what `_of_each` says of each run.
 
     Args:
@@ -293,17 +293,15 @@ def _together(compositions: Sequence[tuple[list[Composition], np.ndarray]], by_d
             which the observer has any.
     """
     if by_device:
-        numbers, device = np.unique([number for _, number in compositions], axis=1, return_inverse=True)
+        numbers, device = np.unique([number for _, number in runs], axis=1, return_inverse=True)
         for at, chosen in enumerate(numbers.T):
-            chosen_parts = [
-                parts[number] for (parts, _), number in zip(compositions, chosen, strict=True) if number >= 0
-            ]
-            if chosen_parts and _RAW not in chosen:
-                yield DeviceClass(np.flatnonzero(device.ravel() == at), _composed(chosen_parts))
+            given = [parts[number] for (parts, _), number in zip(runs, chosen, strict=True) if number >= 0]
+            if given and _RAW not in chosen:
+                yield DeviceClass(np.flatnonzero(device.ravel() == at), _composed(given))
         return
-    if any(not parts and (number == _RAW).any() for parts, number in compositions):
+    if any(not parts and (number == _RAW).any() for parts, number in runs):
         return
-    choices = [parts or [{}] for parts, _ in compositions]
+    choices = [parts or [{}] for parts, _ in runs]
     while math.prod(map(len, choices)) > _MOST_COMBINED:
         most = max(range(len(choices)), key=lambda at: len(choices[at]))
         choices[most] = [_covering(choices[most])]

@@ -62,17 +62,13 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
 
 def machines() -> list[Machine]:
     """The machines of the cluster that are alive."""
-    machines = []
+    cluster = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
         if node["Alive"]:
-            resources = node["Resources"]
-            cpus, gpus, memory = (
-                resources.get("CPU", 0.0),
-                resources.get("GPU", 0.0),
-                resources.get("memory", 0.0) / GIB,
-            )
-            machines.append(Machine(cpus, gpus, memory))
-    return machines
+            units = node["Resources"]
+            cpus, gpus, memory = units.get("CPU", 0.0), units.get("GPU", 0.0), units.get("memory", 0.0) / GIB
+            cluster.append(Machine(cpus, gpus, memory))
+    return cluster
 
 
 @contextmanager
@@ -212,8 +208,8 @@ class RayNodes:
             pending = {
                 self._hosts[name].actor.call.remote(method, reference, part): name for name, part in asked.items()
             }
-            returned, lost = gather(pending, self._settings.timeout_s)
-            for name, part in returned.items():
+            reply, lost = gather(pending, self._settings.timeout_s)
+            for name, part in reply.items():
                 answers.update(part)
                 self._hosts[name].losses = 0
             self._replace(lost)

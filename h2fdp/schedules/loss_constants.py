@@ -105,7 +105,7 @@ def _secant(current: ReleasedInterval, previous: ReleasedInterval) -> Denoised |
     if distance < SHORTEST_SECANT:
         return None
     change = current.weights @ current.gradients - previous.weights @ previous.gradients
-    variance = sum(float(interval.weights**2 @ interval.gradient_variance) for interval in (current, previous))
+    variance = sum(float(each.weights**2 @ each.gradient_variance) for each in (current, previous))
     return denoised_norm(change / distance, variance / distance**2)
 
 
@@ -203,18 +203,16 @@ class LearnedConstants:
             seen.model.numpy().astype(np.float64),
         )
         released = released_constants(current, self.previous)
-        estimates: dict[str, float | None] = {}
+        values: dict[str, float | None] = {}
         if len(seen.uploads) > 1:  # one subnet is at no distance from itself
-            estimates["zeta"] = released.network_dispersion.clear
+            values["zeta"] = released.network_dispersion.clear
         if released.smoothness is not None:
-            estimates["beta"] = released.smoothness.clear
+            values["beta"] = released.smoothness.clear
         if seen.measurements is not None:
-            estimates |= _measured(seen.measurements)
-        estimates = {
-            name: value if value is not None and math.isfinite(value) else None for name, value in estimates.items()
-        }
-        averages = {name: getattr(self, name).updated(value) for name, value in estimates.items()}
-        swamped = tuple(name for name, value in estimates.items() if value is None)
+            values |= _measured(seen.measurements)
+        values = {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
+        averages = {name: getattr(self, name).updated(value) for name, value in values.items()}
+        swamped = tuple(name for name, value in values.items() if value is None)
         return replace(self, **averages, swamped=swamped, previous=current)
 
     def values(self) -> dict[str, float | None]:

@@ -142,19 +142,17 @@ class CheckedSchedule(Checked):
         Raises:
             UserError: the user's code fails, or chooses no interval, one that is longer, or other devices.
         """
-        decision: Any = self._origin.call("choose", self._own.decide, interval, slot)
-        if expected := self._mistake(decision):
-            words = Words(str(decision)[:200]) if isinstance(decision, Decision) else decision
+        answer: Any = self._origin.call("choose", self._own.decide, interval, slot)
+        if expected := self._mistake(answer):
+            words = Words(str(answer)[:200]) if isinstance(answer, Decision) else answer
             raise self._origin.wrong("choose", f"{expected} for interval {interval + 1}", words)
         decided: Decision = replace(
-            decision,
-            local_steps=int(decision.local_steps),
-            step_size=float(decision.step_size),
-            participation=np.asarray(decision.participation),
-            noise_factor=float(decision.noise_factor),
-            devices=None
-            if decision.devices is None
-            else [np.asarray(rows, dtype=np.int64) for rows in decision.devices],
+            answer,
+            local_steps=int(answer.local_steps),
+            step_size=float(answer.step_size),
+            participation=np.asarray(answer.participation),
+            noise_factor=float(answer.noise_factor),
+            devices=None if answer.devices is None else [np.asarray(rows, dtype=np.int64) for rows in answer.devices],
         )
         return decided
 
@@ -197,10 +195,10 @@ class CheckedSchedule(Checked):
             UserError: the user's code fails, gives no model, or changes the one that it was given.
         """
         given = model.clone()
-        kept_model: Tensor = self._ask("kept", self._own.kept, given)
+        returned: Tensor = self._ask("kept", self._own.kept, given)
         if not torch.equal(given, model) and not given.isnan().any():
             raise self._origin.problem("kept changed the model in place; expected a tensor of its own")
-        return model if kept_model is given else kept_model
+        return model if returned is given else returned
 
     def _defines(self, name: str) -> bool:
         """Whether the user's class, or its object, has this of its own."""

@@ -80,15 +80,11 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         spread = section.partition_of(pool)
         stated = section.model_dump(mode="json", exclude_none=True, exclude={"name", "partition"})
     else:
-        records = experiment.records(None)
-        assert isinstance(records, FederatedData), "a function's records are held"
-        owners = np.empty(len(records.train), dtype=np.int64)
-        owners[records.order] = np.repeat(np.arange(records.devices), records.sizes)
-        pool, spread, stated = (
-            Pool(records.train, records.test, records.classes, records.scaling, owners),
-            "natural",
-            {},
-        )
+        data = experiment.records(None)
+        assert isinstance(data, FederatedData), "a function's records are held"
+        owners = np.empty(len(data.train), dtype=np.int64)
+        owners[data.order] = np.repeat(np.arange(data.devices), data.sizes)
+        pool, spread, stated = Pool(data.train, data.test, data.classes, data.scaling, owners), "natural", {}
     arrays = {"x_train": _stored(pool, pool.train.x), "y_train": pool.train.y,
               "x_test": _stored(pool, pool.test.x), "y_test": pool.test.y}  # fmt: skip
     if pool.validation is not None:

@@ -286,13 +286,9 @@ class Search(SilentWatcher):
         self._tell(trial, TrialState.PRUNED if state == "pruned" else TrialState.COMPLETE, reached, values)
 
     def _tell(
-        self,
-        trial: optuna.Trial,
-        state: TrialState,
-        attributes: Mapping[str, Any],
-        values: Sequence[float] | None = None,
+        self, trial: optuna.Trial, state: TrialState, facts: Mapping[str, Any], values: Sequence[float] | None = None
     ) -> None:
-        trial.set_user_attr(_TRIAL, dict(attributes))
+        trial.set_user_attr(_TRIAL, dict(facts))
         self.study.tell(trial, values, state)
 
 

@@ -58,15 +58,15 @@ class Linear(Step):
     def back(
         self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
     ) -> tuple[Tensor | None, Gradients]:
-        gradient = self._input_gradient(parameters, saved, delta) if goes_on else None
+        below = self._input_gradient(parameters, saved, delta) if goes_on else None
         stack, width = saved.shape[:2]
         a, each = saved.reshape(stack, width, -1, saved.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
         ghost = not by_record or ghost_is_cheaper(a.shape[2], a.shape[3], each.shape[3])
         weight = GhostGradients(a, each) if ghost else ExplicitGradients((each.transpose(2, 3) @ a).flatten(2))
         if len(self.names) == 1:
-            return gradient, [weight]
+            return below, [weight]
         bias = ExplicitGradients(each.sum(dim=2)) if by_record else Summed(delta.flatten(1, -2).sum(dim=1))
-        return gradient, [weight, bias]
+        return below, [weight, bias]
 
     def _input_gradient(self, parameters: Parameters, x: Tensor, delta: Tensor) -> Tensor:
         weights, rows = parameters[self.names[0]], delta.flatten(1, -2).transpose(1, 2)
@@ -253,9 +253,7 @@ def is_sequence(module: nn.Module) -> bool:
 
 def is_trained_as_it_is(module: nn.Module) -> bool:
     """Whether its layers say all: no hooks, which no layer here would run, no frozen parameters and no shared ones."""
-    parameters = [
-        name for name, parameter in module.named_parameters(remove_duplicate=False) if parameter.requires_grad
-    ]
+    parameters = [name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad]
     hooked = any(_is_hooked(part) for part in module.modules())
     return not hooked and parameters == [name for name, _ in module.named_parameters()]
 
