@@ -1,4 +1,4 @@
-"""How far rounding to 32 bits moves one record's part of an update: the table in docs/sharp-edges.md.
+"""How far rounding to 32 bits moves one record's part of an update: the table in experiments/proofs.md.
 
     python -m experiments.update_rounding
 
@@ -21,7 +21,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.stacked import StackedEngine
 
-PAGE = Path(__file__).parents[1] / "docs" / "sharp-edges.md"
+PAGE = Path(__file__).with_name("proofs.md")
 BEGIN, END = "<!-- begins: python -m experiments.update_rounding -->", "<!-- ends -->"
 FEATURES, CLASSES, NORM, STEP_SIZE = 784, 10, 3.0, 1.0
 SIZES, LENGTHS = (1_200,), (1, 10, 100, 1_000)

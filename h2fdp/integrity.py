@@ -132,11 +132,11 @@ def found_in(path: Path) -> Findings:
 
 
 def _summary(directory: RunDirectory, findings: Findings) -> dict[str, Any]:
-    begun = any(path.exists() for path in (directory.ledger, directory.metrics, directory.model, directory.devices))
+    has_files = any(path.exists() for path in (directory.ledger, directory.metrics, directory.model, directory.devices))
     summary = read_summary(directory.path)
     if summary is None:
-        findings.expect(not begun, "missing", directory.path / SUMMARY)
-        return {} if begun else {"state": "killed"}  # it ended when its inputs were written
+        findings.expect(not has_files, "missing", directory.path / SUMMARY)
+        return {} if has_files else {"state": "killed"}  # it ended when its inputs were written
     if (version := summary.get("schema_version")) != SCHEMA_VERSION:
         findings.unknown.append(f"what changed since the version of this run's files ({version}, now {SCHEMA_VERSION})")
     return summary | {"state": state_of(directory.path, summary)}
@@ -216,7 +216,7 @@ def _accounts(directory: RunDirectory, summary: Mapping[str, Any], findings: Fin
 
 def _epsilons(privacy: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     """What each epsilon of a statement is of, and its value."""
-    about = {"": privacy["worst"], **{f" about {device}": held for device, held in privacy["devices"].items()}}
+    about = {"": privacy["worst"], **{f" about {device}": epsilons for device, epsilons in privacy["devices"].items()}}
     for device, observers in about.items():
         for observer, numbers in observers.items():
             for accountant in ("rdp", "pld"):
@@ -318,8 +318,8 @@ def _check_trials(directory: TuneDirectory, finished: bool, findings: Findings) 
         findings.expect(not finished, "missing", directory.table)
         return
     for row in read_table(directory.table).to_pylist():
-        there = name_of(row["trial"]) in findings.runs or row["state"] == "failed"
-        findings.expect(there, "missing; its trial has ended", directory.run(row["trial"]))
+        exists = name_of(row["trial"]) in findings.runs or row["state"] == "failed"
+        findings.expect(exists, "missing; its trial has ended", directory.run(row["trial"]))
 
 
 def _check_journal(directory: TuneDirectory, findings: Findings) -> None:

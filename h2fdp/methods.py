@@ -161,15 +161,15 @@ def name_of(method: Method) -> str:
     if method.upcycle is not None:
         return UPCYCLED + name_of(method.model_copy(update={"upcycle": None}))
     point = _point_of(method)
-    points = {name: _point_of(known) for name, known in METHODS.items()}
-    others = {name: {axis for axis in point if known[axis] != point[axis]} for name, known in points.items()}
+    points = {name: _point_of(named) for name, named in METHODS.items()}
+    others = {name: {axis for axis in point if named[axis] != point[axis]} for name, named in points.items()}
     alike = [name for name, axes in others.items() if not axes]
     if alike:
         exact = [name for name in alike if Method.model_validate(method.model_dump()) == METHODS[name]]
         return (exact + alike)[0]
 
     waits = "(" in point["schedule"]  # for buffers: nearest then is what has some, too
-    unlike = {name: waits and "(" not in known["schedule"] for name, known in points.items()}
+    unlike = {name: waits and "(" not in named["schedule"] for name, named in points.items()}
     nearest = min(others, key=lambda name: (len(others[name]), unlike[name], name not in _FIRST))
     shown = {axis: choice.rpartition("/")[2] for axis, choice in point.items()}  # of an own part without its folder
     return ", ".join([nearest, *(f"{axis} {shown[axis]}" for axis in point if axis in others[nearest])])
@@ -188,8 +188,8 @@ def _point_of(method: Method) -> dict[str, str]:
 
 def axes_of(method: Method) -> dict[str, str]:
     """The choice on each axis by name; parameters do not make another method."""
-    found = method.model_dump(exclude={"upcycle"})
-    return {axis: choice["name"] if isinstance(choice, dict) else choice for axis, choice in found.items()}
+    axes = method.model_dump(exclude={"upcycle"})
+    return {axis: choice["name"] if isinstance(choice, dict) else choice for axis, choice in axes.items()}
 
 
 def describe_methods() -> list[dict[str, str]]:

@@ -204,10 +204,10 @@ class OwnAggregation(Aggregation):
         """
         if self.visible == "sum":
             return super().combine(updates, weights)
-        found = self.origin.call("combine", self._own.combine, updates, weights)
-        if not isinstance(found, Tensor) or found.shape != updates[0].shape or found.dtype != updates[0].dtype:
-            raise self.origin.wrong("combine", f"a tensor like each update, {tuple(updates[0].shape)}", found)
-        return found
+        combined = self.origin.call("combine", self._own.combine, updates, weights)
+        if not isinstance(combined, Tensor) or combined.shape != updates[0].shape or combined.dtype != updates[0].dtype:
+            raise self.origin.wrong("combine", f"a tensor like each update, {tuple(updates[0].shape)}", combined)
+        return combined
 
     def reach(self, weights: np.ndarray) -> np.ndarray | None:
         """As it states, for noise is sized by it; `Aggregation.reach` where it states nothing.
@@ -217,8 +217,8 @@ class OwnAggregation(Aggregation):
         """
         if self.visible == "sum" or not self._defines("reach"):
             return super().reach(weights)
-        found = self.origin.call("reach", self._own.reach, weights)
-        return None if found is None else _above_0(found, "reach", self, len(weights))
+        reaches = self.origin.call("reach", self._own.reach, weights)
+        return None if reaches is None else _above_0(reaches, "reach", self, len(weights))
 
     def weights(self, uploads: Contributions) -> np.ndarray:
         """See `Aggregation.weights`.
@@ -238,15 +238,15 @@ class OwnAggregation(Aggregation):
 
     def _repeated(self, what: str, rule: Callable[[Contributions], Numbers], uploads: Contributions) -> Numbers:
         """What a rule answers, the same both times: noise is sized by it before the uploads are averaged."""
-        found, again = (self.origin.call(what, rule, uploads) for _ in range(2))
+        once, again = (self.origin.call(what, rule, uploads) for _ in range(2))
         try:
-            first, second = np.asarray(found), np.asarray(again)
+            first, second = np.asarray(once), np.asarray(again)
         except ValueError:
-            return found  # no array at all, which whoever uses it says
+            return once  # no array at all, which whoever uses it says
         if first.dtype.kind in "fiu" and not np.array_equal(first, second, equal_nan=True):
             words = Words(f"{_few(first)}, and {_few(second)} when asked again")
             raise self.origin.wrong(what, f"the same {what} for the same facts", words)
-        return found
+        return once
 
 
 def _few(numbers: np.ndarray) -> str:

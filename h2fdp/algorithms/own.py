@@ -53,20 +53,20 @@ class OwnServer(Checked):
             raise self._origin.wrong("apply", "the same model after a checkpoint was loaded", words)
 
 
-def _memory_rule(found: Any) -> str:
-    return "" if found is None or isinstance(found, str) else "what devices keep, in words, or None"
+def _memory_rule(value: Any) -> str:
+    return "" if value is None or isinstance(value, str) else "what devices keep, in words, or None"
 
 
-def _pull_rule(found: Any) -> str:
-    return "" if found is None or (is_number(found) and found >= 0) else "a number of at least 0, or None"
+def _pull_rule(value: Any) -> str:
+    return "" if value is None or (is_number(value) and value >= 0) else "a number of at least 0, or None"
 
 
-def _correction_rule(found: Any, memory: Tensor, *given: Any) -> str:
-    return "" if found is None else tensor_rule(found, memory)
+def _correction_rule(value: Any, memory: Tensor, *given: Any) -> str:
+    return "" if value is None else tensor_rule(value, memory)
 
 
-def _loss_rule(found: Any, features: Tensor, *given: Any) -> str:
-    right = isinstance(found, Tensor) and found.shape == features.shape[:1]
+def _loss_rule(value: Any, features: Tensor, *given: Any) -> str:
+    right = isinstance(value, Tensor) and value.shape == features.shape[:1]
     return "" if right else f"losses of shape ({features.shape[0]},)"
 
 
@@ -95,15 +95,15 @@ class OwnObjective(Checked):
 
     def direction(self, model: Tensor, *given: Any) -> tuple[Tensor, Tensor | None]:
         """See `LocalObjective.direction`."""
-        found: Any = self._origin.call("direction", self._own.direction, model, *given)
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise self._origin.wrong("direction", "a pair: the direction, and the personal model or None", found)
-        for each in found if self.personal else found[:1]:
+        step: Any = self._origin.call("direction", self._own.direction, model, *given)
+        if not isinstance(step, tuple) or len(step) != 2:
+            raise self._origin.wrong("direction", "a pair: the direction, and the personal model or None", step)
+        for each in step if self.personal else step[:1]:
             if expected := tensor_rule(each, model):
                 raise self._origin.wrong("direction", expected, each)
-        if not self.personal and found[1] is not None:
-            raise self._origin.wrong("direction", "no personal model, since its `personal` is False", found[1])
-        return found
+        if not self.personal and step[1] is not None:
+            raise self._origin.wrong("direction", "no personal model, since its `personal` is False", step[1])
+        return step
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """See `LocalObjective.keeps_sensitivity`; false where what states it cannot know.

@@ -171,15 +171,15 @@ class GeometricMedian(RobustOptions):
         for _ in range(_STEPS):
             distances = _lengths(updates - middle)
             near = _NEAR * float(distances.median())
-            there = distances <= near
-            if there.all():
+            within = distances <= near
+            if within.all():
                 break
-            weights = torch.where(there, 0.0, 1 / distances)
+            weights = torch.where(within, 0.0, 1 / distances)
             total = float(weights.sum())
             step = weighted_sum(updates.unbind(), (weights / total).numpy()) - middle
             length = float(torch.linalg.vector_norm(step))
             # Uploads at this very point hold it back, each with a pull of 1 against `total * length` of the others.
-            moves = max(0.0, 1 - int(there.sum()) / max(total * length, _TINY))
+            moves = max(0.0, 1 - int(within.sum()) / max(total * length, _TINY))
             middle = middle + moves * step
             if moves * length <= near:
                 break
@@ -220,8 +220,8 @@ class _Closest(RobustOptions):
         """See `Aggregation.combine`; of equal scores the first upload's, in the order of the tree."""
         scores, stacked = self.scores(updates), torch.stack(tuple(updates))
         chosen = scores.argsort(dim=0, stable=True)[: self.kept(len(updates))].sort(dim=0).values  # (m, ...)
-        found = stacked.gather(0, chosen[..., None].expand(*chosen.shape, stacked.shape[-1]))
-        return weighted_sum(found.unbind(), np.full(len(found), 1 / len(found)))
+        selected = stacked.gather(0, chosen[..., None].expand(*chosen.shape, stacked.shape[-1]))
+        return weighted_sum(selected.unbind(), np.full(len(selected), 1 / len(selected)))
 
     def scores(self, updates: Sequence[Tensor]) -> Tensor:
         """(n, ...) summed squared distances of each upload to its n - f - 2 nearest others, at least to one.

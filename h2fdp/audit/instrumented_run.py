@@ -173,14 +173,14 @@ def _by_peer(
 ) -> Iterator[CanaryObservation]:
     """Each local average of the subnet, and what the global model adds to them, less what the spy itself sent."""
     at = np.flatnonzero(subnet.rows == spy)  # empty where the spy did not take part: then it knows nothing
-    known = np.einsum("sp,spn->sn", subnet.weights[:, at], subnet.uploads[:, at])
+    own_noise = np.einsum("sp,spn->sn", subnet.weights[:, at], subnet.uploads[:, at])
     hidden = subnet.noise_variances - subnet.noise_parts[:, at].sum(axis=1)
     last = len(subnet.steps) - 1
     weights, steps = subnet.weights[:, position].tolist(), subnet.steps[:, position].tolist()
     for segment in np.flatnonzero(subnet.steps[:last, position]).tolist():
         average = subnet.received[segment] - subnet.received[segment + 1]
         yield CanaryObservation(
-            device, average - known[segment], weights[segment], math.sqrt(hidden[segment]), (steps[segment],)
+            device, average - own_noise[segment], weights[segment], math.sqrt(hidden[segment]), (steps[segment],)
         )
     if not steps[last]:
         return
@@ -188,7 +188,7 @@ def _by_peer(
     others = transcript.noise_variance - subnet.share**2 * float(subnet.noise_variances.sum())
     yield CanaryObservation(
         device,
-        transcript.moved - subnet.share * (local_averages + known[last]),
+        transcript.moved - subnet.share * (local_averages + own_noise[last]),
         subnet.share * weights[last],
         math.sqrt(subnet.share**2 * float(hidden[last]) + max(others, 0.0)),
         (steps[last],),
@@ -244,11 +244,11 @@ class InstrumentedRun:
         self._noisy_steps: dict[str, np.ndarray] = {}  # subnet whose devices add noise at each step -> their numbers
         servers = {}
         for number, subnet in enumerate(run.topology.subnets):
-            held = coordinates[int(run.blueprint.first_devices[number]) :][: subnet.size]
+            own_coordinates = coordinates[int(run.blueprint.first_devices[number]) :][: subnet.size]
             canaries = CanaryRecords(
                 self._length,
-                [first + each for each in held],
-                [design.included[each] for each in held],
+                [first + each for each in own_coordinates],
+                [design.included[each] for each in own_coordinates],
                 dominating=design.kind != "dirac",
                 turning=design.kind == "turning",
             )
@@ -285,11 +285,11 @@ class InstrumentedRun:
         ((start, uploads_to_cloud),) = self._edges.heard
         first_devices = dict(zip(self._subnets, self.run.blueprint.first_devices.tolist(), strict=False))
         places = {facts.name: facts.place for facts in self.run.blueprint.facts if facts.place is not None}
-        found = []
+        transcripts = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             attendance = part.steps
             received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
-            found.append(
+            transcripts.append(
                 SubnetTranscript(
                     place=places[name],
                     first_device=first_devices[name],
@@ -303,7 +303,7 @@ class InstrumentedRun:
                     upload=uploads_to_cloud[name],
                 )
             )
-        return found
+        return transcripts
 
     def _of_uploads(self, name: str, part: Plan, step_size: float) -> np.ndarray:
         """Standard deviations of the noise on uploads, or averages; that on the sum of each step adds up in them."""
@@ -323,10 +323,10 @@ class InstrumentedRun:
         heard = iter(self._subnets[name].heard)
         uploads = np.zeros((*steps.shape, final.size))
         received = np.empty((len(steps), final.size))
-        for segment, there in enumerate(steps > 0):
-            if there.any():
+        for segment, stepping in enumerate(steps > 0):
+            if stepping.any():
                 received[segment], sent = next(heard)
-                uploads[segment, there] = sent["devices"]
+                uploads[segment, stepping] = sent["devices"]
         following = final
         for segment in reversed(range(len(steps))):
             if steps[segment].any():

@@ -40,9 +40,9 @@ def init_command(
     """Write a network, an experiment, a model of your own and a test into a folder."""
     from h2fdp.errors import UserError
 
-    there = [name for name in _NAMES if (directory / name).exists()]
-    if there:
-        raise UserError(f"has {', '.join(there)} already; nothing was written", str(directory))
+    existing = [name for name in _NAMES if (directory / name).exists()]
+    if existing:
+        raise UserError(f"has {', '.join(existing)} already; nothing was written", str(directory))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in _NAMES:
@@ -72,11 +72,11 @@ def plan_command(
     """Print the controller's first decision and the reasons for it, without training."""
     from h2fdp.run.api import plan
 
-    found = plan(file, settings or [], data_root)
+    planned = plan(file, settings or [], data_root)
     if as_json:
-        print_json(found.as_dict())
+        print_json(planned.as_dict())
     else:
-        _show(found)
+        _show(planned)
 
 
 def _show(plan: FirstDecision) -> None:
@@ -159,32 +159,32 @@ def datasets_command(
         return
     from h2fdp.run import Experiment
 
-    held = Experiment.from_file(file, settings or []).holdings(data_root)
+    counts = Experiment.from_file(file, settings or []).holdings(data_root)
     if png is not None:
         from h2fdp.reports.pictures import draw_holdings
 
-        draw_holdings(held.to_numpy(), [str(each) for each in held.index], png)
+        draw_holdings(counts.to_numpy(), [str(each) for each in counts.index], png)
     if as_json:
-        owners = held.attrs["owners"]
-        pairs = zip(held.index, held.to_numpy().tolist(), strict=True)
+        owners = counts.attrs["owners"]
+        pairs = zip(counts.index, counts.to_numpy().tolist(), strict=True)
         rows = [{"device": str(name), "records": row} for name, row in pairs]
         print_json([row | ({"owner": owners[at]} if owners else {}) for at, row in enumerate(rows)])
         return
-    _show_holdings(held)
+    _show_holdings(counts)
     if png is not None:
         typer.echo(str(png))
 
 
-def _show_holdings(held: pd.DataFrame) -> None:
+def _show_holdings(counted: pd.DataFrame) -> None:
     """Devices with their labels by shades: the darker, the more of the device's records; a point for none."""
-    counts, owners = held.to_numpy(), held.attrs["owners"]
+    counts, owners = counted.to_numpy(), counted.attrs["owners"]
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
     fewest, most = int(kinds.min()), int(kinds.max())
     kind = str(most) if fewest == most else f"{fewest} to {most}"
-    named = [f"{number} {name}" for number, name in enumerate(held.columns) if str(number) != str(name)]
+    named = [f"{number} {name}" for number, name in enumerate(counted.columns) if str(number) != str(name)]
     print_facts(
         {
-            "records": f"{int(sizes.sum()):,} on {len(held):,} devices, {sizes.min():,} to {sizes.max():,} each",
+            "records": f"{int(sizes.sum()):,} on {len(counted):,} devices, {sizes.min():,} to {sizes.max():,} each",
             "labels": f"{counts.shape[1]}; a device holds {kind} of them",
             **({"classes": textwrap.shorten(", ".join(named), 300, placeholder=" ...")} if named else {}),
             "test records": "are not counted here",
@@ -192,7 +192,7 @@ def _show_holdings(held: pd.DataFrame) -> None:
     )
     labels = min(counts.shape[1], _WIDEST)
     head = "".join(str(label % 10) for label in range(labels))
-    room = max(12, 56 - labels - max(len(str(name)) for name in held.index[:_MOST_ROWS]))  # in 80 columns
+    room = max(12, 56 - labels - max(len(str(name)) for name in counted.index[:_MOST_ROWS]))  # in 80 columns
     rows = [
         {
             "device": str(name),
@@ -201,10 +201,10 @@ def _show_holdings(held: pd.DataFrame) -> None:
             head: "".join(_SHADES[4 * count // (row.max() + 1) + 1 if count else 0] for count in row[:labels]),
             **({"owner": textwrap.shorten(owners[at], room, placeholder=" ...")} if owners else {}),
         }
-        for at, (name, row) in enumerate(list(zip(held.index, counts, strict=True))[:_MOST_ROWS])
+        for at, (name, row) in enumerate(list(zip(counted.index, counts, strict=True))[:_MOST_ROWS])
     ]
     print_table(rows)
-    if len(held) > _MOST_ROWS or labels < counts.shape[1]:
+    if len(counted) > _MOST_ROWS or labels < counts.shape[1]:
         typer.echo("... (--json and --png have all devices and labels)")
 
 

@@ -52,15 +52,15 @@ def print_accounts(report: dict[str, Any]) -> None:
     claims = report["target"] is None  # under a target nothing is claimed
     print_table(rows, title=title, columns=[name for name in _SHOWN if claims or name != "claimed"])
     judged = "claimed" if claims else f"the target, {report['target']:g}"
-    told = [
+    lines = [
         "rdp, pld: upper bounds from all releases (-: nothing is released); coarse: a simpler, larger one",
         f"met: rdp or pld is at most {judged}; open: neither is",
     ]
     if report["factor"] != 1.0:
-        told.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
+        lines.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
     if report["iterations"] is not None:
-        told.append(f"the target allows at most {report['iterations']} local steps of a device; the run stops there")
-    for text in (*told, *report["notes"]):
+        lines.append(f"the target allows at most {report['iterations']} local steps of a device; the run stops there")
+    for text in (*lines, *report["notes"]):
         print_text(text)
         typer.echo()
 
@@ -83,11 +83,11 @@ def explain_command(
     from h2fdp.run import Experiment
     from h2fdp.run.explain import explanation
 
-    found = explanation(Experiment.from_file(file, settings or []).prepare(data_root))
+    explained = explanation(Experiment.from_file(file, settings or []).prepare(data_root))
     if as_json:
-        print_json(found)
+        print_json(explained)
     else:
-        typer.echo("\n".join(found["lines"]))
+        typer.echo("\n".join(explained["lines"]))
 
 
 @app.command("account")
@@ -110,18 +110,18 @@ def account_command(
     if delta is not None and not 0 < delta < 1:
         raise UserError(f"expected a number above 0 and below 1, found {delta}", "--delta")
     account = RunPrivacy(runs[0], delta) if len(runs) == 1 else SeveralRuns(runs, delta)
-    found = account.statement(wanted)
+    accounts = account.statement(wanted)
     if as_json:
-        print_json(found)
+        print_json(accounts)
         return
-    rows = [{"observer": observer, **numbers} for observer, numbers in found["worst"].items()]
+    rows = [{"observer": observer, **numbers} for observer, numbers in accounts["worst"].items()]
     if not rows:
         typer.echo(
             f"the {'ledger is' if len(runs) == 1 else 'ledgers are'} empty: nothing was released under a guarantee"
         )
         return
-    print_table(rows, title=f"accounted epsilon at delta {found['delta']:g}, the worst device of each observer")
-    for note in (*found["notes"], *(f"warning: {each}" for each in found.get("warnings", ()))):
+    print_table(rows, title=f"accounted epsilon at delta {accounts['delta']:g}, the worst device of each observer")
+    for note in (*accounts["notes"], *(f"warning: {each}" for each in accounts.get("warnings", ()))):
         typer.echo(note)
 
 
@@ -141,25 +141,25 @@ def audit_command(
     run = Experiment.from_file(file, settings or []).prepare(data_root)
     with progress(run.config.training.intervals, quiet=as_json, verbose=False) as show:
         # audit() checks the name and says which there are
-        found = as_dict(audit(run, observer, canaries, on_interval=show))
+        result = as_dict(audit(run, observer, canaries, on_interval=show))
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
-        _show_audit(found)
+        _show_audit(result)
 
 
-def _show_audit(found: dict[str, Any]) -> None:
-    exceeded = found["epsilon_lower"] > min(found["rdp"], found["pld"])
+def _show_audit(result: dict[str, Any]) -> None:
+    exceeded = result["epsilon_lower"] > min(result["rdp"], result["pld"])
     print_facts(
         {
-            "observer": found["observer"],
-            "canaries": f"{found['canaries']} ({found['kind']}) of {found['devices']} devices, at most "
-            f"{found['per_batch']:.2g} a batch on average",
-            "intervals": found["intervals"],
-            "guesses right": f"{found['right']} of {found['guesses']}",
-            "epsilon at least": f"{found['epsilon_lower']:.4g} (confidence {found['confidence']:.0%})",
-            "accounted": f"{found['pld']:.4g} (pld), {found['rdp']:.4g} (rdp)",
-            "delta": found["delta"],
+            "observer": result["observer"],
+            "canaries": f"{result['canaries']} ({result['kind']}) of {result['devices']} devices, at most "
+            f"{result['per_batch']:.2g} a batch on average",
+            "intervals": result["intervals"],
+            "guesses right": f"{result['right']} of {result['guesses']}",
+            "epsilon at least": f"{result['epsilon_lower']:.4g} (confidence {result['confidence']:.0%})",
+            "accounted": f"{result['pld']:.4g} (pld), {result['rdp']:.4g} (rdp)",
+            "delta": result["delta"],
             "verdict": "the account is refuted: more leaks than it allows"
             if exceeded
             else "consistent with the account: no larger loss was found",

@@ -33,14 +33,14 @@ def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
 
     state, directory = state_of(path, summary), RunDirectory(path)
     resumable = state in (*_GOES_ON, _GIVEN_UP)
-    found = {**summary, "state": state, "resumable": resumable}
+    row = {**summary, "state": state, "resumable": resumable}
     if state in ("running", "killed") and directory.metrics.is_file():
-        found |= reached(read_table(directory.metrics).to_pydict())
+        row |= reached(read_table(directory.metrics).to_pydict())
     if resumable:
         configuration = read_document(directory.config).values()
         training = configuration.get("training") if isinstance(configuration, dict) else None
-        found["planned_intervals"] = training.get("intervals") if isinstance(training, dict) else None
-    return found
+        row["planned_intervals"] = training.get("intervals") if isinstance(training, dict) else None
+    return row
 
 
 def _folders(home: Path) -> list[Path]:
@@ -123,26 +123,26 @@ def _check(directory: Path, as_json: bool) -> None:
     from h2fdp.integrity import check, is_checked
 
     inside = [] if is_checked(directory) else list(filter(is_checked, _folders(directory)))
-    found = [check(each) for each in inside or [directory]]
+    checks = [check(each) for each in inside or [directory]]
     if as_json:
-        print_json([each.as_json() for each in found])
+        print_json([each.as_json() for each in checks])
     else:
-        for each in found:
+        for each in checks:
             _show(each)
-    if any(each.damaged for each in found):
+    if any(each.damaged for each in checks):
         raise typer.Exit(_DAMAGED)
 
 
-def _show(found: Findings) -> None:
+def _show(check: Findings) -> None:
     """A line about the directory, then what is wrong; runs of a sweep that are intact are counted only."""
-    word = "DAMAGED" if found.damaged else "nothing is damaged, but not all has begun" if found.waiting else "intact"
-    lines = [f"agree: {'; '.join(found.confirmed)}"] if found.confirmed else []
-    lines += [f"not checked: {text}" for text in found.unknown] + [str(problem) for problem in found.problems]
-    lines += [f"not begun: {', '.join(found.waiting)}"] if found.waiting else []
-    if found.runs:
-        lines.append(f"{sum(run.whole for run in found.runs.values())} of {len(found.runs)} runs are intact")
-    typer.echo("\n  ".join([f"{found.directory}: {word} ({found.state})", *lines]))
-    for run in found.runs.values():
+    word = "DAMAGED" if check.damaged else "nothing is damaged, but not all has begun" if check.waiting else "intact"
+    lines = [f"agree: {'; '.join(check.confirmed)}"] if check.confirmed else []
+    lines += [f"not checked: {text}" for text in check.unknown] + [str(problem) for problem in check.problems]
+    lines += [f"not begun: {', '.join(check.waiting)}"] if check.waiting else []
+    if check.runs:
+        lines.append(f"{sum(run.whole for run in check.runs.values())} of {len(check.runs)} runs are intact")
+    typer.echo("\n  ".join([f"{check.directory}: {word} ({check.state})", *lines]))
+    for run in check.runs.values():
         if not run.whole:
             _show(run)
 

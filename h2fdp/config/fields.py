@@ -32,7 +32,7 @@ _ENTRY = re.compile(r"^    (?P<keys>\w[\w-]*(?:, \w[\w-]*)*): (?P<text>.*)$")
 def description_of(section: type) -> str:
     """The docstring's own sentences, without what follows under headings, and without examples."""
     text = inspect.cleandoc(section.__doc__ or "")
-    ends = [found.start() for found in (_HEADING.search(text), _EXAMPLE.search(text)) if found]
+    ends = [match.start() for match in (_HEADING.search(text), _EXAMPLE.search(text)) if match]
     return text[: min(ends, default=len(text))].strip()
 
 
@@ -50,16 +50,16 @@ def descriptions_of_keys(section: type) -> dict[str, str]:
     >>> descriptions_of_keys(Steps)
     {'count': 'how many, at most.', 'low': 'ends of the range.', 'high': 'ends of the range.'}
     """
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for base in reversed(section.__mro__):
-        found |= _stated(base.__dict__.get("__doc__") or "")
-    return found
+        descriptions |= _stated(base.__dict__.get("__doc__") or "")
+    return descriptions
 
 
 def _stated(docstring: str) -> dict[str, str]:
     text = inspect.cleandoc(docstring)
     _, _, listed = text.partition("\nAttributes:\n")
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     keys: list[str] = []
     for line in listed.splitlines():
         if line and not line.startswith(" "):
@@ -67,10 +67,10 @@ def _stated(docstring: str) -> dict[str, str]:
         entry = _ENTRY.match(line)
         if entry is not None:
             keys = entry["keys"].split(", ")
-            found |= dict.fromkeys(keys, entry["text"])
+            texts |= dict.fromkeys(keys, entry["text"])
         elif line.strip():
-            found |= {key: f"{found[key]} {line.strip()}" for key in keys}
-    return found
+            texts |= {key: f"{texts[key]} {line.strip()}" for key in keys}
+    return texts
 
 
 LARGEST_INTEGER = 2**31 - 1

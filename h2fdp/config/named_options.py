@@ -124,12 +124,12 @@ class Choices(Generic[OptionsType]):
     def _expected(self) -> str:
         return f"one of {', '.join(self.names)}{'' if self.own is None else f', or {_OWN}'}"
 
-    def _wrong_name(self, text: str, found: Any, word: bool = False) -> ValidationError:
+    def _wrong_name(self, text: str, value: Any, word: bool = False) -> ValidationError:
         """A mistake at the key `name`, or at the choice's own where a word stands for it."""
         problem = PydanticCustomError("value_error", "{text}", {"text": text})
         place = () if word else (self.names[0], "name")
         return ValidationError.from_exception_data(
-            "choice", [InitErrorDetails(type=problem, loc=place, input=str(found))]
+            "choice", [InitErrorDetails(type=problem, loc=place, input=str(value))]
         )
 
     def written(self, value: Options | OwnPart, mapping: Any) -> Any:

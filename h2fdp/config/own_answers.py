@@ -39,19 +39,19 @@ def trace(error: BaseException) -> str:
 
     The calls that led from us to them are no news, and neither are those of a library below: `failure` has its words.
     """
-    told = traceback.TracebackException.from_exception(error)
-    return "".join(told.format()).rstrip() if _keep_own_calls(told) else ""
+    report = traceback.TracebackException.from_exception(error)
+    return "".join(report.format()).rstrip() if _keep_own_calls(report) else ""
 
 
-def _keep_own_calls(told: traceback.TracebackException) -> bool:
+def _keep_own_calls(report: traceback.TracebackException) -> bool:
     """Drop all other calls, also of the errors that led to this one; whether any is left."""
-    calls = [call for call in told.stack if _is_code_of_others(call.filename) and not is_installed(call.filename)]
-    told.stack = traceback.StackSummary.from_list(calls)
+    calls = [call for call in report.stack if _is_code_of_others(call.filename) and not is_installed(call.filename)]
+    report.stack = traceback.StackSummary.from_list(calls)
     for name in ("__cause__", "__context__"):
-        earlier = getattr(told, name)
+        earlier = getattr(report, name)
         if earlier is not None and not _keep_own_calls(earlier):
-            setattr(told, name, None)
-    return bool(calls or told.__cause__ or told.__context__)
+            setattr(report, name, None)
+    return bool(calls or report.__cause__ or report.__context__)
 
 
 def _is_code_of_others(file: str) -> bool:
@@ -127,9 +127,9 @@ class Origin:
         text = f"{self._called(method)} {doing}: {failure(error)}"
         return UserError([Problem(text, self.where, self.key, trace(error))])
 
-    def wrong(self, method: str, expected: str, found: Any) -> UserError:
+    def wrong(self, method: str, expected: str, value: Any) -> UserError:
         """The part answered something else than was expected; `found` in words, or as it is."""
-        words = found if isinstance(found, Words) else shown(found)
+        words = value if isinstance(value, Words) else shown(value)
         return UserError(f"expected {expected} from {self._called(method)}, found {words}", self.where, self.key)
 
     def located(self, error: UserError) -> UserError:

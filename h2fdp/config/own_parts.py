@@ -70,9 +70,9 @@ def _from_folder(folder: Path, name: str) -> ModuleType:
     """A module of a user's folder; those of equal names from other folders, and old ones, are forgotten."""
     file = _file_of(folder, name)
     assert file is not None, "the folder has it"
-    known = [(module, home) for module, (home, _, _) in _loaded.items()]
+    modules = [(module, home) for module, (home, _, _) in _loaded.items()]
     changed = any(home == folder and _time(source) != time for home, source, time in _loaded.values())
-    for module, home in known:
+    for module, home in modules:
         shadowed = home != folder and _file_of(folder, module.partition(".")[0]) is not None
         if shadowed or (changed and home == folder):
             sys.modules.pop(module, None)
@@ -241,14 +241,14 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
         ValueError: says what was found and what would be right.
     """
     if not isinstance(value, Mapping):
-        found = OwnPart(_qualified(value), value, kind, from_python=True)
+        own = OwnPart(_qualified(value), value, kind, from_python=True)
     else:
         name, part = resolve(value["name"], folder)
-        found = OwnPart(name, part, kind, {key: option for key, option in value.items() if key != "name"})
-    mistake = kind.mistake(found.name.rpartition("/")[2], found.part) or _wrong_options(found)
+        own = OwnPart(name, part, kind, {key: option for key, option in value.items() if key != "name"})
+    mistake = kind.mistake(own.name.rpartition("/")[2], own.part) or _wrong_options(own)
     if mistake:
         raise ValueError(mistake)
-    return found
+    return own
 
 
 def placed(section: Section, document: Document, path: tuple[str, ...] = ()) -> Section:
@@ -265,14 +265,14 @@ def placed(section: Section, document: Document, path: tuple[str, ...] = ()) -> 
 
 def own_parts_in(section: BaseModel) -> list[OwnPart]:
     """All own parts of a checked section, at any depth."""
-    found = []
+    parts = []
     for key in type(section).model_fields:
         value = getattr(section, key)
         if isinstance(value, OwnPart):
-            found.append(value)
+            parts.append(value)
         elif isinstance(value, BaseModel):
-            found += own_parts_in(value)
-    return found
+            parts += own_parts_in(value)
+    return parts
 
 
 def _wrong_options(part: OwnPart) -> str:

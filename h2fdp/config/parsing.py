@@ -66,8 +66,8 @@ class Document:
         node = self.root
         for step in path:
             content = node.content
-            known = content if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
-            if step not in known:
+            keys = content if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
+            if step not in keys:
                 break
             node = content[step]
         return node.where

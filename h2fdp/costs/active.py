@@ -90,16 +90,16 @@ class SumMessages:
         """
         others = np.maximum(self.begun.sum(axis=1, keepdims=True) - 1, 0)
         opened, sizes = self.sent & self.opened[:, None], self.sizes
-        found: dict[str, np.ndarray] = {
+        arrays: dict[str, np.ndarray] = {
             "set_up": self.begun * (2 * sizes.key + 2 * others * sizes.share),
             "others_keys": self.begun * 2 * others * sizes.key,
             "others_shares": self.begun * 2 * others * sizes.share,
             "unopened": (self.sent & ~self.opened[:, None]) * sizes.vector,
             "unmasking": opened * (others + 1) * sizes.share,
         }
-        found["sent_more"] = found["set_up"] + opened * (sizes.vector - 1) + found["unopened"] + found["unmasking"]
-        found["received_more"] = found["others_keys"] + found["others_shares"]
-        return found[quantity]
+        arrays["sent_more"] = arrays["set_up"] + opened * (sizes.vector - 1) + arrays["unopened"] + arrays["unmasking"]
+        arrays["received_more"] = arrays["others_keys"] + arrays["others_shares"]
+        return arrays[quantity]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,13 +177,13 @@ class Active:
         Args:
             number: of the sum, from 0, or -1 for the last one; None for all together.
         """
-        found = [np.zeros(0)]
+        sums = [np.zeros(0)]
         for size, each in zip(self.sizes.tolist(), self.sums, strict=True):
             values = np.zeros((0, size)) if each is None else each.of(quantity)
             if number is not None:
                 values = values[number : number + 1 or None]
-            found.append(values.sum(axis=0))
-        return np.concatenate(found)
+            sums.append(values.sum(axis=0))
+        return np.concatenate(sums)
 
     def totals(self, values: Floats) -> Floats:
         """(A,) the sum over each subnet's active devices of (K,) values."""

@@ -216,9 +216,9 @@ def _local_delays(
     """(K,) local aggregations at its edge server that each device's upload arrives at, and (K,) the seconds of its
     round trips at those above."""
     at_edge, round_trips = active.local, np.zeros(len(active.rows))
-    for there, height in zip(active.occasions(), (heights or (1,))[:-1], strict=False):
+    for sends, height in zip(active.occasions(), (heights or (1,))[:-1], strict=False):
         if height > 1:
-            above = there & active.each(beyond_edge(topology, height)[active.subnets])
+            above = sends & active.each(beyond_edge(topology, height)[active.subnets])
             wires = active.each(path_seconds(costs, topology, height)[active.subnets])
             at_edge = at_edge - above
             there_and_back = (costs.seconds + costs.down_seconds)[active.rows]
@@ -232,8 +232,8 @@ def _relayed(active: Active, topology: Topology) -> Floats:
         return active.last
     vectors, points = active.last * active.vector_sizes + active.of_sums("unopened"), _points(active, topology)
     arrived = gathered(np.add, (vectors > 0).astype(np.float64), points, len(topology.access_points[1]))
-    found: Floats = active.of_sums("set_up") + active.of_sums("unmasking") + vectors / np.maximum(arrived[points], 1.0)
-    return found
+    times: Floats = active.of_sums("set_up") + active.of_sums("unmasking") + vectors / np.maximum(arrived[points], 1.0)
+    return times
 
 
 def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
@@ -251,18 +251,18 @@ def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
     leads = gathered(np.maximum, np.asarray(step.seconds), points, count)[points] - step.seconds
     waits, planned = np.zeros(len(active.rows)), active.each(np.array([float(len(each)) for each in active.segments]))
     for number in range(int(planned.max(initial=0))):
-        there = planned > number
-        at, messages = points[there], seconds[there] * active.vector_sizes[there]
-        waits[there] += topology.radio.waits(messages, snr[there], at, count, leads[there])
-        waits[there] += gathered(np.maximum, down[there], at, count)[at]
+        steps = planned > number
+        at, messages = points[steps], seconds[steps] * active.vector_sizes[steps]
+        waits[steps] += topology.radio.waits(messages, snr[steps], at, count, leads[steps])
+        waits[steps] += gathered(np.maximum, down[steps], at, count)[at]
     return step.paced(active.each(active.slots), waits)
 
 
 def _points(active: Active, topology: Topology) -> Integers:
     """(K,) each active device's access point."""
     _, sizes = topology.access_points
-    found: Integers = np.repeat(np.arange(len(sizes)), sizes)[active.rows]
-    return found
+    points: Integers = np.repeat(np.arange(len(sizes)), sizes)[active.rows]
+    return points
 
 
 def _climbed(
@@ -296,20 +296,20 @@ def _climbed(
     def busy() -> Floats:
         return step_seconds * slots + on_air
 
-    for number, there in enumerate(active.occasions()):
+    for number, sends in enumerate(active.occasions()):
         lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
         slots_now = active.each(np.array(lengths))
-        before, lead = lead, leads[there] * slots_now[there]
-        if not (np.array_equal(there, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
-            sizes_there = active.vector_sizes[there]
-            known = costs, topology, points[there], active.rows[there], sizes_there, lead
-            uploads, (once, more) = there, _on_air(*known, None if step.parts is None else step.parts[there])
+        before, lead = lead, leads[sends] * slots_now[sends]
+        if not (np.array_equal(sends, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
+            sizes_there = active.vector_sizes[sends]
+            common = costs, topology, points[sends], active.rows[sends], sizes_there, lead
+            uploads, (once, more) = sends, _on_air(*common, None if step.parts is None else step.parts[sends])
         on_air += once
-        longer[(segments[there] == number + 1).astype(np.int64), there] += more
+        longer[(segments[sends] == number + 1).astype(np.int64), sends] += more
         if active.has_secure_sums:
             on_air += _sums_on_air(costs, topology, points, active, number)
         slots[points] += slots_now
-        wires.arrive(owners[there])
+        wires.arrive(owners[sends])
         if heights is not None and number < len(heights) - 1 and heights[number] > 1:
             wires.aggregate(heights[number], busy())
             on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
@@ -353,7 +353,7 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
     count = len(topology.access_points[1])
     up = costs.seconds[active.rows], costs.snr[active.rows]
     down = costs.down_seconds[active.rows], costs.down_snr[active.rows]
-    wire, found = costs.relay_seconds[active.rows], np.zeros(count)
+    wire, spent = costs.relay_seconds[active.rows], np.zeros(count)
     ways: Sequence[tuple[SumQuantity, tuple[Floats, Floats]]] = (
         ("set_up", up),
         ("others_shares", down),
@@ -362,13 +362,13 @@ def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active
     )
     for quantity, (seconds, snr) in ways:
         messages = active.of_sums(quantity, number)
-        there = messages > 0
-        times = seconds[there] * messages[there]
-        found += topology.radio.uplink_seconds(times, snr[there], points[there], count)
+        sends = messages > 0
+        times = seconds[sends] * messages[sends]
+        spent += topology.radio.uplink_seconds(times, snr[sends], points[sends], count)
         together = np.maximum if quantity == "unopened" else np.add  # a relay adds vectors up
-        found += gathered(together, wire * messages, points, count)
+        spent += gathered(together, wire * messages, points, count)
     keys = active.of_sums("others_keys", number)
-    return found + gathered(np.maximum, (down[0] + wire) * keys, points, count)
+    return spent + gathered(np.maximum, (down[0] + wire) * keys, points, count)
 
 
 def _spread(values: Floats, at: Integers, length: int) -> Floats:

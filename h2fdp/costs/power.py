@@ -75,11 +75,11 @@ def _solved(worth: Floats) -> Floats:
 
     As h(u) >= u^2 / 2, and h(u) >= e^u from u = 2 on, Newton's method begins on the right.
     """
-    found: Floats = np.minimum((worth + np.log(2.0)) / 2, np.log(np.maximum(worth, 2.0)))
+    root: Floats = np.minimum((worth + np.log(2.0)) / 2, np.log(np.maximum(worth, 2.0)))
     for _ in range(_STEPS):
-        value, slope = _logarithm(np.exp(found))
-        found = found - (value + 2 * found - worth) / slope
-    return found
+        value, slope = _logarithm(np.exp(root))
+        root = root - (value + 2 * root - worth) / slope
+    return root
 
 
 def _logarithm(u: Floats) -> tuple[Floats, Floats]:

@@ -111,15 +111,15 @@ def load(
     if pool.owners is not None:
         given, test_owners = natural(pool.owners, pool.test_owners, devices, streams.open("", "partition"))
     public = _hold_out(given, section.public, streams.open("", "public split"), "data.public")
-    held = public.copy()
-    held[~public] = _hold_out(given[~public], section.validation, streams.open("", "validation split"))
+    aside = public.copy()
+    aside[~public] = _hold_out(given[~public], section.validation, streams.open("", "validation split"))
     if pool.owners is not None:
-        owners = np.where(held, NO_DEVICE, given)
+        owners = np.where(aside, NO_DEVICE, given)
     else:
         owners = np.full(len(pool.train), NO_DEVICE, dtype=np.int64)
-        owners[~held] = partition(chosen, pool.train.y[~held], devices, streams.open("", "partition"), named)
-    validation, known = (
-        pool.train.part(np.flatnonzero(each)) if each.any() else None for each in (held & ~public, public)
+        owners[~aside] = partition(chosen, pool.train.y[~aside], devices, streams.open("", "partition"), named)
+    validation, open_part = (
+        pool.train.part(np.flatnonzero(each)) if each.any() else None for each in (aside & ~public, public)
     )
     if not section.validation:
         validation = pool.validation
@@ -130,7 +130,7 @@ def load(
         owners[tests] = NO_DEVICE
     return replace(
         _spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices),
-        public=known,
+        public=open_part,
         class_names=pool.class_names,
         holders=_holders(pool, given, devices),
     )
@@ -159,16 +159,16 @@ def from_function(
     (array([[2. , 0.5]], dtype=float32), 2)
     """
     assert device_names, "a topology has devices"
-    held = [_given(function(device), f"the data of device {device}") for device in device_names]
-    for device, records in zip(device_names, held, strict=True):
-        if records.x.shape[1:] != held[0].x.shape[1:] or records.x.dtype != held[0].x.dtype:
-            found = f"{records.x.shape[1:]} {records.x.dtype}, not {held[0].x.shape[1:]} {held[0].x.dtype}"
-            raise UserError(f"the inputs of device {device} have shape and type {found}", key="data")
-    train = Records.joined(held)
+    parts = [_given(function(device), f"the data of device {device}") for device in device_names]
+    for device, records in zip(device_names, parts, strict=True):
+        if records.x.shape[1:] != parts[0].x.shape[1:] or records.x.dtype != parts[0].x.dtype:
+            shapes = f"{records.x.shape[1:]} {records.x.dtype}, not {parts[0].x.shape[1:]} {parts[0].x.dtype}"
+            raise UserError(f"the inputs of device {device} have shape and type {shapes}", key="data")
+    train = Records.joined(parts)
     test_records = _given(test, "the test data")
-    owners = np.repeat(np.arange(len(held)), [len(part) for part in held])
+    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     pool = Pool(train, test_records, class_count(train, test_records, classes, "data"), Scaling(), owners)
-    return _spread("custom", pool, Scaling(), None, owners, len(held))
+    return _spread("custom", pool, Scaling(), None, owners, len(parts))
 
 
 def _given(pair: Any, what: str) -> Records:

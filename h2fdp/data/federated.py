@@ -105,8 +105,8 @@ class FederatedData:
     def fingerprint(self) -> str:
         """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""
         digest = _begun_with(self.train)
-        held = [each for each in (self.test, self.validation, self.public) if each is not None]
-        for array in [a for records in held for a in (records.x, records.y)] + [self.order, self.offsets]:
+        parts = [each for each in (self.test, self.validation, self.public) if each is not None]
+        for array in [a for records in parts for a in (records.x, records.y)] + [self.order, self.offsets]:
             _add(digest, array)
         if self.test_owners is not None:
             _add(digest, self.test_owners)
@@ -153,11 +153,11 @@ def label_counts(data: DeviceData) -> NDArray[np.int64]:
     devices, classes = len(data.sizes), data.classes
     counts = np.zeros((devices, classes), dtype=np.int64)
     for first in range(0, devices, _DEVICES_AT_ONCE):
-        held = min(_DEVICES_AT_ONCE, devices - first)
-        records, offsets = data.subnet(first, held)
-        owner = np.repeat(np.arange(held), np.diff(offsets))
-        found = np.bincount(owner * classes + records.y, minlength=held * classes)
-        counts[first : first + held] = found.reshape(held, classes)
+        count = min(_DEVICES_AT_ONCE, devices - first)
+        records, offsets = data.subnet(first, count)
+        owner = np.repeat(np.arange(count), np.diff(offsets))
+        label_counts = np.bincount(owner * classes + records.y, minlength=count * classes)
+        counts[first : first + count] = label_counts.reshape(count, classes)
     return counts
 
 
@@ -204,8 +204,8 @@ class Standardizing:
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Inputs (n, *shape), alike."""
         divisor = np.where(self.deviation > 0, self.deviation, np.inf)
-        found: NDArray[np.float32] = np.clip((x - self.mean) / divisor, -_FARTHEST, _FARTHEST).astype(np.float32)
-        return found
+        scaled: NDArray[np.float32] = np.clip((x - self.mean) / divisor, -_FARTHEST, _FARTHEST).astype(np.float32)
+        return scaled
 
     def applied(self, data: DeviceData) -> DeviceData:
         """The same devices and records, with standardised inputs."""

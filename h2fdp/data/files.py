@@ -111,8 +111,8 @@ def _archive(path: Path) -> dict[str, NDArray[Any]]:
                 raise UserError(f"{path} is a single array; expected an archive made by numpy.savez", key=_KEY)
             for name in archive.files:
                 if name not in _REQUIRED + _OPTIONAL:
-                    known = ", ".join(_REQUIRED + _OPTIONAL)
-                    raise UserError(f"{path}: unknown array {name}; known are {known}", key=_KEY)
+                    names = ", ".join(_REQUIRED + _OPTIONAL)
+                    raise UserError(f"{path}: unknown array {name}; known are {names}", key=_KEY)
             if lacking := [name for name in _REQUIRED if name not in archive.files]:
                 raise UserError(f"{path}: the arrays {', '.join(lacking)} are missing", key=_KEY)
             return {name: archive[name] for name in archive.files}
@@ -194,9 +194,9 @@ class Table(Columned):
             raise UserError(f"cannot be read as a table: {reason}"[:300], str(file), _KEY) from None
         if frame.empty:
             raise UserError("expected a line of column names and a line for each record, found none", str(file), _KEY)
-        there = list(map(str, frame.columns))
+        columns = list(map(str, frame.columns))
         for column, values in self.categories.items():
-            stated_column(column, there, f"the table {file.name}: categories")
+            stated_column(column, columns, f"the table {file.name}: categories")
             if (outside := ~np.asarray(frame[column].isin(values))).any():
                 value = frame[column].tolist()[outside.argmax()]
                 what = "no value" if pd.isna(value) else repr(value)
@@ -222,16 +222,16 @@ def _tables(folder: Path) -> dict[str, Path]:
     Raises:
         UserError: no training table, or two tables of one name.
     """
-    found: dict[str, Path] = {}
+    tables: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         if file.stem in ("train", "test", *VALIDATION) and file.suffix in (".csv", *_PARQUET):
-            if file.stem in found:
-                raise UserError(f"{folder}: expected {found[file.stem].name} or {file.name}, found both", key=_KEY)
-            found[file.stem] = file
-    if "train" not in found:
+            if file.stem in tables:
+                raise UserError(f"{folder}: expected {tables[file.stem].name} or {file.name}, found both", key=_KEY)
+            tables[file.stem] = file
+    if "train" not in tables:
         text = "expected a table, or a folder with train.csv and perhaps test.csv and validation.csv (or .parquet)"
         raise UserError(f"{text}, found no train.csv in {folder}", key=_KEY)
-    return found
+    return tables
 
 
 class HuggingFace(Columned):

@@ -75,12 +75,12 @@ class Images(WithOwners, Pooled):
         like = self._pixels(training.images[classes[0]][0])
         train = self._records(training, classes, like)
         owners = None if self.by is None else training.owners(self.by)
-        held: tuple[Records, NDArray[np.str_] | None] | float = TEST_SHARE
+        test_part: tuple[Records, NDArray[np.str_] | None] | float = TEST_SHARE
         if test is not None:
-            known = self.by is not None and (test.home / _OWNERS).is_file()  # tests need no owner
-            held = self._records(test, classes, like), test.owners(self.by) if known else None
+            has_owners = self.by is not None and (test.home / _OWNERS).is_file()  # tests need no owner
+            test_part = self._records(test, classes, like), test.owners(self.by) if has_owners else None
         valid = None if validation is None else self._records(validation, classes, like)
-        return pool_of((train, owners), held, valid, classes, Scaling(255.0), str(folder))
+        return pool_of((train, owners), test_part, valid, classes, Scaling(255.0), str(folder))
 
     def _records(self, part: _Part, classes: list[str], like: NDArray[np.uint8]) -> Records:
         if strangers := [name for name in part.images if name not in classes]:
@@ -120,8 +120,8 @@ def _parts(folder: Path) -> dict[str, Path]:
     below = {each.name: each for each in _listed(folder) if each.is_dir()}
     if "train" not in below or not any(each.is_dir() for each in _listed(below["train"])):
         return {"train": folder}
-    known = ("train", "test", *VALIDATION)
-    if strangers := [each for name, each in below.items() if name not in known]:
+    parts = ("train", "test", *VALIDATION)
+    if strangers := [each for name, each in below.items() if name not in parts]:
         raise _wrong(strangers[0], "expected train, test and validation alone, as there is a folder train with classes")
     return below
 
@@ -207,20 +207,20 @@ def word_numbers(
     >>> word_numbers(["so good", ""], 3, 5, {"good": 2}).tolist()
     [[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    known: dict[str, int] = {}
+    numbers_of: dict[str, int] = {}
 
     def number(word: str) -> int:
         if vocabulary is not None:
             return vocabulary.get(word, 0)
-        if word not in known:
-            known[word] = 1 + int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") % words
-        return known[word]
+        if word not in numbers_of:
+            numbers_of[word] = 1 + int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") % words
+        return numbers_of[word]
 
-    found = np.zeros((len(texts), length), dtype=np.float32)
+    numbers = np.zeros((len(texts), length), dtype=np.float32)
     for row, text in enumerate(texts):
         for place, word in enumerate(_TOKENS.findall(text.lower())[:length]):
-            found[row, place] = number(word)
-    return found
+            numbers[row, place] = number(word)
+    return numbers
 
 
 _KEY = "data.path"
@@ -278,8 +278,8 @@ class Leaf(FromFiles, Pooled):
         if not all(isinstance(each, str) for each in texts):
             raise UserError(f"{what}: expected in each x a tweet, or a row whose fifth value is the tweet", key=_KEY)
         labels = _labels(y, what)
-        known = None if self.embeddings is None else vocabulary_of(Path(self.embeddings).expanduser(), self.vocabulary)
-        numbers = word_numbers(texts, _WORDS, self.vocabulary, known)
+        terms = None if self.embeddings is None else vocabulary_of(Path(self.embeddings).expanduser(), self.vocabulary)
+        numbers = word_numbers(texts, _WORDS, self.vocabulary, terms)
         return as_records(numbers, np.where(labels == 4, 1, labels), what, _KEY)
 
 
@@ -300,13 +300,13 @@ def _records(folder: Path) -> tuple[list[str], list[Any], list[Any]]:
     x: list[Any] = []
     y: list[Any] = []
     for file in sorted(folder.glob("*.json")):
-        for user, held in _users(file):
-            if len(held["x"]) != len(held["y"]):
-                text = f"{file}: user {user} has {len(held['x'])} x and {len(held['y'])} y"
+        for user, own in _users(file):
+            if len(own["x"]) != len(own["y"]):
+                text = f"{file}: user {user} has {len(own['x'])} x and {len(own['y'])} y"
                 raise UserError(text, key=_KEY)
-            users += [user] * len(held["y"])
-            x += held["x"]
-            y += held["y"]
+            users += [user] * len(own["y"])
+            x += own["x"]
+            y += own["y"]
     if not users:
         raise UserError(f"no records in the .json files of {folder}", key=_KEY)
     return users, x, y
@@ -316,8 +316,8 @@ def _users(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         for user in values["users"]:
-            held = values["user_data"][user]
-            yield str(user), {"x": list(held["x"]), "y": list(held["y"])}
+            own = values["user_data"][user]
+            yield str(user), {"x": list(own["x"]), "y": list(own["y"])}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         text = 'expected LEAF\'s form, {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}'
         raise UserError(f"{file}: {text}; {type(error).__name__}: {error}"[:400], key=_KEY) from None

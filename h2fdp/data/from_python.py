@@ -52,8 +52,8 @@ class Columns:
 
     def of_others(self, training: Any, other: Any) -> Columns:
         """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
-        there = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
-        by = self.by if self.by in there else None
+        heads = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
+        by = self.by if self.by in heads else None
         inputs = self._inputs_of(training, "the training data") if _is_frame(other) else self.inputs
         return replace(self, by=by, inputs=inputs)
 
@@ -78,20 +78,20 @@ class Columns:
     def _inputs_of(self, source: Any, what: str) -> str | Sequence[str] | None:
         if self.inputs is not None or not _is_frame(source):
             return self.inputs
-        there = list(map(str, source.columns))
-        used = [each for each in there if each not in (_column(self.label, LABELS, there, "label", what), self.by)]
+        heads = list(map(str, source.columns))
+        used = [each for each in heads if each not in (_column(self.label, LABELS, heads, "label", what), self.by)]
         if bare := [each for each in used if _NO_HEADING.fullmatch(each)]:
             rest = ", ".join(each for each in used if each not in bare)
-            text = f"{what}: column {there.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote"
+            text = f"{what}: column {heads.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote"
             raise UserError(f"{text}; leave it out (index=False), or say inputs: [{rest}]"[:400], key="data")
         return used
 
     def _of_frame(self, frame: Any, what: str) -> Arrays:
-        there = list(map(str, frame.columns))
-        target = _column(self.label, LABELS, there, "label", what)
-        owner = None if self.by is None else _column(self.by, (), there, "by", what)
+        heads = list(map(str, frame.columns))
+        target = _column(self.label, LABELS, heads, "label", what)
+        owner = None if self.by is None else _column(self.by, (), heads, "by", what)
         inputs = self._inputs_of(frame, what) or []
-        used = [_column(each, (), there, "inputs", what) for each in ([inputs] if isinstance(inputs, str) else inputs)]
+        used = [_column(each, (), heads, "inputs", what) for each in ([inputs] if isinstance(inputs, str) else inputs)]
         if not used:
             raise UserError(f"{what}: no columns are left as inputs", key="data")
         for key in self.ranges:
@@ -107,11 +107,11 @@ class Columns:
         x = np.concatenate(parts, axis=1).astype(np.float32)
         return x, label_numbers(np.asarray(labels), names, what), owners
 
-    def _of_columns(self, source: Any, there: Sequence[str], what: str) -> Arrays:
+    def _of_columns(self, source: Any, heads: Sequence[str], what: str) -> Arrays:
         """Of an object with named columns, `source["label"]`."""
 
         def values(stated: str | None, usual: Sequence[str], key: str) -> list[Any]:
-            column = source[_column(stated, usual, there, key, what)]
+            column = source[_column(stated, usual, heads, key, what)]
             return list(column.to_pylist() if hasattr(column, "to_pylist") else column)  # of a table of pyarrow's
 
         labels = values(self.label, LABELS, "label")
@@ -130,8 +130,8 @@ class Columns:
             return self._of_columns({name: [item[name] for item in items] for name in items[0]}, [*items[0]], what)
         self._mean_nothing(what)
         if not items or not isinstance(items[0], (tuple, list)) or len(items[0]) != 2:
-            found = type(items[0]).__name__ if items else "no items"
-            raise UserError(f"{what}: expected items of an input and a label, found {found}", key="data")
+            kind = type(items[0]).__name__ if items else "no items"
+            raise UserError(f"{what}: expected items of an input and a label, found {kind}", key="data")
         labels = np.asarray([as_array(each[1], what) for each in items])
         return stacked([each[0] for each in items], what), label_numbers(labels, self.names, what), None
 
@@ -145,29 +145,29 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "iloc") and hasattr(source, "columns")
 
 
-def _column(stated: str | None, usual: Sequence[str], there: Sequence[str], key: str, what: str) -> str:
+def _column(stated: str | None, usual: Sequence[str], heads: Sequence[str], key: str, what: str) -> str:
     """The column that is stated, or the first of the usual names.
 
     Raises:
         UserError: it is not there, or none has a usual name.
     """
     if stated is not None:
-        return stated_column(stated, there, what)
-    found = [name for name in usual if name in there]
-    if not found:
-        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(there)}", key="data")
-    return found[0]
+        return stated_column(stated, heads, what)
+    matches = [name for name in usual if name in heads]
+    if not matches:
+        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(heads)}", key="data")
+    return matches[0]
 
 
-def stated_column(name: str, there: Sequence[str], what: str) -> str:
+def stated_column(name: str, heads: Sequence[str], what: str) -> str:
     """The name of a column that is there.
 
     Raises:
         UserError: it is not.
     """
-    if name not in there:
-        close = difflib.get_close_matches(name, there, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(there)}"
+    if name not in heads:
+        close = difflib.get_close_matches(name, heads, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(heads)}"
         raise UserError(f"{what}: there is no column {name}{hint}", key="data")
     return name
 
@@ -188,8 +188,8 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
     places = {name: place for place, name in enumerate(names)}
     unknown = np.array([each not in places for each in labels.tolist()])
     if unknown.any():
-        found = labels.tolist()[unknown.argmax()]
-        text = f"the label {found!r} in {first_row(unknown)} is none of the classes {', '.join(map(str, names))}"
+        label = labels.tolist()[unknown.argmax()]
+        text = f"the label {label!r} in {first_row(unknown)} is none of the classes {', '.join(map(str, names))}"
         raise UserError(f"{what}: {text}", key="data")
     return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
 
@@ -205,15 +205,15 @@ def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str)
     if array.dtype.kind not in "buif":
         texts = np.array([not _is_number(each) for each in array.tolist()])
         first = array.tolist()[texts.argmax()]
-        found = f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
+        wrong_one = f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
         right = "make it categorical with stated categories (in a file data.categories), or leave it out of inputs"
-        raise UserError(f"{what}: the column {name} has {found}; {right}", key="data")
+        raise UserError(f"{what}: the column {name} has {wrong_one}; {right}", key="data")
     numbers = array.astype(np.float64)[:, None]
     with np.errstate(over="ignore"):
         wrong = ~np.isfinite(numbers.astype(np.float32))[:, 0]
     if wrong.any():
-        found = numbers[wrong.argmax(), 0]
-        shown = "no value (or NaN)" if np.isnan(found) else f"{found:g}"
+        wrong_one = numbers[wrong.argmax(), 0]
+        shown = "no value (or NaN)" if np.isnan(wrong_one) else f"{wrong_one:g}"
         text = f"the column {name} has {shown} in {first_row(wrong)}; expected finite numbers: fill in, or drop the row"
         raise UserError(f"{what}: {text}", key="data")
     if bounds is None:

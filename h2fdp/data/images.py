@@ -73,10 +73,10 @@ def bundled(what: str) -> Path:
     Args:
         what: it is wanted for, in the message where it is not installed.
     """
-    found = find_spec("sklearn")
-    if found is None or found.origin is None:
+    spec = find_spec("sklearn")
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{what} with scikit-learn, which is not installed")
-    return Path(found.origin).parent / "datasets"
+    return Path(spec.origin).parent / "datasets"
 
 
 class ImageSet(Pooled):
@@ -134,8 +134,8 @@ class ImageSet(Pooled):
         return images[16:].reshape(count, height, width), labels[8:].astype(np.int64)
 
     def _by_torchvision(self, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        held = getattr(import_module("torchvision.datasets"), self.reader)(str(root), train=train)
-        return np.asarray(held.data), np.asarray(held.targets, dtype=np.int64)
+        data_set = getattr(import_module("torchvision.datasets"), self.reader)(str(root), train=train)
+        return np.asarray(data_set.data), np.asarray(data_set.targets, dtype=np.int64)
 
     def _advice(self, root: Path, missing: list[str], reason: str) -> str:
         whole = "" if len(missing) == len(self.files) else " (absent or not whole)"

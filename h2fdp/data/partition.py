@@ -202,10 +202,10 @@ def by_labels(labels: Integers, weights: Weights, rng: np.random.Generator, per_
     if per_device > len(kinds):
         text = f"each device is to hold {per_device} labels, but the data have {len(kinds)}"
         raise UserError(text, key=f"{_KEY}.labels_per_device")
-    held = kinds[_deal(len(weights), len(kinds), per_device, rng)]
+    own_kinds = kinds[_deal(len(weights), len(kinds), per_device, rng)]
     owners = np.full(len(labels), NO_DEVICE, dtype=np.int64)
     for label in kinds:
-        takers = np.flatnonzero((held == label).any(axis=1))
+        takers = np.flatnonzero((own_kinds == label).any(axis=1))
         places = rng.permutation(np.flatnonzero(labels == label))
         if len(places) < len(takers):
             text = f"label {label} has {len(places)} records, too few for the {len(takers)} devices that are to hold it"
@@ -347,12 +347,12 @@ def choose(owners: Integers, counts: Integers, rng: np.random.Generator) -> NDAr
     Records of no device are not chosen. No count may exceed its device's records.
     """
     place = np.lexsort((rng.random(len(owners)), owners))
-    held = owners[place]
-    place, held = place[held >= 0], held[held >= 0]
-    starts = np.searchsorted(held, np.arange(len(counts)))
-    rank = np.arange(len(held)) - starts[held]
+    owned = owners[place]
+    place, owned = place[owned >= 0], owned[owned >= 0]
+    starts = np.searchsorted(owned, np.arange(len(counts)))
+    rank = np.arange(len(owned)) - starts[owned]
     chosen = np.zeros(len(owners), dtype=np.bool_)
-    chosen[place[rank < counts[held]]] = True
+    chosen[place[rank < counts[owned]]] = True
     return chosen
 
 

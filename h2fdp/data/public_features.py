@@ -164,8 +164,8 @@ def _squared(images: NDArray[np.float32], side: int) -> NDArray[np.float32]:
         torch.from_numpy(images), (right // 2, right - right // 2, down // 2, down - down // 2), mode="replicate"
     )
     scaled = functional.interpolate(wide, size=(side, side), mode="bilinear", antialias=True)
-    found: NDArray[np.float32] = scaled.numpy()
-    return found
+    squared: NDArray[np.float32] = scaled.numpy()
+    return squared
 
 
 @cache
@@ -177,8 +177,8 @@ def _whitening(channels: int, side: int, size: int) -> Whitening:
 
         public = scattering(_public_images(channels, side))
         with run_arithmetic():
-            found = Whitening.of(public, size)
-        return np.concatenate([found.mean[:, None], found.axes], axis=1)
+            whitening = Whitening.of(public, size)
+        return np.concatenate([whitening.mean[:, None], whitening.axes], axis=1)
 
     key = blake2b(f"{_RECIPE}|{_CROPS}|{_LEAVES}|{channels}|{side}|{size}".encode(), digest_size=16).hexdigest()
     both = _kept(key, (values, size + 1), np.float32, fitted)
@@ -215,22 +215,22 @@ def dead_leaves(count: int, channels: int, side: int, pixels: Scaling, seed: int
     rng = np.random.Generator(np.random.Philox(seed))
     down, right = np.mgrid[:side, :side].astype(np.float32)
     largest = max(_LARGEST * side, 2 * _SMALLEST)
-    found = np.broadcast_to(_colours(rng, count, pixels)[:, :, None, None], (count, channels, side, side)).copy()
+    images = np.broadcast_to(_colours(rng, count, pixels)[:, :, None, None], (count, channels, side, side)).copy()
     for _ in range(_DISCS * side**2 // _SIDE**2):
         radius = (_SMALLEST**-2 - rng.random(count) * (_SMALLEST**-2 - largest**-2)) ** -0.5
         x, y = ((side + 2 * radius) * rng.random(count) - radius for _ in range(2))
         far = (right - x[:, None, None]) ** 2 + (down - y[:, None, None]) ** 2
         hidden = far < (radius**2)[:, None, None]
-        found = np.where(hidden[:, None], _colours(rng, count, pixels)[:, :, None, None], found)
-    return np.clip(found, 0, 1)
+        images = np.where(hidden[:, None], _colours(rng, count, pixels)[:, :, None, None], images)
+    return np.clip(images, 0, 1)
 
 
 def _colours(rng: np.random.Generator, count: int, pixels: Scaling) -> NDArray[np.float32]:
     """A colour for each image: a common part, and one of each channel's own."""
     channels = len(pixels.mean)
     drawn = _GREY**0.5 * rng.standard_normal((count, 1)) + (1 - _GREY) ** 0.5 * rng.standard_normal((count, channels))
-    found: NDArray[np.float32] = (np.array(pixels.mean) + np.array(pixels.deviation) * drawn).astype(np.float32)
-    return found
+    colours: NDArray[np.float32] = (np.array(pixels.mean) + np.array(pixels.deviation) * drawn).astype(np.float32)
+    return colours
 
 
 SOURCE = "china.jpg by danielbuechele and flower.jpg by vultilion (CC BY 2.0), which come with scikit-learn"
@@ -256,7 +256,7 @@ def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
     folder = bundled("public features are whitened on photographs that come") / "images"
     photographs = [Image.open(folder / name).convert("L") for name in _FILES]
     rng = np.random.Generator(np.random.Philox(seed))
-    found = np.empty((count, 1, side, side), np.uint8)
+    patches = np.empty((count, 1, side, side), np.uint8)
     for place in range(count):
         photograph = photographs[place % len(photographs)]
         width, height = photograph.size
@@ -267,8 +267,8 @@ def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
         pixels = np.rot90(np.asarray(part), int(rng.integers(4)))
         if rng.random() < 0.5:
             pixels = pixels[:, ::-1]
-        found[place] = pixels
-    return found
+        patches[place] = pixels
+    return patches
 
 
 def _kept(key: str, shape: tuple[int, int], kind: type[Kept], computed: Callable[[], NDArray[Kept]]) -> NDArray[Kept]:
@@ -279,10 +279,10 @@ def _kept(key: str, shape: tuple[int, int], kind: type[Kept], computed: Callable
             kept: NDArray[Any] = np.load(file, allow_pickle=False)
         if kept.shape == shape and kept.dtype == kind:
             return kept
-    found = computed()
+    value = computed()
     with contextlib.suppress(OSError, RuntimeError):  # no home, or nowhere to write: the next process computes again
-        _keep(found, path)
-    return found
+        _keep(value, path)
+    return value
 
 
 def _keep(features: NDArray[Any], path: Path) -> None:

@@ -194,8 +194,8 @@ def class_count(train: Records, test: Records, stated: int | None, what: str, va
     others = {"training": train} if validation is None else {"training": train, "validation": validation}
     for name, part in others.items():
         if part.x.shape[1:] != test.x.shape[1:] or part.x.dtype != test.x.dtype:
-            found = f"{part.x.shape[1:]} {part.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
-            raise UserError(f"{what}: {name} and test inputs must be alike, found {found}", key="data")
+            shapes = f"{part.x.shape[1:]} {part.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
+            raise UserError(f"{what}: {name} and test inputs must be alike, found {shapes}", key="data")
     highest = int(test.y.max())
     public = max(2, highest + 1) if stated is None else stated
     shown = max(highest, *(int(part.y.max()) for part in others.values()))

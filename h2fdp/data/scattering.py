@@ -55,8 +55,8 @@ def morlet(scale: int, angle: float) -> NDArray[np.complex128]:
     across = math.cos(angle) * down - math.sin(angle) * right
     envelope = slant / (2 * math.pi * width**2) * np.exp(-(along**2 + (slant * across) ** 2) / (2 * width**2))
     wave = envelope * np.exp(1j * frequency * along)
-    found: NDArray[np.complex128] = wave - envelope * (wave.sum() / envelope.sum())
-    return found
+    wavelet: NDArray[np.complex128] = wave - envelope * (wave.sum() / envelope.sum())
+    return wavelet
 
 
 def cells_of(colours: int, side: int) -> int:
@@ -92,15 +92,15 @@ def scattering(images: NDArray[Any]) -> NDArray[np.float32]:
     divisor = 255.0 if images.dtype == np.uint8 else 1.0
     banks = [_bank(scale) for scale in range(2)]
     at_once = max(1, _PIXELS_AT_ONCE // math.prod(images.shape[1:]))
-    found = np.empty((len(images), images.shape[1] * AVERAGES * cells_of(images.shape[1], side) ** 2), np.float32)
+    averages = np.empty((len(images), images.shape[1] * AVERAGES * cells_of(images.shape[1], side) ** 2), np.float32)
 
     def scatter(first: int) -> None:
         with torch.no_grad():
             part = torch.from_numpy(images[first : first + at_once]).float() / divisor
-            found[first : first + at_once] = _averages(part, banks).numpy()
+            averages[first : first + at_once] = _averages(part, banks).numpy()
 
     on_threads(scatter, range(0, len(images), at_once))
-    return found
+    return averages
 
 
 def _bank(scale: int) -> Tensor:
@@ -184,8 +184,8 @@ class Whitening:
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """(n, d) -> (n, size)."""
-        found: NDArray[np.float32] = (x - self.mean).astype(np.float32) @ self.axes
-        return found
+        projected: NDArray[np.float32] = (x - self.mean).astype(np.float32) @ self.axes
+        return projected
 
 
 def _leading(wide: NDArray[np.float32], size: int) -> NDArray[np.float32]:
@@ -197,5 +197,5 @@ def _leading(wide: NDArray[np.float32], size: int) -> NDArray[np.float32]:
     records, span = torch.from_numpy(wide), torch.from_numpy(rng.standard_normal((wide.shape[1], size), np.float32))
     for _ in range(_ITERATIONS):
         span = torch.linalg.qr(records.T @ (records @ span))[0]
-    found: NDArray[np.float32] = span.numpy()
-    return found
+    axes: NDArray[np.float32] = span.numpy()
+    return axes

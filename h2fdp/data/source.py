@@ -290,9 +290,9 @@ class Given(DataOptions):
 
     def holding(self, pool: Pool) -> Given:
         """The same options with records."""
-        found = self.model_copy()
-        found._pool = pool
-        return found
+        options = self.model_copy()
+        options._pool = pool
+        return options
 
     def depends_on(self, request: DataRequest) -> Hashable:
         """The records themselves."""

@@ -169,8 +169,8 @@ def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int) -> s
     unlike[1] = 0.0
     first, again, other = _scores(module, alike), _scores(module, alike), _scores(module, unlike)
     if not isinstance(first, Tensor) or first.shape != (2, classes):
-        found = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
-        return f"the model must map 2 records of shape {shape} to scores of shape (2, {classes}), found {found}"
+        actual = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
+        return f"the model must map 2 records of shape {shape} to scores of shape (2, {classes}), found {actual}"
     if bool(first.isnan().any()):
         return f"the model's scores of two records of shape {shape} are NaN; expected numbers"
     if not torch.equal(first, again):
@@ -181,8 +181,8 @@ def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int) -> s
     for count in (1, 7):  # shapes that hold for two records by chance
         scores = _scores(module, torch.ones(count, *shape))
         if scores.shape != (count, classes):
-            found = tuple(scores.shape)
-            return f"the model must map {count} records to scores of shape ({count}, {classes}), found {found}"
+            actual = tuple(scores.shape)
+            return f"the model must map {count} records to scores of shape ({count}, {classes}), found {actual}"
     return ""
 
 
@@ -210,12 +210,12 @@ def _unfit_buffer(module: nn.Module) -> str:
 
 
 def _unfit_parameters(module: nn.Module) -> str:
-    trainable = [(name, held) for name, held in module.named_parameters() if held.requires_grad]
-    if not any(held.numel() for _, held in trainable):
+    trainable = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    if not any(parameter.numel() for _, parameter in trainable):
         return "the model has no trainable parameters"
-    for name, held in trainable:
-        if held.dtype != torch.float32:
-            return f"the parameter `{name}` has type {held.dtype}; expected torch.float32"
+    for name, parameter in trainable:
+        if parameter.dtype != torch.float32:
+            return f"the parameter `{name}` has type {parameter.dtype}; expected torch.float32"
     return ""
 
 
@@ -290,16 +290,16 @@ class ParameterLayout:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        held = _trainable(module)
-        self.names: tuple[str, ...] = tuple(held)
-        self.shapes: tuple[tuple[int, ...], ...] = tuple(tuple(parameter.shape) for parameter in held.values())
+        parameters = _trainable(module)
+        self.names: tuple[str, ...] = tuple(parameters)
+        self.shapes: tuple[tuple[int, ...], ...] = tuple(tuple(parameter.shape) for parameter in parameters.values())
         self.sizes: tuple[int, ...] = tuple(math.prod(shape) for shape in self.shapes)
         self.size = sum(self.sizes)
 
     def to_vector(self, module: nn.Module) -> Tensor:
         """A copy of the module's parameters, shape (M,), float32, without gradient."""
-        held = _trainable(module)
-        return torch.cat([held[name].detach().reshape(-1) for name in self.names]).to(torch.float32)
+        parameters = _trainable(module)
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names]).to(torch.float32)
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Each parameter as a view of the vector, by name, for `torch.func.functional_call`.
@@ -319,10 +319,10 @@ class ParameterLayout:
     def load(self, module: nn.Module, vector: Tensor) -> None:
         """Write a vector of shape (M,) into the module's parameters."""
         assert vector.shape == (self.size,), "a vector of this layout"
-        held = _trainable(module)
+        parameters = _trainable(module)
         with torch.no_grad():
             for name, view in self.views(vector).items():
-                held[name].copy_(view)
+                parameters[name].copy_(view)
 
 
 def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:

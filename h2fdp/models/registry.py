@@ -44,8 +44,8 @@ class ModelOptions(_Startable):  # type: ignore[misc]
     @property
     def start(self) -> str | None:
         """The file of `from`, a word of Python's own."""
-        found: str | None = getattr(self, FROM)
-        return found
+        path: str | None = getattr(self, FROM)
+        return path
 
     @property
     def architecture(self) -> dict[str, Any]:
@@ -74,8 +74,8 @@ class Auto(ModelOptions):
 
 def default_model() -> Auto | Softmax:
     """What is trained where a file does not say."""
-    found: Auto = Auto.model_validate({})
-    return found
+    model: Auto = Auto.model_validate({})
+    return model
 
 
 @CHOICES.register

@@ -110,9 +110,9 @@ class Access(ABC):
         order = np.lexsort((-lead, points))  # by access point, the first that is ready first
         total = np.cumsum(seconds[order])
         last = np.searchsorted(points[order], points[order], side="right") - 1
-        found = np.empty(len(order))
-        found[order] = total[last] - total + seconds[order]
-        return found
+        waiting = np.empty(len(order))
+        waiting[order] = total[last] - total + seconds[order]
+        return waiting
 
 
 ACCESSES: Choices[Options] = Choices(OwnKind("an access, derived from `h2fdp.network.Access`", ("uplink_seconds",)))
@@ -188,6 +188,6 @@ class OverTheAir(Access, Options):
 
 def gathered(gather: np.ufunc, values: Floats, points: Integers, count: int) -> Floats:
     """(count,) the sum or maximum over each access point's devices of (K,) values; 0 without any."""
-    found = np.zeros(count)
-    gather.at(found, points, values)
-    return found
+    totals = np.zeros(count)
+    gather.at(totals, points, values)
+    return totals

@@ -175,8 +175,8 @@ class Generated:
         >>> network.devices, bool((network.sizes >= 1).all())
         (40, True)
         """
-        known = {"edges": edges, "devices": devices, "trust": trust, "secure_sum": secure_sum, "seed": seed}
-        given = _checked(**known, side_m=side_m, name=name or f"geometric-{edges}x{devices}")
+        arguments = {"edges": edges, "devices": devices, "trust": trust, "secure_sum": secure_sum, "seed": seed}
+        given = _checked(**arguments, side_m=side_m, name=name or f"geometric-{edges}x{devices}")
         placed = enumerate(_placed(given.edges, given.devices, given.side_m, given.seed), start=1)
         sections = [
             EdgeSection.model_validate({"name": f"edge-{number}", "devices": {"count": len(at), "distance_m": at}})

@@ -73,15 +73,15 @@ class Mobility:
             raise UserError(
                 f"expected a probability, or a trace in its place; found {self.stay:g}", key="mobility.stay"
             )
-        found, problems = [], []
+        moves, problems = [], []
         for at, values in enumerate(self.trace):
             try:
-                found.append(_line(values))
+                moves.append(_line(values))
             except ValueError as error:
                 problems.append(self.problem(at, str(error)))
         if problems:
             raise UserError(problems)
-        object.__setattr__(self, "trace", tuple(found))
+        object.__setattr__(self, "trace", tuple(moves))
 
     def problem(self, at: int, text: str) -> Problem:
         """One with a line of the trace."""
@@ -158,9 +158,9 @@ def read_trace(path: Path) -> Mobility:
     """
     header, rows = read_csv(path, MOST_LINES)
     if tuple(header) not in (_COLUMNS, _COLUMNS[:3]):
-        found = ", ".join(header) or "nothing"
+        heads = ", ".join(header) or "nothing"
         raise UserError(
-            f"expected the columns {', '.join(_COLUMNS)}, the last of which may be left out; found {found}", f"{path}:1"
+            f"expected the columns {', '.join(_COLUMNS)}, the last of which may be left out; found {heads}", f"{path}:1"
         )
     return Mobility([_cells(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
 
@@ -211,17 +211,17 @@ class Visits:
 
     def there(self, interval: int) -> np.ndarray:
         """(rows,) whether the row is its device's in this interval."""
-        found, at = np.zeros(len(self.device), dtype=bool), self.rows_at(interval)
-        found[at[at >= 0]] = True
-        return found
+        present, at = np.zeros(len(self.device), dtype=bool), self.rows_at(interval)
+        present[at[at >= 0]] = True
+        return present
 
     def moved(self, interval: int) -> Integers:
         """(n, 2) of each device that appears at another row in an interval from 0: its last row and this one."""
         begin, end = np.searchsorted(self.begins, [interval, interval + 1]) if interval else (0, 0)
         last = self._after(self.moves[:begin][self.moves[:begin, 1] >= 0])
         devices, rows = self.moves[begin:end].T
-        found: Integers = np.stack([last[devices], rows], axis=1)[(rows >= 0) & (rows != last[devices])]
-        return found
+        moves: Integers = np.stack([last[devices], rows], axis=1)[(rows >= 0) & (rows != last[devices])]
+        return moves
 
     @property
     def roam(self) -> np.ndarray:

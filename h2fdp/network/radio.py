@@ -185,8 +185,8 @@ class Radio:
         if not hasattr(model, "quadrature"):
             words = Words("none; mean costs at powers that devices choose are averaged over it")
             raise origin.wrong("quadrature", "powers and weights, as those derived from Fading have them,", words)
-        found: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(floor))
-        return found
+        points: tuple[list[float], list[float]] = origin.call("quadrature", lambda: model.quadrature(floor))
+        return points
 
     def uplink_seconds(
         self, seconds: Floats, snr: Floats, points: Integers, count: int, lead: Floats | None = None
@@ -254,11 +254,11 @@ class Radio:
         if not isinstance(model, OwnPart):
             values: Floats = np.asarray(answer())
             return values
-        found, origin = model.origin.call(method, answer), model.origin
+        value, origin = model.origin.call(method, answer), model.origin
         try:
-            values = np.asarray(found, dtype=np.float64)
+            values = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
-            raise origin.wrong(method, f"numbers of shape ({size},)", found) from None
+            raise origin.wrong(method, f"numbers of shape ({size},)", value) from None
         if values.shape != (size,):
             raise origin.wrong(method, f"numbers of shape ({size},)", Words(f"shape {values.shape}"))
         wrong = values[~(np.isfinite(values) & (values >= least))]

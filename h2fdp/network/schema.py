@@ -326,9 +326,9 @@ class MobilitySection(Section):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        found = [key for key in ("trace", "stay", "waypoint") if getattr(self, key) is not None]
-        if len(found) != 1:
-            raise ValueError(f"expected one of `trace:`, `stay:`, `waypoint:`; found {' and '.join(found) or 'none'}")
+        stated = [key for key in ("trace", "stay", "waypoint") if getattr(self, key) is not None]
+        if len(stated) != 1:
+            raise ValueError(f"expected one of `trace:`, `stay:`, `waypoint:`; found {' and '.join(stated) or 'none'}")
         return self
 
 

@@ -67,11 +67,11 @@ def headline(topology: Topology) -> str:
     """
     trusts = [server.trust for server in topology.servers()]
     secure, relays = trusts.count("secure-sum"), trusts.count("relay")
-    known = f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
-    known += f", {counted(relays, 'relay')}" if relays else ""
+    trust_counts = f"{trusts.count('trusted'):,} trusted" + (f", {secure:,} with secure sums" if secure else "")
+    trust_counts += f", {counted(relays, 'relay')}" if relays else ""
     tiers = f" in {topology.depth} tiers" if topology.depth > 1 else ""
     moves = "; devices move" if topology.mobility is not None else ""
-    return f"{counted(len(trusts), 'edge server')}{tiers}, {known}; {counted(topology.devices, 'device')}{moves}"
+    return f"{counted(len(trusts), 'edge server')}{tiers}, {trust_counts}; {counted(topology.devices, 'device')}{moves}"
 
 
 def motion(topology: Topology) -> str:

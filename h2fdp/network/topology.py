@@ -72,8 +72,8 @@ def hierarchy_of(network: str, subnets: Sequence[Subnet], aggregators: Sequence[
     parents: dict[str, str | None] = {}
     for aggregator in aggregators:
         if aggregator.parent is not None and aggregator.parent not in parents:
-            known = any(other.name == aggregator.parent for other in aggregators)
-            words = "its parent comes after it; expected parents first" if known else _unknown(aggregator.parent)
+            has_parent = any(other.name == aggregator.parent for other in aggregators)
+            words = "its parent comes after it; expected parents first" if has_parent else _unknown(aggregator.parent)
             raise UserError(words, network, aggregator.name)
         parents[aggregator.name] = aggregator.parent
     above = set(parents)

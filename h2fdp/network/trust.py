@@ -67,8 +67,8 @@ class TrustSection(Section):
     def _probabilities(self) -> Self:
         if self.bounds[-1] > 1:
             what = "shares" if self.exact else "probabilities"
-            found = [f"{each:g}" for each in (self.bounds[0], self.secure_sum, self.relay) if each is not None]
-            raise ValueError(f"expected {what} whose sum is at most 1, found {' and '.join(found)}")
+            stated = [f"{each:g}" for each in (self.bounds[0], self.secure_sum, self.relay) if each is not None]
+            raise ValueError(f"expected {what} whose sum is at most 1, found {' and '.join(stated)}")
         return self
 
     @property
@@ -76,8 +76,8 @@ class TrustSection(Section):
         """Between 0 and 1, below which numbers mean trusted, below which trusted or secure sums, or these or relays."""
         alone = self.secure_sum is None and self.relay is None
         trusted = self.trusted if self.trusted is not None else 0.5 if alone else 0.0
-        known = trusted + (self.secure_sum or 0.0)
-        return trusted, known, known + (self.relay or 0.0)
+        bound = trusted + (self.secure_sum or 0.0)
+        return trusted, bound, bound + (self.relay or 0.0)
 
     def draw(self, names: Iterable[str], streams: Streams) -> dict[str, Trust]:
         """The trust in each edge server of these names, from a number between 0 and 1 that no probability moves.

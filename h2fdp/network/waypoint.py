@@ -56,7 +56,7 @@ class Waypoint:
         if sorted(self.edges) != sorted(names):
             text = f"expected a point for each of {', '.join(names)}; found {', '.join(self.edges) or 'none'}"
             raise UserError(text, key="mobility.waypoint.edges")
-        servers, found = np.array([self.edges[name] for name in names]), []
+        servers, rows = np.array([self.edges[name] for name in names]), []
         for number, device in enumerate(name for subnet in subnets for name in subnet.device_names()):
             way = self.way(intervals, streams.public.open("", "waypoint", number))
             distances = np.linalg.norm(way[:, None] - servers, axis=2)
@@ -65,9 +65,9 @@ class Waypoint:
             before = None
             for interval, place in enumerate(zip(nearest.tolist(), rounded.tolist(), strict=True), start=1):
                 if place != before:
-                    found.append((interval, device, names[place[0]], place[1]))
+                    rows.append((interval, device, names[place[0]], place[1]))
                 before = place
-        return found
+        return rows
 
     def way(self, intervals: int, stream: np.random.Generator) -> np.ndarray:
         """(intervals, 2) positions of a device, in metres."""
@@ -86,9 +86,9 @@ class Waypoint:
             knots = [(0.0, position), (arrives, end), (arrives + self.pause_s, end)]
         while knots[-1][0] < self.interval_s * (intervals - 1):
             now, here = knots[-1]
-            there, speed = stream.random(2) * area, low + (high - low) * stream.random()
-            arrives = now + math.dist(here, there) / speed
-            knots += [(arrives, there), (arrives + self.pause_s, there)]
+            target, speed = stream.random(2) * area, low + (high - low) * stream.random()
+            arrives = now + math.dist(here, target) / speed
+            knots += [(arrives, target), (arrives + self.pause_s, target)]
         times, points = np.array([at for at, _ in knots]), np.stack([point for _, point in knots])
         asked = self.interval_s * np.arange(intervals)
         return np.stack([np.interp(asked, times, points[:, axis]) for axis in (0, 1)], axis=1)

@@ -152,8 +152,8 @@ class _Book:
             self.kinds[kind] = len(self.kinds)
             self.counts = np.concatenate([self.counts, np.zeros((1, self.counts.shape[1]), dtype=np.int64)])
             self._rdp = np.concatenate([self._rdp, rdp_of(kind)[None]])
-        found: np.ndarray = self.counts[self.kinds[kind]]
-        return found
+        counts: np.ndarray = self.counts[self.kinds[kind]]
+        return counts
 
     def distinct(self) -> tuple[np.ndarray, np.ndarray]:
         """(classes, types) distinct accounts, and (s,) the class of each device."""
@@ -167,8 +167,8 @@ class _Book:
         """The distinct accounts that are not empty, and the rows of the devices that they are of."""
         rows, number = self.distinct()
         for each, row in enumerate(rows.tolist()):
-            if held := frozenset((kind, count) for kind, count in zip(self.kinds, row, strict=True) if count):
-                yield held, np.flatnonzero(number == each)
+            if composition := frozenset((kind, count) for kind, count in zip(self.kinds, row, strict=True) if count):
+                yield composition, np.flatnonzero(number == each)
 
     def rdp(self, rows: np.ndarray) -> np.ndarray:
         """(classes, orders) Renyi divergence of each of these accounts, see `distinct`."""
@@ -223,9 +223,9 @@ class _SingleEdges:
 
 def _summed(counts: np.ndarray, groups: np.ndarray, size: int) -> np.ndarray:
     """(types, size) sums of (types, rows) over the rows of each group."""
-    found = np.zeros((size, len(counts)), dtype=np.int64)
-    np.add.at(found, groups, counts.T)
-    return found.T
+    sums = np.zeros((size, len(counts)), dtype=np.int64)
+    np.add.at(sums, groups, counts.T)
+    return sums.T
 
 
 class Accounts:
@@ -346,14 +346,14 @@ class Accounts:
         if observer == SINGLE_EDGE:
             yield from () if self._singles is None else self._singles.classes()
             return
-        found: dict[_Held, list[np.ndarray]] = {}
-        known: dict[int, list[tuple[_Held, np.ndarray]]] = {}  # of subnets that share a book
+        groups: dict[_Held, list[np.ndarray]] = {}
+        books: dict[int, list[tuple[_Held, np.ndarray]]] = {}  # of subnets that share a book
         for edge, book in self._books[observer].items():
-            if id(book) not in known:
-                known[id(book)] = list(book.held())
-            for held, devices in known[id(book)]:
-                found.setdefault(held, []).append(devices + self._first.get(edge, 0))
-        for held, parts in found.items():
+            if id(book) not in books:
+                books[id(book)] = list(book.held())
+            for held, devices in books[id(book)]:
+                groups.setdefault(held, []).append(devices + self._first.get(edge, 0))
+        for held, parts in groups.items():
             yield DeviceClass(np.sort(np.concatenate(parts)), dict(held))
 
     @property
@@ -391,12 +391,12 @@ class Accounts:
 
     def by_rdp(self, observer: Observer, delta: float) -> Iterator[tuple[float, Composition]]:
         """Epsilon by `rdp` of each distinct account that this observer holds, the largest first, and the account."""
-        held: list[tuple[float, _Book, np.ndarray]] = []
+        candidates: list[tuple[float, _Book, np.ndarray]] = []
         for book in self._distinct_books(observer):
             rows, _ = book.distinct()
             epsilons = epsilon_from_rdp(book.rdp(rows), delta).tolist()
-            held += [(epsilon, book, row) for epsilon, row in zip(epsilons, rows, strict=True)]
-        for epsilon, book, row in sorted(held, key=lambda each: -each[0]):
+            candidates += [(epsilon, book, row) for epsilon, row in zip(epsilons, rows, strict=True)]
+        for epsilon, book, row in sorted(candidates, key=lambda each: -each[0]):
             yield epsilon, {kind: count for kind, count in zip(book.kinds, row.tolist(), strict=True) if count}
 
     def exceeds(self, observer: Observer, most: float, delta: float, accountant: Accountant) -> bool:
@@ -407,10 +407,10 @@ class Accounts:
         worst, rdp = self.worst(observer, delta), ACCOUNTANTS["rdp"]
         if worst is None:
             return False
-        held = [each.composition for each in self.classes(observer)]
+        compositions = [each.composition for each in self.classes(observer)]
         if accountant.name in ("rdp", "pld"):
-            held = [each for each in held if rdp.epsilon(each, delta) > most] if worst > most else []
-        return any(accountant.epsilon(each, delta, most) > most for each in held)
+            compositions = [each for each in compositions if rdp.epsilon(each, delta) > most] if worst > most else []
+        return any(accountant.epsilon(each, delta, most) > most for each in compositions)
 
     def place_of(self, device: int) -> tuple[str, int]:
         """Edge server and row within the subnet of a device of the network: where the file has it, if it moves."""

@@ -83,24 +83,24 @@ class NoiseAllowance:
                 row = counts.setdefault(release_type(release), np.zeros(self.accounts.sizes[release.edge], np.int64))
                 for part in rows_in(release.devices):
                     row[part] += 1
-        found: dict[_Held, float] = {}
+        by_class: dict[_Held, float] = {}
         for (observer, edge), counts in received.items():
             spent = self.accounts.spent_at(observer, edge, self.watched.orders[observer])
             patterns, number = np.unique(np.stack(list(counts.values()), axis=1), axis=0, return_inverse=True)
             for place, pattern in enumerate(patterns.tolist()):
                 kinds = tuple((kind, count) for kind, count in zip(counts, pattern, strict=True) if count)
                 if kinds:
-                    held = _Held(observer, kinds, intervals[edge])
+                    device_class = _Held(observer, kinds, intervals[edge])
                     most = float(spent[number.ravel() == place].max())
-                    found[held] = max(most, found.get(held, 0.0))
-        return found
+                    by_class[device_class] = max(most, by_class.get(device_class, 0.0))
+        return by_class
 
-    def _divergence(self, held: _Held, scale: float) -> float:
+    def _divergence(self, device_class: _Held, scale: float) -> float:
         """Of one such interval under noise `scale` times as large, at the observer's order."""
-        order = self.watched.orders[held.observer]
+        order = self.watched.orders[device_class.observer]
         return sum(
             count * float(rdp_of(replace(kind, noise_multiplier=kind.noise_multiplier * scale), (order,))[0])
-            for kind, count in held.received
+            for kind, count in device_class.received
         )
 
 
@@ -210,14 +210,14 @@ class Reserve:
         return None
 
 
-def _within(held: _Counts, reserve: _Counts) -> bool:
+def _within(spent: _Counts, reserve: _Counts) -> bool:
     """Whether every release held can be given one of the reserve, of as little noise or less, each only once.
 
     Types that differ in nothing but their noise are ordered by it, so that it is enough to count: at no level may more
     have been released with at most so much noise than is in reserve (Hall's condition).
     """
     families: dict[ReleaseType, list[tuple[float, np.ndarray]]] = {}
-    for sign, counts in ((-1, held), (1, reserve)):
+    for sign, counts in ((-1, spent), (1, reserve)):
         for kind, row in counts.items():
             family = replace(kind, noise_multiplier=0.0)
             families.setdefault(family, []).append((kind.noise_multiplier, sign * row))

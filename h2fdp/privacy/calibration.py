@@ -52,8 +52,8 @@ def smallest_factor(
     while remaining:
         worst, largest = remaining[0], -math.inf
         for each in remaining if len(remaining) > 1 else ():
-            if (found := above(scaled(each, max(factor, 1.0)), largest)) > largest:
-                worst, largest = each, found
+            if (reached := above(scaled(each, max(factor, 1.0)), largest)) > largest:
+                worst, largest = each, reached
         factor = _factor_of(worst, target, above, factor)
         remaining = [each for each in remaining if each is not worst and above(scaled(each, factor), target) > target]
     return factor

@@ -67,8 +67,8 @@ class LaplacePair(LawPair):
         return mixed
 
     def masses(self, noise_multiplier: float, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        still, there = _masses(edges), _masses(edges - 1 / noise_multiplier)
-        return (1 - self.chance) * still + self.chance * there, still
+        still, moved = _masses(edges), _masses(edges - 1 / noise_multiplier)
+        return (1 - self.chance) * still + self.chance * moved, still
 
     def divergence(self, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
         """See `LawPair.divergence`; between the ends by Gauss and Legendre, and exact beyond them."""
@@ -76,8 +76,8 @@ class LaplacePair(LawPair):
         if whole >= _SHARPEST:
             return np.full(orders.size, whole)
         largest = float(self._mixed(np.array(whole)))
-        found = [max(self._log_moment(whole, a), self._log_moment(whole, 1 - a)) / (a - 1) for a in orders.tolist()]
-        return np.asarray(np.clip(found, 0.0, largest))
+        bounds = [max(self._log_moment(whole, a), self._log_moment(whole, 1 - a)) / (a - 1) for a in orders.tolist()]
+        return np.asarray(np.clip(bounds, 0.0, largest))
 
     def _log_moment(self, whole: float, power: float) -> float:
         """log E_Q[(P/Q)^power], Q = Lap(0) on a line whose unit is b."""

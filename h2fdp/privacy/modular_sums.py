@@ -12,7 +12,7 @@ the sum is a function of it, so wrapping around costs accuracy, never privacy.
 
 The paper rounds until the vector is short, which is made for neighbours that differ in a whole vector. Ours differ in
 one record: both are rounded with the same u, so that no coordinate of the difference grows by more than gamma, and the
-vector moves by at most gamma sqrt(d) more. See docs/record-sensitivity.md, which has the account too.
+vector moves by at most gamma sqrt(d) more. See docs/record-sensitivity.md; proof: experiments/proofs.md.
 
 Discrete Gaussian noise is exact, by rejection from a discrete Laplace law (Canonne, Kamath and Steinke 2020, Sec. 5):
 P(k) is proportional to exp(-k^2 / (2 sigma^2)) over the integers. All arithmetic is on integers: whether a proposal
@@ -50,15 +50,15 @@ def discrete_gaussian(std: int, count: int, generator: np.random.Generator) -> n
     """
     if not 1 <= std <= LARGEST_STD:
         raise AssertionError("the noise of a modular sum is a moderate number of grid cells")
-    found, have = np.empty(count, dtype=np.int64), 0
+    samples, have = np.empty(count, dtype=np.int64), 0
     while have < count:
         proposed = _discrete_laplace(std, 16 + int(2.2 * (count - have)), generator)
         distance = np.abs(proposed) - std
         kept = proposed[_bernoulli_exp(distance**2, 2 * std * std, generator)]
         took = min(len(kept), count - have)
-        found[have : have + took] = kept[:took]
+        samples[have : have + took] = kept[:took]
         have += took
-    return found
+    return samples
 
 
 def _discrete_laplace(scale: int, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -73,31 +73,31 @@ def _discrete_laplace(scale: int, count: int, generator: np.random.Generator) ->
 
 def _geometric(count: int, generator: np.random.Generator) -> np.ndarray:
     """(count,) how often in a row something of probability exp(-1) happens."""
-    found, alive = np.zeros(count, dtype=np.int64), np.arange(count)
+    counts, alive = np.zeros(count, dtype=np.int64), np.arange(count)
     while alive.size:
         alive = alive[_bernoulli_exp_below_one(np.ones(alive.size, np.int64), 1, generator)]
-        found[alive] += 1
-    return found
+        counts[alive] += 1
+    return counts
 
 
 def _bernoulli_exp(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
     """(n,) true with probabilities exp(-a / b), for whole a >= 0 and b >= 1: their Algorithm 1."""
     whole, rest = np.divmod(numerators, denominator)
-    found = _bernoulli_exp_below_one(rest, denominator, generator)
-    often = np.flatnonzero(found & (whole > 0))
-    found[often] = _geometric(often.size, generator) >= whole[often]  # that often in a row with probability exp(-whole)
-    return found
+    draws = _bernoulli_exp_below_one(rest, denominator, generator)
+    often = np.flatnonzero(draws & (whole > 0))
+    draws[often] = _geometric(often.size, generator) >= whole[often]  # that often in a row with probability exp(-whole)
+    return draws
 
 
 def _bernoulli_exp_below_one(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
     """The same for a <= b: the first K at which something of probability a / (b K) does not happen is odd."""
     alive, round_ = np.flatnonzero(_below(numerators, denominator, generator)), 2
-    found = np.ones(len(numerators), dtype=bool)
+    draws = np.ones(len(numerators), dtype=bool)
     while alive.size:
         happens = _below(numerators[alive], denominator * round_, generator)
-        found[alive[~happens]] = round_ % 2 == 1
+        draws[alive[~happens]] = round_ % 2 == 1
         alive, round_ = alive[happens], round_ + 1
-    return found
+    return draws
 
 
 def _below(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
@@ -214,12 +214,12 @@ def hadamard(vector: np.ndarray) -> np.ndarray:
     >>> hadamard(np.array([1.0, 0.0, 0.0, 0.0])).tolist()
     [0.5, 0.5, 0.5, 0.5]
     """
-    found, half = vector.astype(np.float64), 1
-    while half < len(found):
-        pairs = found.reshape(-1, 2, half)
-        found = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).reshape(-1)
+    transformed, half = vector.astype(np.float64), 1
+    while half < len(transformed):
+        pairs = transformed.reshape(-1, 2, half)
+        transformed = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).reshape(-1)
         half *= 2
-    return np.asarray(found / math.sqrt(len(found)))
+    return np.asarray(transformed / math.sqrt(len(transformed)))
 
 
 def code_for(bits: int, parameters: int, node: str, longest: float, noises: np.ndarray) -> ModularCode | None:

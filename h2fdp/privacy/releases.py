@@ -112,11 +112,11 @@ def releases(
     if uploads.place.holder is Holder.STEP:
         yield from _of_steps(uploads, kind, reach, seen)
         return
-    known: dict[int, list[_Group]] = {}  # several observers see one view
+    groups_of: dict[int, list[_Group]] = {}  # several observers see one view
     for observer, view in seen:
-        if id(view) not in known:
-            known[id(view)] = _groups(uploads, reach, view)
-        yield from _rows(uploads, kind, uploads.slot, reach, observer, known[id(view)])
+        if id(view) not in groups_of:
+            groups_of[id(view)] = _groups(uploads, reach, view)
+        yield from _rows(uploads, kind, uploads.slot, reach, observer, groups_of[id(view)])
 
 
 def _of_steps(
@@ -132,21 +132,21 @@ def _of_steps(
 _Group = tuple[tuple[float, ...], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
 
 
-def _groups(uploads: Uploads, reach: Reach, view: View, there: np.ndarray | None = None) -> list[_Group]:
+def _groups(uploads: Uploads, reach: Reach, view: View, present: np.ndarray | None = None) -> list[_Group]:
     """One for each distinct (sensitivity, noise, rate, steps, own gradient), of honest devices.
 
     Args:
-        there: (s,) whose rows are wanted; None for all.
+        present: (s,) the devices whose rows are wanted; None for all.
     """
     count = len(uploads.rows)
     own = np.ones(count) if reach.own_gradient is None else reach.own_gradient
     columns = [uploads.rows, view.moved, view.cover, reach.rates, reach.steps * np.ones(count), own]
-    if masks := [each for each in (there, uploads.honest) if each is not None]:
+    if masks := [each for each in (present, uploads.honest) if each is not None]:
         columns = [column[np.logical_and.reduce(masks)] for column in columns]
-    found: dict[tuple[float, ...], list[int]] = {}
+    groups: dict[tuple[float, ...], list[int]] = {}
     for row, *values in zip(*(column.tolist() for column in columns), strict=True):
-        found.setdefault(tuple(values), []).append(row)
-    return [(values, device_ranges(found[values])) for values in sorted(found)]
+        groups.setdefault(tuple(values), []).append(row)
+    return [(values, device_ranges(groups[values])) for values in sorted(groups)]
 
 
 def _rows(

@@ -177,7 +177,7 @@ def views(
     """
     averaged = reach.moved * uploads.weights
     single = View(reach.moved, uploads.levels)
-    known: dict[int, View] = {}
+    views_of: dict[int, View] = {}
     for observer, level in levels.items():
         if observer == "peer" and not peers:
             continue
@@ -188,10 +188,10 @@ def views(
         if observer == "peer":
             yield observer, View(moved, _beyond_a_peer(uploads, None if level == 1 else above[level - 2]))
             continue
-        if level not in known:
+        if level not in views_of:
             cover = _beyond_colluders(uploads) if level == 1 else above[level - 2].noise_std
-            known[level] = View(moved, np.full(uploads.rows.size, cover))
-        yield observer, known[level]
+            views_of[level] = View(moved, np.full(uploads.rows.size, cover))
+        yield observer, views_of[level]
 
 
 def variance_of(parts: np.ndarray) -> float:

@@ -91,8 +91,8 @@ class Faults:
         first = max(0, interval + 1 - self.outage_intervals)
         bits = np.random.Philox(key=streams.key(edge, "outage"))  # the k-th number of one stream is interval k's
         bits.advance(first // PER_STEP)
-        begun = np.random.Generator(bits).random(first % PER_STEP + interval + 1 - first)
-        return bool((begun[first % PER_STEP :] < self.edge_outage).any())
+        beginnings = np.random.Generator(bits).random(first % PER_STEP + interval + 1 - first)
+        return bool((beginnings[first % PER_STEP :] < self.edge_outage).any())
 
     def device_faults(self, streams: Streams, edge: str, interval: int, size: int) -> DeviceFaults:
         """What befalls the devices of an edge server, or an access point, in an interval: all `size` of them."""
@@ -157,8 +157,8 @@ def completed_work(
     """What the devices `rows` do over these segments; None where each does what was planned."""
     if not faults.of_devices:
         return None
-    found = work_of(_faults_of(faults, streams, points, interval, rows), segments)
-    return None if (found.steps == np.array(segments)[:, None]).all() else found
+    work = work_of(_faults_of(faults, streams, points, interval, rows), segments)
+    return None if (work.steps == np.array(segments)[:, None]).all() else work
 
 
 def completed_epochs(

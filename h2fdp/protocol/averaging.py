@@ -124,11 +124,11 @@ class Averaging:
         Raises:
             UserError: none is known, and one is needed.
         """
-        found = self.aggregation.at(link).reach(weights)
-        if found is None and raw:
+        reaches = self.aggregation.at(link).reach(weights)
+        if reaches is None and raw:
             text = "trusted edge servers add noise to averages, and nothing says how far one upload moves this one"
             raise UserError(f"{text}; {_WANTED}, or its `reach`", key="method.aggregation")
-        return weights if found is None else found
+        return weights if reaches is None else reaches
 
     def refuse(self, subnets: Sequence[SubnetFacts]) -> None:
         """Refuse a rule under which uploads are not hidden as these subnets' trust has it.
@@ -182,29 +182,29 @@ class Averaging:
                 continue
             known[planned] = segment
             behind = np.full(len(rows), planned) if steps is None else steps[segment]
-            there = behind > 0
-            if not there.any():
+            stale = behind > 0
+            if not stale.any():
                 continue
-            behind = behind[there]
+            behind = behind[stale]
             uploads = Contributions(
-                shares=shares if steps is None else present_shares(shares, there)[there],
-                records=records[there],
+                shares=shares if steps is None else present_shares(shares, stale)[stale],
+                records=records[stale],
                 devices=np.ones(len(behind), dtype=np.int64),
                 steps=behind,
                 gradients=counts[behind],
                 planned_steps=planned,
             )
-            found, normalisers = upload_weights(aggregation, uploads)
-            if ages is not None and (ages[segment, there] != 1.0).any():
-                found = found * ages[segment, there]
-            weights[segment, there] = found
+            upload_shares, normalisers = upload_weights(aggregation, uploads)
+            if ages is not None and (ages[segment, stale] != 1.0).any():
+                upload_shares = upload_shares * ages[segment, stale]
+            weights[segment, stale] = upload_shares
             if reach is not weights:
-                reach[segment, there] = self.reach(found, facts.adds_noise == "edge", "device")
-            plain = plain and found is uploads.shares
+                reach[segment, stale] = self.reach(upload_shares, facts.adds_noise == "edge", "device")
+            plain = plain and upload_shares is uploads.shares
             if noise is not None and steps is not None and normalisers is not None:
                 portions = np.ones(weights.shape) if portions is None else portions
-                least = noise.portions(behind, planned, facts.sampling_rates[rows[there]], uploads.records)
-                portions[segment, there] = np.clip(normalisers / self._of_planned(uploads, counts), least, 1.0)
+                least = noise.portions(behind, planned, facts.sampling_rates[rows[stale]], uploads.records)
+                portions[segment, stale] = np.clip(normalisers / self._of_planned(uploads, counts), least, 1.0)
         done = np.array(segments)[:, None] if steps is None else steps
         sums = (weights * done).sum(axis=1), (weights * counts[done]).sum(axis=1)
         return SubnetAverages(weights, reach, plain, portions, *sums)

@@ -182,14 +182,14 @@ class Plan:
             rows, steps, shares = self.rows, np.full(len(self.rows), self.segments[segment]), self.shares
         else:
             steps = self.completed.steps[segment]
-            there = steps > 0
-            if not there.any():
+            arrived = steps > 0
+            if not arrived.any():
                 noise = noise[:0]
-            elif noise.size == there.size > 1:  # of a lone device or of the edge server: the same
-                noise = noise[there]
-            shares = present_shares(self.shares, there)[there]
-            weights, reach = (None if each is None else each[there] for each in (weights, reach))
-            rows, steps = self.rows[there], steps[there]
+            elif noise.size == arrived.size > 1:  # of a lone device or of the edge server: the same
+                noise = noise[arrived]
+            shares = present_shares(self.shares, arrived)[arrived]
+            weights, reach = (None if each is None else each[arrived] for each in (weights, reach))
+            rows, steps = self.rows[arrived], steps[arrived]
         weights = shares if weights is None else weights
         reach = weights if reach is None else reach
         return Arrivals(rows=rows, steps=steps, shares=shares, weights=weights, reach=reach, noise_std=noise)
@@ -240,13 +240,13 @@ class Plan:
         return np.asarray(self.completed.steps.sum(axis=0) + self.completed.lost)
 
 
-def present_shares(shares: np.ndarray, there: np.ndarray) -> np.ndarray:
+def present_shares(shares: np.ndarray, present: np.ndarray) -> np.ndarray:
     """(..., s) shares renormalised over the devices that are there (..., s), 0 for the others.
 
     >>> present_shares(np.array([0.5, 0.25, 0.25]), np.array([False, True, True])).tolist()
     [0.0, 0.5, 0.5]
     """
-    kept = shares * there
+    kept = shares * present
     total = kept.sum(axis=-1, keepdims=True)
     return np.asarray(kept / np.where(total > 0, total, 1.0))
 

@@ -105,8 +105,8 @@ class SubnetFacts:
         >>> one.likeness == other.likeness, one.likeness == larger.likeness
         (True, False)
         """
-        known = _but_names(self)
-        return tuple((each.dtype.str, each.tobytes()) if isinstance(each, np.ndarray) else each for each in known)
+        kept_fields = _but_names(self)
+        return tuple((each.dtype.str, each.tobytes()) if isinstance(each, np.ndarray) else each for each in kept_fields)
 
     def passed(self, height: int) -> int:
         """How many aggregators above the devices average what an aggregation of this height, or the cloud's, is of."""

@@ -112,10 +112,10 @@ class _Subtrees(Children[TierStage]):
         self, stage: TierStage, model: Tensor, uploads: Sequence[Mapping[str, Upload]]
     ) -> tuple[Tensor, np.ndarray]:
         """The children's updates and weights."""
-        (found,) = uploads
+        (upload,) = uploads
         for name in stage.parts:
-            self._held.update(held_below(name, found[name]))
-        updates = torch.stack([found[name].update for name in stage.parts])
+            self._held.update(held_below(name, upload[name]))
+        updates = torch.stack([upload[name].update for name in stage.parts])
         return updates if self._lies is None else self._lies.arriving(updates, list(stage.parts)), stage.weights
 
     def upload(self, update: Tensor) -> Upload:
@@ -128,11 +128,11 @@ def held_below(name: str, upload: Upload) -> Mapping[str, Upload]:
     return {name: replace(upload, update=torch.empty(0))} if upload.held is None else upload.held
 
 
-def with_held(part: Plan | TierPlan, held: Mapping[str, Upload], name: str) -> Plan | TierPlan:
+def with_held(part: Plan | TierPlan, uploads: Mapping[str, Upload], name: str) -> Plan | TierPlan:
     """A child's plan, with what the devices below it hold."""
     if isinstance(part, TierPlan):
-        return replace(part, held=held)
-    before = held.get(name)
+        return replace(part, held=uploads)
+    before = uploads.get(name)
     if before is None or before.work is not None:
         return part if before is None else replace(part, work=before.work)
     return part if before.memory is None else replace(part, memory=before.memory)
@@ -210,8 +210,8 @@ class Tiers:
 
         def below(calls: Mapping[str, Broadcast]) -> dict[str, dict[str, Upload]]:
             parts = {name: (call.model, part) for call in calls.values() for name, part in call.parts.items()}
-            found = self.run_interval(parts, variate)
-            return {name: {child: found[child] for child in call.parts} for name, call in calls.items()}
+            uploads = self.run_interval(parts, variate)
+            return {name: {child: uploads[child] for child in call.parts} for name, call in calls.items()}
 
         uploads |= in_step(intervals, below)
         return {name: self.uplinks.sent(name, uploads[name], part) for name, (_, part) in asked.items()}
@@ -230,5 +230,5 @@ class Tiers:
         if not parts:
             return {}
         vectors = models if variate is None else [*models, variate]
-        found = self.edges.call("run_interval", vectors[0] if len(vectors) == 1 else torch.stack(vectors), parts)
-        return dict(found)
+        uploads = self.edges.call("run_interval", vectors[0] if len(vectors) == 1 else torch.stack(vectors), parts)
+        return dict(uploads)

@@ -93,7 +93,7 @@ class TreePlanner:
     def root(self, children: Sequence[str]) -> BranchPlans:
         """The cloud's one stage."""
         whole = {name: self._stretch(name, 0, len(self.heights)) for name in children}
-        present = {name: found for name, found in whole.items() if found is not None}
+        present = {name: plan for name, plan in whole.items() if plan is not None}
         raw = [each.last.exposure for each in present.values() if each.last is not None]
         assert not any(raw), "the cloud sees no raw update"
         shares, weights = self._weights(present, 0, len(self.heights))
@@ -113,11 +113,11 @@ class TreePlanner:
         """Each subnet's share in the cloud's average, by whoever arrives in the whole interval; they sum to 1."""
         masses = {name: mass for name in children if (mass := self._mass(name)) > 0}
         total = sum(masses.values())
-        found: dict[str, float] = {}
+        by_subnet: dict[str, float] = {}
         for name, mass in masses.items():
             below = self.shares(self.tiers[name].children) if name in self.tiers else {name: 1.0}
-            found |= {subnet: mass / total * share for subnet, share in below.items()}
-        return found
+            by_subnet |= {subnet: mass / total * share for subnet, share in below.items()}
+        return by_subnet
 
     def _stretch(self, name: str, first: int, stop: int) -> _Stretch | None:
         """A node's part in the segments first .. stop - 1; None where nothing arrives."""
@@ -163,7 +163,7 @@ class TreePlanner:
         last: Vector | None = None
         for begin, end in self._stages(facts, first, stop):
             present = {
-                child: found for child in facts.children if (found := self._stretch(child, begin, end)) is not None
+                child: stretch for child in facts.children if (stretch := self._stretch(child, begin, end)) is not None
             }
             last = None
             if not present:
@@ -185,8 +185,8 @@ class TreePlanner:
     def _arriving(self, name: str, first: int, stop: int) -> tuple[float, int]:
         """Records and number of the devices below a node of which anything arrives."""
         if name in self.tiers:
-            found = [self._arriving(child, first, stop) for child in self.tiers[name].children]
-            return sum(records for records, _ in found), sum(devices for _, devices in found)
+            arriving = [self._arriving(child, first, stop) for child in self.tiers[name].children]
+            return sum(records for records, _ in arriving), sum(devices for _, devices in arriving)
         if name not in self.subnets:
             return 0.0, 0
         rows = self.subnets[name].stretch(first, stop).arriving
@@ -271,11 +271,11 @@ class TreePlanner:
 
 def weights_below(parts: Mapping[str, Plan | TierPlan], weights: np.ndarray) -> dict[str, float]:
     """Each subnet's weight in the average of these nodes: the product along its way, in the last stage of each."""
-    found: dict[str, float] = {}
+    by_subnet: dict[str, float] = {}
     for (name, part), weight in zip(parts.items(), weights.tolist(), strict=True):
         if isinstance(part, TierPlan):
             last = part.stages[-1]
-            found |= {subnet: weight * each for subnet, each in weights_below(last.parts, last.weights).items()}
+            by_subnet |= {subnet: weight * each for subnet, each in weights_below(last.parts, last.weights).items()}
         else:
-            found[name] = weight
-    return found
+            by_subnet[name] = weight
+    return by_subnet

@@ -137,8 +137,8 @@ class Inside:
         self._name = name
 
     def __get__(self, directory: Any, owner: type) -> Path:
-        found: Path = directory.path / self._name
-        return found
+        path: Path = directory.path / self._name
+        return path
 
 
 @dataclass(frozen=True)
@@ -240,8 +240,8 @@ def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = Fal
 
 def versions(libraries: Iterable[str] = _LIBRARIES) -> dict[str, str]:
     """Versions of Python, the machine and these libraries: by default all that a run may have met."""
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    return found | {library: _version(library) for library in libraries}
+    by_name = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    return by_name | {library: _version(library) for library in libraries}
 
 
 @cache
@@ -263,13 +263,13 @@ def read_summary(run: Path) -> dict[str, Any] | None:
 
 def reached(metrics: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """What a run that still runs, or was killed, had come to by these columns; its summary is of when it began."""
-    known = {name: [value for value in column if value is not None] for name, column in metrics.items()}
-    last = {name: column[-1] for name, column in known.items() if column}
+    columns = {name: [value for value in column if value is not None] for name, column in metrics.items()}
+    last = {name: column[-1] for name, column in columns.items() if column}
     recent = [value for value in metrics.get("accuracy", ())[-LAST:] if value is not None]
     return {
         "intervals": last.pop("interval", 0),
         **last,
-        "best_accuracy": max(known.get("accuracy", ()), default=None),
+        "best_accuracy": max(columns.get("accuracy", ()), default=None),
         f"accuracy_mean_last_{LAST}": fmean(recent) if recent else None,
-        "wall_s": sum(known.get("wall_s", ())),
+        "wall_s": sum(columns.get("wall_s", ())),
     }

@@ -80,15 +80,15 @@ def checked_lines(path: Path, *, grows: bool = False) -> Iterator[bytes]:
     Raises:
         UserError: a line was changed, or lines are missing.
     """
-    known, number = KnownSums(path), 0
+    sums, number = KnownSums(path), 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            known.check(number, line)
+            sums.check(number, line)
             yield line
-    known.check_count(number)
-    if not grows and 0 < len(known) < number:
-        text = f"the line was added after the run wrote the file: expected {len(known)} lines, found {number}"
-        raise UserError(text, f"{path}:{len(known) + 1}")
+    sums.check_count(number)
+    if not grows and 0 < len(sums) < number:
+        text = f"the line was added after the run wrote the file: expected {len(sums)} lines, found {number}"
+        raise UserError(text, f"{path}:{len(sums) + 1}")
 
 
 def check_lines(*paths: Path, grows: bool = False) -> None:
@@ -229,8 +229,8 @@ def _cut_torn_line(path: Path, descriptor: int) -> int:
     """Bytes of the file up to the end of its last whole line; the rest is cut off."""
     size, end, at = os.fstat(descriptor).st_size, 0, 0
     for block in _blocks(path, size):
-        if (found := block.rfind(b"\n")) >= 0:
-            end = at + found + 1
+        if (newline := block.rfind(b"\n")) >= 0:
+            end = at + newline + 1
         at += len(block)
     if end < size:
         os.ftruncate(descriptor, end)
@@ -254,16 +254,16 @@ def complete_sums(path: Path, length: int) -> int:
     Raises:
         UserError: there are more checksums than lines.
     """
-    lines, known = line_number(path, length) - 1, KnownSums(path)
-    known.check_count(lines)
-    if len(known) < lines:
+    lines, known_sums = line_number(path, length) - 1, KnownSums(path)
+    known_sums.check_count(lines)
+    if len(known_sums) < lines:
         sums_path(path).parent.mkdir(exist_ok=True)
-        cut_sums(path, len(known))
-        with path.open("rb") as file, sums_path(path).open("r+b" if len(known) else "wb") as sums:
-            for _ in range(len(known)):
+        cut_sums(path, len(known_sums))
+        with path.open("rb") as file, sums_path(path).open("r+b" if len(known_sums) else "wb") as sums:
+            for _ in range(len(known_sums)):
                 file.readline()
-            sums.seek(len(known) * WIDTH)
-            sums.write(sums_of(file.readline() for _ in range(lines - len(known))))
+            sums.seek(len(known_sums) * WIDTH)
+            sums.write(sums_of(file.readline() for _ in range(lines - len(known_sums))))
     else:
         sums_path(path).parent.mkdir(exist_ok=True)
     return lines
@@ -290,7 +290,7 @@ def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Itera
     Raises:
         UserError: there is no such file, or a line of it is damaged, or was changed or lost after it was written.
     """
-    known = KnownSums(path)
+    sums = KnownSums(path)
     try:
         number = line_number(path, begin) - 1
         with path.open("rb") as file:
@@ -302,13 +302,13 @@ def read_json_lines(path: Path, begin: int = 0, end: int | None = None) -> Itera
                 if not line.endswith(b"\n"):
                     break
                 number += 1
-                known.check(number, line)
+                sums.check(number, line)
                 try:
                     row = json.loads(line)
                 except (ValueError, RecursionError):
                     raise UserError("the line is damaged; expected one JSON object", f"{path}:{number}") from None
                 yield row
         if end is None:
-            known.check_count(number)
+            sums.check_count(number)
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", str(path)) from None

@@ -58,8 +58,8 @@ def logged_to(path: Path, *, verbose: bool = False) -> Iterator[None]:
 
 
 def _about(record: logging.LogRecord) -> dict[str, Any]:
-    found: dict[str, Any] = getattr(record, "h2fdp", None) or about()["h2fdp"]
-    return found
+    fields: dict[str, Any] = getattr(record, "h2fdp", None) or about()["h2fdp"]
+    return fields
 
 
 class _JsonFile(logging.Handler):

@@ -22,16 +22,16 @@ from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing
 
 
-def column_of(values: np.ndarray, known: NDArray[np.bool_] | None = None) -> pa.Array:
+def column_of(values: np.ndarray, valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """A column of numbers.
 
     Args:
-        known: where it is false, the column is null.
+        valid: where it is false, the column is null.
     """
-    if known is None or known.all():
+    if valid is None or valid.all():
         bitmap, nulls = None, 0
     else:
-        bitmap, nulls = pa.py_buffer(np.packbits(known, bitorder="little")), int((~known).sum())
+        bitmap, nulls = pa.py_buffer(np.packbits(valid, bitorder="little")), int((~valid).sum())
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))], nulls)
 
@@ -77,9 +77,9 @@ _DIGEST = b"h2fdp.digest"
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Replace a table as a whole."""
-    known = table.schema.metadata or {}
+    metadata = table.schema.metadata or {}
     with replacing(path) as file:
-        pq.write_table(table.replace_schema_metadata({**known, _DIGEST: _digest(table)}), file)
+        pq.write_table(table.replace_schema_metadata({**metadata, _DIGEST: _digest(table)}), file)
 
 
 def read_table(path: Path) -> pa.Table:
@@ -166,8 +166,8 @@ def metrics_schema(
 def accountant_of_metrics(table: pa.Table) -> str | None:
     """By which the epsilons of observers in a run's metrics are; null where there are none, and in runs of earlier
     versions: there it was `rdp`."""
-    found = (table.schema.metadata or {}).get(_ACCOUNTANT)
-    return None if found is None else found.decode()
+    name = (table.schema.metadata or {}).get(_ACCOUNTANT)
+    return None if name is None else name.decode()
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> None:
@@ -217,7 +217,7 @@ class MetricsRows:
 
     def column(self, name: str) -> list[float]:
         """What is known of a column, in order."""
-        return [value for value, known in zip(self._values[name], self._known[name], strict=True) if known]
+        return [value for value, valid in zip(self._values[name], self._known[name], strict=True) if valid]
 
     def write(self, path: Path) -> None:
         """Replace a table as a whole by these rows."""
@@ -233,9 +233,9 @@ class MetricsRows:
     def load(self, state: Mapping[str, Any]) -> None:
         """The rows of a `state`."""
         for name, column in self._values.items():
-            values, known = (np.asarray(each) for each in state[name])
+            values, valid = (np.asarray(each) for each in state[name])
             column[:] = array(column.typecode, values.tobytes())
-            self._known[name][:] = known.astype(np.uint8).tobytes()
+            self._known[name][:] = valid.astype(np.uint8).tobytes()
 
 
 def _known(flags: bytearray) -> np.ndarray:

@@ -32,8 +32,8 @@ def decision_columns(decisions: Sequence[Mapping[str, Any]], intervals: Sequence
     """
     if not decisions:
         return {}
-    found = {row["interval"]: row for row in decisions}
-    rows = [found.get(interval) for interval in intervals]
+    by_interval = {row["interval"]: row for row in decisions}
+    rows = [by_interval.get(interval) for interval in intervals]
     columns: dict[str, Column] = {"reason": [row and reason(row) for row in rows]}
     if "terms" in decisions[0]:
         columns["objective"] = [row and row["objective"] for row in rows]
@@ -50,8 +50,8 @@ def reason(row: Mapping[str, Any]) -> str:
     'P = 3.5 (energy 1 + delay 2 + gap 0.5); next best tau = 4 with 3.75; beta = 0.125; swamped by noise: zeta'
     """
     if "terms" not in row:  # another schedule than H2FDP's controller
-        known = {**row.get("constants", {}), **row.get("noise", {})}
-        return ", ".join(f"{key} = {number(value)}" for key, value in known.items() if isinstance(value, (int, float)))
+        facts = {**row.get("constants", {}), **row.get("noise", {})}
+        return ", ".join(f"{key} = {number(value)}" for key, value in facts.items() if isinstance(value, (int, float)))
     parts = _of_the_run(row) if row.get("devices") == "turns" else _of_the_interval(row)
     if (power := row.get("power_dbm")) is not None:
         parts.append(f"they send with {power['least']:.1f} to {power['most']:.1f} dBm, {power['mean']:.1f} in the mean")

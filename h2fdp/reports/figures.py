@@ -230,14 +230,14 @@ def curves_of(
     every: Sequence[Series], column: str, label: str, style: int = 0, words: str | None = None, stepped: bool = False
 ) -> list[Curve]:
     """A column of every series that has it; with a band where the series has its ends (`_low`, `_high`)."""
-    found = []
+    curves = []
     for place, series in enumerate(every):
         if known(series, column):
             ends = (f"{column}_low", f"{column}_high")
             band = ends if all(known(series, end) for end in ends) else None
             said = words if words is not None and words in series.columns else None
-            found.append(Curve(place, column, label, style, band, said, stepped))
-    return found
+            curves.append(Curve(place, column, label, style, band, said, stepped))
+    return curves
 
 
 def chart(key: str, every: Sequence[Series], more: str = "") -> CurveChart:
@@ -256,8 +256,8 @@ def chart(key: str, every: Sequence[Series], more: str = "") -> CurveChart:
 
 @cache
 def _figures() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text())
-    return found
+    figures: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text())
+    return figures
 
 
 def places(count: int, most: int) -> list[int]:

@@ -155,8 +155,8 @@ def _across(
     rows: dict[tuple[str, ...], tuple[list[Any], dict[str, Cell]]] = {}
     for point, cells in numbers.points:
         place = tuple(word(point[each]) for each in rest)
-        _, found = rows.setdefault(place, ([_called(point[each], words) for each in rest], {}))
-        found[word(point[key])] = cells[measure]
+        _, row_cells = rows.setdefault(place, ([_called(point[each], words) for each in rest], {}))
+        row_cells[word(point[key])] = cells[measure]
     table = tuple((*named, *(cells.get(value, _NONE) for value in values)) for named, cells in rows.values())
     columns = (*(heads[each] for each in rest), *(words.get(value, f"{heads[key]} {value}") for value in values))
     return PaperTable(columns, table, (*[""] * len(rest), *[measure] * len(values)))
@@ -294,7 +294,7 @@ def along_runs(
         rows = [at for at, value in enumerate(columns.get(measure, [])) if value is not None]
         ends = [columns.get(f"{measure}_{end}", [math.nan] * len(columns[measure])) for end in ("low", "high")]
         label = ", ".join(part for at, part in enumerate(parts) if len({each[at] for each in names}) > 1)
-        mean, low, high = (tuple(factor * float(held[at]) for at in rows) for held in (columns[measure], *ends))
+        mean, low, high = (tuple(factor * float(column[at]) for at in rows) for column in (columns[measure], *ends))
         drawn.append(Line(label, tuple(float(columns[x][at]) for at in rows), mean, low, high))
     titles = words.get(x, AXES[x]), words.get(measure, MEASURES[measure].title)
     bounds = MEASURES[measure].bounds
@@ -321,10 +321,10 @@ def _x_key(numbers: StudyNumbers, x: str | None, line: str | None) -> str:
     return free[0]
 
 
-def _line(label: str, found: Sequence[tuple[float, Cell]]) -> Line:
-    known = sorted(((x, cell) for x, cell in found if not math.isnan(cell.mean)), key=lambda each: each[0])
-    columns = [tuple(getattr(cell, name) for _, cell in known) for name in ("mean", "low", "high")]
-    return Line(label, tuple(x for x, _ in known), columns[0], columns[1], columns[2])
+def _line(label: str, points: Sequence[tuple[float, Cell]]) -> Line:
+    finite = sorted(((x, cell) for x, cell in points if not math.isnan(cell.mean)), key=lambda each: each[0])
+    columns = [tuple(getattr(cell, name) for _, cell in finite) for name in ("mean", "low", "high")]
+    return Line(label, tuple(x for x, _ in finite), columns[0], columns[1], columns[2])
 
 
 def _checked(figure: Plot) -> Plot:

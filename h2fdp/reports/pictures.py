@@ -207,15 +207,15 @@ def _pictures(figures: Sequence[Figure], every: Sequence[Series]) -> Iterator[tu
 
 
 def _lines(content: CurveChart, every: Sequence[Series], x: str) -> list[Line]:
-    found = []
+    lines = []
     labels, alone = content.labels(), len(every) == 1
     for curve in content.curves:
         name = every[curve.series].name
         label = f"{name}, {curve.label}" if len(labels) > 1 else name
         if alone:
             label = curve.label if len(labels) > 1 else ""
-        found += _line(curve, every[curve.series], x, label, alone)
-    return found
+        lines += _line(curve, every[curve.series], x, label, alone)
+    return lines
 
 
 def _line(curve: Curve, series: Series, x: str, label: str, alone: bool) -> list[Line]:
@@ -249,9 +249,9 @@ def _curves(content: CurveChart, lines: Sequence[Line], x: str) -> Picture:
 
 def _grid(content: Explorer, metric: str) -> Picture:
     (x, across), (y, up) = content.keys.items()
-    title, found = content.metrics[metric]
+    title, metric_values = content.metrics[metric]
     values: list[list[float | None]] = [[None] * len(across) for _ in up]
-    for (column, row), cell in zip(content.points, found, strict=True):
+    for (column, row), cell in zip(content.points, metric_values, strict=True):
         values[row][column] = cell and cell[0]
     picture = _matrix(values, (x, y, title), range(len(across)), up, colours="cividis")
     picture.axes[0].set_xticks(range(len(across)), across)
@@ -303,8 +303,8 @@ def draw_holdings(counts: NDArray[np.int64], names: Sequence[str], path: Path) -
     lowest = min(1, most - 1)  # what is white is on no scale
     norm = Normalize(lowest, most) if most < _DECADE * least else LogNorm(1, most)
     with style.context(_STYLE), output_file(path, "--png", SUFFIXES):
-        held = np.where(counts > 0, counts, np.nan)
-        picture = _matrix(held, ("label", "", "records (white: none)"), range(classes), names, norm=norm)
+        shown = np.where(counts > 0, counts, np.nan)
+        picture = _matrix(shown, ("label", "", "records (white: none)"), range(classes), names, norm=norm)
         picture.set_figheight(min(6.0, max(2.2, 0.1 * devices + 0.8)))
         picture.axes[0].set_xticks(range(0, classes, -(-classes // 20)))
         picture.savefig(path)

@@ -37,7 +37,7 @@ def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> d
     Args:
         rows: of the ledger, in its order.
     """
-    found: dict[tuple[int, str, str], list[float]] = {}
+    by_kind: dict[tuple[int, str, str], list[float]] = {}
     by_devices: set[str] = set()
     for row in rows:
         if row["observer"] == "edge":
@@ -50,7 +50,7 @@ def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> d
         else:
             continue
         noise = row["noise_std"]
-        seen = found.setdefault((row["interval"], row["kind"], adder), [0.0, 0.0, math.inf, 0.0])
+        seen = by_kind.setdefault((row["interval"], row["kind"], adder), [0.0, 0.0, math.inf, 0.0])
         seen[0] += weight * noise
         seen[1] += weight
         seen[2] = min(seen[2], noise)
@@ -58,7 +58,7 @@ def noise_columns(rows: Iterable[dict[str, Any]], intervals: Sequence[int]) -> d
     columns: dict[str, Column] = {}
     for kind in KINDS:
         for adder in ADDERS:
-            cells = [found.get((interval, kind, adder)) for interval in intervals]
+            cells = [by_kind.get((interval, kind, adder)) for interval in intervals]
             if any(cells):
                 name = f"noise_{kind}_{adder}"
                 columns[name] = [cell and cell[0] / cell[1] for cell in cells]
@@ -160,10 +160,10 @@ class RunView:
         method = self.setting("method", "topology"), self.setting("method", "privacy")
         network = simulated(self.topology, *method).with_visits()
         sizes = {subnet.name: subnet.size for subnet in network.subnets}
-        found = Accounts(sizes, observers(network.depth), network.visits)
+        accounts = Accounts(sizes, observers(network.depth), network.visits)
         rows = read_json_lines(ledger) if ledger.is_file() else ()
-        found.add(release_of(row, f"{ledger}:{number}", sizes) for number, row in enumerate(rows, start=1))
-        return found
+        accounts.add(release_of(row, f"{ledger}:{number}", sizes) for number, row in enumerate(rows, start=1))
+        return accounts
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunView]:
@@ -245,14 +245,14 @@ def spread_of_accuracy(devices: dict[str, Column]) -> dict[str, Column]:
         `share` (of the devices, from 0 to 1), and `accuracy_trusted`, `accuracy_secure-sum`, `accuracy_untrusted`: that
         share of the devices has at most this accuracy.
     """
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     rows = list(zip(devices.get("accuracy", []), devices.get("trust", []), strict=True))
     for level in TRUSTS:
         values = sorted(value for value, trust in rows if trust == level and value is not None and value == value)
         if values:
-            found["share"] = [place / _QUANTILES for place in range(_QUANTILES + 1)]
-            found[f"accuracy_{level}"] = [values[_at(place, len(values))] for place in range(_QUANTILES + 1)]
-    return found
+            columns["share"] = [place / _QUANTILES for place in range(_QUANTILES + 1)]
+            columns[f"accuracy_{level}"] = [values[_at(place, len(values))] for place in range(_QUANTILES + 1)]
+    return columns
 
 
 def _at(place: int, count: int) -> int:

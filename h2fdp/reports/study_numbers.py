@@ -55,14 +55,14 @@ def means_with_intervals(values: NDArray[Any]) -> MeanIntervals:
     from scipy.special import stdtrit  # takes a third of a second to import
 
     values = np.asarray(values, dtype=np.float64)
-    known = ~np.isnan(values)
-    counts = known.sum(axis=0)
+    valid = ~np.isnan(values)
+    counts = valid.sum(axis=0)
     # Measured from the first value that is known: where runs agree, rounding would tell them apart.
-    origin = np.take_along_axis(values, known.argmax(axis=0)[None], axis=0)[0] if len(values) else counts * np.nan
-    moved = np.where(known, values - origin, 0.0)
+    origin = np.take_along_axis(values, valid.argmax(axis=0)[None], axis=0)[0] if len(values) else counts * np.nan
+    moved = np.where(valid, values - origin, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(known, values, 0.0).sum(axis=0) / counts
-        spread = np.where(known, moved - moved.sum(axis=0) / counts, 0.0)
+        mean = np.where(valid, values, 0.0).sum(axis=0) / counts
+        spread = np.where(valid, moved - moved.sum(axis=0) / counts, 0.0)
         deviation = np.sqrt((spread**2).sum(axis=0) / (counts - 1))
         margin = stdtrit(np.maximum(counts - 1, 1), (1 + CONFIDENCE) / 2) * deviation / np.sqrt(counts)
     margin = np.where(counts > 1, margin, np.nan)
@@ -171,13 +171,11 @@ class StudyNumbers:
         Raises:
             UserError: there is none.
         """
-        known = {short: key for key, short in self.heads.items()} | {key: key for key in self.keys}
-        if name not in known:
-            text = (
-                f"expected a swept key, one of {', '.join(self.keys) or '(none)'}, found {name}{_nearest(name, known)}"
-            )
-            raise UserError(text, option)
-        return known[name]
+        by_name = {short: key for key, short in self.heads.items()} | {key: key for key in self.keys}
+        if name not in by_name:
+            swept = ", ".join(self.keys) or "(none)"
+            raise UserError(f"expected a swept key, one of {swept}, found {name}{_nearest(name, by_name)}", option)
+        return by_name[name]
 
     def check_labels(self, labels: Mapping[str, str], more: Sequence[str] = ()) -> None:
         """Refuse words for what is not there.
@@ -190,10 +188,10 @@ class StudyNumbers:
             UserError: a label of something else.
         """
         values = {word(values[key]) for values, _ in self.points for key in self.keys}
-        known = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
+        names = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
         for name in labels:
-            if name not in known:
-                text = f"expected a swept key, one of its values or a measure, found {name}{_nearest(name, known)}"
+            if name not in names:
+                text = f"expected a swept key, one of its values or a measure, found {name}{_nearest(name, names)}"
                 raise UserError(text, "--label")
 
     def varying(self) -> list[str]:
@@ -209,11 +207,11 @@ class StudyNumbers:
         Raises:
             UserError: another form, a key that is not swept, or a value that no point has.
         """
-        found = self
+        selected = self
         for condition in conditions:
-            key, value = found.condition(condition, "--where")
-            found = replace(found, points=tuple(each for each in found.points if word(each[0][key]) == value))
-        return found
+            key, value = selected.condition(condition, "--where")
+            selected = replace(selected, points=tuple(each for each in selected.points if word(each[0][key]) == value))
+        return selected
 
     def condition(self, text: str, option: str) -> tuple[str, str]:
         """The key and the value, as a word, of `key=value`; the errors are those of `where`."""
@@ -221,14 +219,14 @@ class StudyNumbers:
         if not equals:
             raise UserError(f"expected KEY=VALUE, found {text}", option)
         key = self.key(name.strip(), option)
-        there = list(dict.fromkeys(word(values[key]) for values, _ in self.points))
-        if plain_word(value) not in there:
-            raise UserError(f"expected one of {', '.join(there)}, found {value}", option, key)
+        values_of_key = list(dict.fromkeys(word(values[key]) for values, _ in self.points))
+        if plain_word(value) not in values_of_key:
+            raise UserError(f"expected one of {', '.join(values_of_key)}, found {value}", option, key)
         return key, plain_word(value)
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+def _nearest(name: str, names: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean `{close[0]}`?" if close else ""
 
 
@@ -305,13 +303,13 @@ def _epsilon(summary: Mapping[str, Any]) -> float:
 
 def _cells(numbers: np.ndarray, *, differences: bool = False) -> dict[str, Cell]:
     """(runs, measures) -> a cell for each measure."""
-    found, known = means_with_intervals(numbers), (~np.isnan(numbers)).sum(axis=0)
+    means, counts = means_with_intervals(numbers), (~np.isnan(numbers)).sum(axis=0)
     cells = {}
     for place, (name, measure) in enumerate(MEASURES.items()):
-        ends = (float(found.mean[place]), float(found.low[place]), float(found.high[place]))
+        ends = (float(means.mean[place]), float(means.low[place]), float(means.high[place]))
         if measure.largest and not differences:
-            ends = (float(np.nanmax(numbers[:, place])) if known[place] else _NAN, _NAN, _NAN)
-        if measure.to_target and known[place] < len(numbers):
+            ends = (float(np.nanmax(numbers[:, place])) if counts[place] else _NAN, _NAN, _NAN)
+        if measure.to_target and counts[place] < len(numbers):
             ends = (_NAN, _NAN, _NAN)  # a mean over those that got there would flatter
-        cells[name] = Cell(*ends, len(numbers), int(known[place]))
+        cells[name] = Cell(*ends, len(numbers), int(counts[place]))
     return cells

@@ -94,7 +94,7 @@ def _points(
     for row in range(len(table.get("interval", []))):
         rows.setdefault(tuple(word(table[key][row]) for key in keys), []).append(row)
     short = shortened_keys(keys)
-    found = []
+    points = []
     for words, own in rows.items():
         values = {key: table[key][own[0]] for key in keys}
         count = max(table["n"][row] for row in own)
@@ -106,8 +106,8 @@ def _points(
         if None not in targets and "epsilon_claimed" in columns:  # then nothing is claimed
             columns = {column: each for column, each in columns.items() if not column.startswith("epsilon_claimed")}
             columns["epsilon_target"] = [targets.pop() if len(targets) == 1 else None] * len(kept)
-        found.append(GridPoint(values, count, Series(name, columns), summaries))
-    return found
+        points.append(GridPoint(values, count, Series(name, columns), summaries))
+    return points
 
 
 def _columns(table: Mapping[str, Column], rows: Sequence[int]) -> dict[str, Column]:
@@ -226,10 +226,10 @@ def last_of(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
 
 
 def _told(point: GridPoint, metric: str) -> str | float | None:
-    found = last_of(point, metric)
-    if found is None or metric not in _WITH_INTERVAL:
-        return found and found[0]
-    mean, low, high = map(number, found)
+    last = last_of(point, metric)
+    if last is None or metric not in _WITH_INTERVAL:
+        return last and last[0]
+    mean, low, high = map(number, last)
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
@@ -268,15 +268,15 @@ def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
 
 def _verdict(point: GridPoint) -> list[Any] | None:
     accounts = [summary["privacy"] for summary in point.summaries if (summary.get("privacy") or {}).get("worst")]
-    found = [numbers for account in accounts for numbers in account["worst"].values()]
-    if not found:
+    worst = [numbers for account in accounts for numbers in account["worst"].values()]
+    if not worst:
         return None
     claims = [account["claimed"] for account in accounts if account.get("target") is None]
     claimed = None if None in claims else max(claims, default=None)
     by = {account.get("target_by") for account in accounts}
     accounted = by.pop() if len(by) == 1 else "pld"
     key = accounted or "pld"
-    largest = max((each[key] for each in found if each.get(key) is not None), default=None)
-    judged = {each.get("verdict") for each in found} - {UNTARGETED}
+    largest = max((each[key] for each in worst if each.get(key) is not None), default=None)
+    judged = {each.get("verdict") for each in worst} - {UNTARGETED}
     verdict = UNTARGETED if not judged else "met" if judged == {"met"} else "open"
     return [point.series.name, claimed, largest, verdict]

@@ -293,8 +293,8 @@ def _shown(at: int, series: Series, figures: Sequence[Figure]) -> dict[str, list
         if isinstance(chart, CurveChart):
             drawn = [curve for curve in chart.curves if curve.series == at]
             names += [name for each in drawn for name in (chart.x, each.column, each.words, *(each.band or ())) if name]
-    known = [name for name in dict.fromkeys(names) if name in series.columns]
-    return {name: [_rounded(value) for value in series.columns[name]] for name in known}
+    existing = [name for name in dict.fromkeys(names) if name in series.columns]
+    return {name: [_rounded(value) for value in series.columns[name]] for name in existing}
 
 
 def _rounded(value: Any) -> Any:

@@ -81,8 +81,8 @@ def _libraries_of_run(run: RunSetup) -> tuple[str, ...]:
     return (*ARITHMETIC, *noise, *(COMPILERS if run.blueprint.engine == "compiled" else ()))
 
 
-def _words(found: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+def _words(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, ledger: str) -> str:
@@ -91,8 +91,8 @@ def name_of_attempt(digest: dict[str, str], checkpoint: dict[str, Any] | None, l
     It is made from all that the next release depends on - the environment, the checkpoint, the ledger's `Mark` - so
     that equal names mean equal releases, to the bit.
     """
-    known = ("digest", "attempt", "intervals", "ledger")  # which determine the model and all else in a checkpoint
-    before = {} if checkpoint is None else {key: checkpoint[key] for key in known}
+    keys = ("digest", "attempt", "intervals", "ledger")  # which determine the model and all else in a checkpoint
+    before = {} if checkpoint is None else {key: checkpoint[key] for key in keys}
     return hash_of([json.dumps(digest), json.dumps(before), ledger])
 
 
@@ -162,10 +162,10 @@ def _used_by(home: ModuleType) -> tuple[dict[str, bytes], list[str]]:
         name, file = waiting.popitem()
         texts[name] = file.read_bytes()
         for imported in () if is_installed(file) else _imported(name, file, texts[name]):
-            if (found := _own_file(imported)) is None:
+            if (own_file := _own_file(imported)) is None:
                 roots.add(imported.partition(".")[0])
             elif imported not in texts:
-                waiting[imported] = found
+                waiting[imported] = own_file
     names = {name for root in roots - {"h2fdp"} for name in _distributions().get(root, ())}
     return texts, sorted(names - {"h2fdp"})
 
@@ -177,14 +177,14 @@ _distributions = cache(packages_distributions)  # half a second
 def _imported(module: str, file: Path, text: bytes) -> frozenset[str]:
     """Names that may be modules which a module imports, in functions too: of `from a import b` both `a` and `a.b`."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found |= {name for alias in node.names for name in _with_packages(alias.name)}
+            names |= {name for alias in node.names for name in _with_packages(alias.name)}
         elif isinstance(node, ast.ImportFrom):
             origin = resolve_name("." * node.level + (node.module or ""), package)
-            found |= {*_with_packages(origin), *(f"{origin}.{alias.name}" for alias in node.names)}
-    return frozenset(found)
+            names |= {*_with_packages(origin), *(f"{origin}.{alias.name}" for alias in node.names)}
+    return frozenset(names)
 
 
 def _with_packages(name: str) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _own_file(name: str) -> Path | None:
         return Path(inspect.getfile(sys.modules[name])) if is_own(sys.modules[name]) else None
     parent, _, _ = name.rpartition(".")
     path = getattr(sys.modules.get(parent), "__path__", []) if parent else None
-    found = PathFinder.find_spec(name, path)
-    if found is None or not found.origin or not found.origin.endswith(".py") or is_installed(Path(found.origin)):
+    spec = PathFinder.find_spec(name, path)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py") or is_installed(Path(spec.origin)):
         return None
-    return Path(found.origin)
+    return Path(spec.origin)

@@ -197,7 +197,7 @@ class LiveAccounts:
         Args:
             most: see `worst_epsilon`; empty where some observer's account would take more.
         """
-        found: dict[str, float | None] = {}
+        columns: dict[str, float | None] = {}
         for observer in self._setup.observers if most else ():
             epsilon = worst_epsilon(self.accounts, observer, self._delta, self._setup.accountant, most)
             if epsilon is None and self.accounts.worst(observer, self._delta) is not None:
@@ -205,8 +205,8 @@ class LiveAccounts:
                     self._long = True
                     _log.warning("notice", extra=about(note=_LEFT_OUT))
                 return {}
-            found[f"epsilon_{observer}"] = epsilon
-        return found
+            columns[f"epsilon_{observer}"] = epsilon
+        return columns
 
     def summary(self) -> dict[str, Any] | None:
         """For `summary.json`: accounts by `rdp`, `pld` and the accountant of a target, of the worst device and of
@@ -221,15 +221,15 @@ class LiveAccounts:
         names = setup.device_names
         claimed, target = self._claimed(setup.noise), setup.target
         by = None if target is None else setup.accountant
-        found = statement(accounts.held(), names, self._delta, tuple(dict.fromkeys(("rdp", "pld", by or "rdp"))))
-        for observer, numbers in found["worst"].items():
+        stated = statement(accounts.held(), names, self._delta, tuple(dict.fromkeys(("rdp", "pld", by or "rdp"))))
+        for observer, numbers in stated["worst"].items():
             accounted = numbers["rdp"] if setup.adapts else min(numbers["rdp"], numbers["pld"])
             targeted = target is not None and observer in setup.target_observers
             numbers["left"] = max(0.0, target - accounted) if targeted else None  # what was not needed of the target
             numbers["verdict"] = setup.verdict(observer, claimed, accounted)
-        silent = {each: setup.placement.silence(each) for each in setup.observers if each not in found["worst"]}
+        silent = {each: setup.placement.silence(each) for each in setup.observers if each not in stated["worst"]}
         facts = {"claimed": claimed, "target": target, "target_by": by, "notes": list(setup.notes)}
-        return {**facts, **found, "silent": silent}
+        return {**facts, **stated, "silent": silent}
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))

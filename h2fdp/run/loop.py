@@ -42,8 +42,8 @@ from h2fdp.training.local_steps import comparison_of
 def notices(setup: RunSetup) -> list[str]:
     """Sentences; none for most runs."""
     claim = claim_warning(setup)
-    found = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup)]
-    return [*found, *([] if claim is None else [claim])]
+    lines = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup)]
+    return [*lines, *([] if claim is None else [claim])]
 
 
 def _without_effect(setup: RunSetup) -> Iterator[str]:
@@ -342,8 +342,8 @@ def _continuation(
             return setup, state
         why = "no checkpoint is left"
     else:
-        if (found := stored["nodes"]["cloud"]["model"].numel()) != setup.initial.numel():
-            text = f"the checkpoint's model has {found} parameters, this one {setup.initial.numel()}"
+        if (size := stored["nodes"]["cloud"]["model"].numel()) != setup.initial.numel():
+            text = f"the checkpoint's model has {size} parameters, this one {setup.initial.numel()}"
             raise UserError(f"{text}; expected the model that the run started with", str(directory.path), "model")
         check_start(directory.ledger, Mark(**stored["ledger"]))
         # A row behind the checkpoint that no run wrote raises here; that it is this run's is seen when it comes again.

@@ -59,11 +59,11 @@ class ModelScores:
 
     def scores_of(self, model: Tensor) -> dict[str, float]:
         """The same of any global model (M,)."""
-        found = {}
+        scores = {}
         for prefix, records in self._sets.items():
             result = self._evaluator.evaluate(model.to(self._device), records)
-            found[f"{prefix}accuracy"], found[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
-        return found
+            scores[f"{prefix}accuracy"], scores[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
+        return scores
 
 
 @contextmanager
@@ -170,20 +170,20 @@ class DeviceScores:
 
     def _of(self, cloud: Cloud) -> np.ndarray:
         """(I,) the accuracy of the global model, of devices that have test records."""
-        found = self._evaluator.evaluate(cloud.model.to(self._device), self._everyones).accuracy
-        return found if self._own is not None else np.asarray(self._mixes @ found)
+        accuracy = self._evaluator.evaluate(cloud.model.to(self._device), self._everyones).accuracy
+        return accuracy if self._own is not None else np.asarray(self._mixes @ accuracy)
 
     def _personal(self, cloud: Cloud) -> tuple[dict[str, float], np.ndarray]:
-        found, weights = [], []
+        accuracies, weights = [], []
         firsts = self._run.blueprint.first_devices
         for number, subnet in enumerate(self._run.topology.subnets):
             memories = cloud.memories(subnet.name)
             for row in range(subnet.size):
                 weight, *scores = self._score(int(firsts[number]) + row, memories.get(row, cloud.model))
-                found.append(scores)
+                accuracies.append(scores)
                 weights.append(weight)
-        accuracy, loss = np.average(np.array(found), axis=0, weights=weights)
-        of_each = np.array(found)[np.array(weights) > 0, 0]
+        accuracy, loss = np.average(np.array(accuracies), axis=0, weights=weights)
+        of_each = np.array(accuracies)[np.array(weights) > 0, 0]
         return {"personal_accuracy": float(accuracy), "personal_loss": float(loss)}, of_each
 
     def _score(self, device: int, model: torch.Tensor) -> tuple[float, float, float]:

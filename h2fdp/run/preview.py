@@ -72,7 +72,7 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
         return {**empty, "verdict": run.placement.silence(observer), "device": None}
     compositions = [each.composition for each in classes]
     (by_rdp, rdp), (by_pld, pld) = (epsilons(name, compositions, delta) for name in ("rdp", "pld"))
-    closely = [each for each, found in zip(classes, by_pld, strict=True) if found is not None]
+    closely = [each for each, epsilon in zip(classes, by_pld, strict=True) if epsilon is not None]
     numbers = {"rdp": rdp, "pld": pld, "coarse": max(coarse(each.composition, delta) for each in closely)}
     edge, row = accounts.place_of(int(classes[by_rdp.index(rdp)].devices[0]))
     subnet = next(each for each in run.topology.subnets if each.name == edge)
@@ -247,10 +247,10 @@ class FirstDecision:
 
     def _repr_html_(self) -> str:
         """For notebooks: tau, who takes part, and what the objective is made of."""
-        known = [f"{name} {word(value)}" for name, value in self.constants.items() if value is not None]
+        constants = [f"{name} {word(value)}" for name, value in self.constants.items() if value is not None]
         terms = ", ".join(f"{name} {value:.4g}" for name, value in vars(self.terms).items())
         objective = f"{self.objective:.4g}: {terms} (weighted)"
-        facts = {"tau": self.tau, "objective": objective, "constants": ", ".join(known)}
+        facts = {"tau": self.tau, "objective": objective, "constants": ", ".join(constants)}
         rows = [{"edge server": name, "devices that take part": count} for name, count in self.participation.items()]
         return facts_html("the controller's first decision", facts, table_html("", rows, most=10))
 

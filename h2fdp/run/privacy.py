@@ -80,8 +80,8 @@ class RunPrivacy:
 
     def _section(self, name: str) -> Mapping[str, Any]:
         """Of the configuration; empty where it is none, or that of a user's own part."""
-        found = self._configuration.get(name)
-        return found if isinstance(found, dict) else {}
+        section = self._configuration.get(name)
+        return section if isinstance(section, dict) else {}
 
     def _own_delta(self) -> float:
         delta = self._section("privacy").get("delta")
@@ -145,8 +145,8 @@ class RunPrivacy:
         """Equal for runs that drew their noise by the same key; None where that is not known."""
         if self._summary.get("noise_key") == "seed":
             return f"seed {self._summary.get('seed')}"
-        found: str | None = self._summary.get("noise_key_id")
-        return found
+        key: str | None = self._summary.get("noise_key_id")
+        return key
 
     def epsilon(self, observer: Observer, accountant: str | None = None, device: str | None = None) -> float | None:
         """What an observer holds about a device (default: the worst one); None where it received nothing private.
@@ -156,9 +156,9 @@ class RunPrivacy:
         """
         accountant = accountant or self.accountant
         asked = {"observer": (observer, self.accounts.reported), "accountant": (accountant, tuple(ACCOUNTANTS))}
-        for key, (value, known) in asked.items():
-            if value not in known:
-                raise UserError(f'expected one of {", ".join(known)}, found "{value}"', key=key)
+        for key, (value, valid) in asked.items():
+            if value not in valid:
+                raise UserError(f'expected one of {", ".join(valid)}, found "{value}"', key=key)
         if device is not None and device not in self.names:
             raise UserError(f'there is no device "{device}" in this run', key="device")
         compositions = [
@@ -228,33 +228,33 @@ class SeveralRuns:
     @property
     def equal_keys(self) -> list[tuple[Path, Path]]:
         """The pairs of runs that drew their noise by the same key."""
-        known = zip(self.paths, self.runs, strict=True)
-        pairs = combinations([(path, run.noise_key) for path, run in known if run.noise_key], 2)
+        runs = zip(self.paths, self.runs, strict=True)
+        pairs = combinations([(path, run.noise_key) for path, run in runs if run.noise_key], 2)
         return [(one, other) for (one, key), (other, its) in pairs if key == its]
 
     @property
     def warnings(self) -> list[str]:
         """What makes these runs together less private than apart."""
-        found = [
+        lines = [
             f"{one} and {other} have equal noise keys: the difference of what they released has no noise, so no "
             "epsilon covers both"
             for one, other in self.equal_keys
         ]
         if unknown := [str(path) for path, run in zip(self.paths, self.runs, strict=True) if run.noise_key is None]:
-            found.append(f"the noise keys of {', '.join(unknown)} are not known; the accounts assume that they differ")
-        return found
+            lines.append(f"the noise keys of {', '.join(unknown)} are not known; the accounts assume that they differ")
+        return lines
 
     def _held(self) -> dict[Observer, list[DeviceClass]]:
         """What each observer of any of the runs holds of all of them together."""
-        known = dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers)
-        return {each: list(_together([_of_each(run, each) for run in self.runs], self.by_device)) for each in known}
+        names = dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers)
+        return {each: list(_together([_of_each(run, each) for run in self.runs], self.by_device)) for each in names}
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """See `RunPrivacy.statement`; with the `runs` and the `warnings`, and infinite where keys are equal."""
         names = self.runs[0].names if self.by_device else [ANY]
-        found = statement(self._held(), names, self.delta, accountants)
+        stated = statement(self._held(), names, self.delta, accountants)
         if self.equal_keys:
-            rows = [*found["worst"].values(), *(of for each in found["devices"].values() for of in each.values())]
+            rows = [*stated["worst"].values(), *(of for each in stated["devices"].values() for of in each.values())]
             for numbers in rows:
                 numbers.update(dict.fromkeys(accountants, math.inf))
         notes = dict.fromkeys(note for run in self.runs for note in run.notes)
@@ -262,7 +262,7 @@ class SeveralRuns:
             "runs": [str(path) for path in self.paths],
             "warnings": self.warnings,
             "notes": [*notes, *([] if self.by_device else [ANYWHERE])],
-            **found,
+            **stated,
         }
 
 
@@ -272,19 +272,19 @@ def _check_alike(paths: Sequence[Path], runs: Sequence[RunPrivacy]) -> None:
         text = "this run adds no noise, so no epsilon covers it together with any other"
         raise UserError(Problem(text, str(path)) for path in open_runs)
     if len({run.delta for run in runs}) > 1:
-        found = ", ".join(f"{run.delta:g}" for run in runs)
-        raise UserError(f"the runs have different deltas ({found}); add --delta", where)
+        values = ", ".join(f"{run.delta:g}" for run in runs)
+        raise UserError(f"the runs have different deltas ({values}); add --delta", where)
     if len({run.protects_devices for run in runs}) > 1:
         raise UserError("some of these runs protect records, others whole devices; account for each kind apart", where)
     if len({run.adjacency for run in runs}) > 1:
         raise UserError("neighbours differ by a null record in some of these runs, by another one in others", where)
     data = {path: run.data for path, run in zip(paths, runs, strict=True) if run.data is not None}
     if len(set(data.values())) > 1:
-        found = "; ".join(f"{path}: {each}" for path, each in data.items())
-        raise UserError(f"the runs are on different data, so no record is in all of them ({found})", where)
+        values = "; ".join(f"{path}: {each}" for path, each in data.items())
+        raise UserError(f"the runs are on different data, so no record is in all of them ({values})", where)
 
 
-def _together(found: Sequence[tuple[list[Composition], np.ndarray]], by_device: bool) -> Iterator[DeviceClass]:
+def _together(runs: Sequence[tuple[list[Composition], np.ndarray]], by_device: bool) -> Iterator[DeviceClass]:
     """One observer's accounts of several runs as one, of what `_of_each` says of each run.
 
     Args:
@@ -293,15 +293,15 @@ def _together(found: Sequence[tuple[list[Composition], np.ndarray]], by_device: 
             which the observer has any.
     """
     if by_device:
-        numbers, device = np.unique([number for _, number in found], axis=1, return_inverse=True)
+        numbers, device = np.unique([number for _, number in runs], axis=1, return_inverse=True)
         for at, chosen in enumerate(numbers.T):
-            known = [parts[number] for (parts, _), number in zip(found, chosen, strict=True) if number >= 0]
-            if known and _RAW not in chosen:
-                yield DeviceClass(np.flatnonzero(device.ravel() == at), _composed(known))
+            given = [parts[number] for (parts, _), number in zip(runs, chosen, strict=True) if number >= 0]
+            if given and _RAW not in chosen:
+                yield DeviceClass(np.flatnonzero(device.ravel() == at), _composed(given))
         return
-    if any(not parts and (number == _RAW).any() for parts, number in found):
+    if any(not parts and (number == _RAW).any() for parts, number in runs):
         return
-    choices = [parts or [{}] for parts, _ in found]
+    choices = [parts or [{}] for parts, _ in runs]
     while math.prod(map(len, choices)) > _MOST_COMBINED:
         most = max(range(len(choices)), key=lambda at: len(choices[at]))
         choices[most] = [_covering(choices[most])]

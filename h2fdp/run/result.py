@@ -72,8 +72,8 @@ class WithInputs(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """(n, *shape) -> (n, classes), where the inputs are; no gradient reaches them."""
         changed = torch.from_numpy(self.change(inputs.detach().float().cpu().numpy()))
-        found: Tensor = self.model(changed.to(inputs.device))
-        return found
+        scores: Tensor = self.model(changed.to(inputs.device))
+        return scores
 
 
 def whole(model: nn.Module, summary: dict[str, Any]) -> nn.Module:
@@ -154,8 +154,8 @@ class Run:
         if epsilons:
             facts["epsilon (pld)"] = ", ".join(epsilons)
         path = self.directory / "metrics.parquet"
-        known = self.metrics["accuracy"].dropna().tolist() if path.is_file() else []
-        return facts_html(f"run {self.directory}", facts, curve_svg(known, "test accuracy over intervals"))
+        accuracies = self.metrics["accuracy"].dropna().tolist() if path.is_file() else []
+        return facts_html(f"run {self.directory}", facts, curve_svg(accuracies, "test accuracy over intervals"))
 
 
 def _frame(path: Path) -> pd.DataFrame:
@@ -235,15 +235,15 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     torch.save(module.state_dict(), buffer)
     with replacing(directory.model) as file:
         file.write(buffer.getbuffer())
-    found: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
+    results: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
     reached("results", len(state.rows))
     with run_arithmetic():
         devices = device_scores(setup, returned, state.metrics.device_energy_j)
         write_columns(directory.devices, devices, device_schema(computing(setup.topology)))
         if torch.equal(returned, state.cloud.model):
-            return found
+            return results
         scores = ModelScores(setup).scores_of(returned)
-    return found | {key: scores[key] for key in ("accuracy", "loss")}
+    return results | {key: scores[key] for key in ("accuracy", "loss")}
 
 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dict[str, Any]:
@@ -301,8 +301,8 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
 
 def not_finite_from(rows: MetricsRows) -> int | None:
     """The first of the last intervals whose test loss is no finite number; None where the last one's is."""
-    found: int | None = None
+    first: int | None = None
     for row in rows:
         if "loss" in row:
-            found = None if math.isfinite(row["loss"]) else found or row["interval"]
-    return found
+            first = None if math.isfinite(row["loss"]) else first or row["interval"]
+    return first

@@ -178,8 +178,8 @@ class _MLflow(_Server):
         try:
             self._client = MlflowClient(tracking_uri=uri)
             if not kept.exists():
-                found = self._client.get_experiment_by_name(config.name)
-                experiment = self._client.create_experiment(config.name) if found is None else found.experiment_id
+                earlier = self._client.get_experiment_by_name(config.name)
+                experiment = self._client.create_experiment(config.name) if earlier is None else earlier.experiment_id
                 run = self._client.create_run(experiment, run_name=directory.path.name).info.run_id
                 for key, value in _parameters(config).items():
                     self._client.log_param(run, key, value)
@@ -246,12 +246,12 @@ def scalars(row: Row, accountant: str) -> dict[str, float]:
     >>> scalars(row, "pld")
     {'accuracy': 0.5, 'epsilon_edge_pld': 2.5}
     """
-    found = {}
+    values = {}
     for key, value in row.items():
         if key != "interval" and value is not None and math.isfinite(value):
             by = key.startswith("epsilon_") and key != "epsilon_claimed"
-            found[f"{key}_{accountant}" if by else key] = float(value)
-    return found
+            values[f"{key}_{accountant}" if by else key] = float(value)
+    return values
 
 
 def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row]) -> list[Sink]:
@@ -276,14 +276,14 @@ def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row
 
 def _parameters(config: ExperimentFile) -> dict[str, str | float | bool | None]:
     """The configuration by dotted keys, without what a run is not compared by."""
-    found: dict[str, str | float | bool | None] = {}
+    parameters: dict[str, str | float | bool | None] = {}
 
     def follow(values: Mapping[str, Any], prefix: str) -> None:
         for key, value in values.items():
             if isinstance(value, dict):
                 follow(value, f"{prefix}{key}.")
             else:
-                found[prefix + key] = str(value) if isinstance(value, list) else value
+                parameters[prefix + key] = str(value) if isinstance(value, list) else value
 
     follow(config.model_dump(mode="json", exclude={"topology", "sweep", "tracking", "tune"}), "")
-    return found
+    return parameters

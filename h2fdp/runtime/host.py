@@ -48,12 +48,12 @@ def processor() -> str:
     except OSError:
         lines = [f"model name {platform.machine()} {platform.processor()}"]
     words = ("model name", "flags", "Features", "CPU part")
-    known = {
+    facts = {
         "processor": sorted({line for line in lines if line.startswith(words)}),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "variables": {name: os.environ.get(name) for name in _VARIABLES},
     }
-    return _digest(known)
+    return _digest(facts)
 
 
 def arithmetic() -> str:
@@ -61,14 +61,14 @@ def arithmetic() -> str:
     return _digest([processor(), versions((*ARITHMETIC, *COMPILERS))])
 
 
-def _digest(known: object) -> str:
-    return blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+def _digest(facts: object) -> str:
+    return blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
 
 
 def kinds_of(edges: NodeGroup) -> Mapping[str, str]:
     """Host -> its `arithmetic`, of all hosts that these edge servers are on; empty where this process is all."""
-    found: Mapping[str, str] = getattr(edges, "kinds", {})
-    return found
+    kinds: Mapping[str, str] = getattr(edges, "kinds", {})
+    return kinds
 
 
 def alike(edges: NodeGroup) -> bool:

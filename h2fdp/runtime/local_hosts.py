@@ -50,13 +50,13 @@ def blocks(sizes: np.ndarray, numbers: Sequence[int], workers: int, most: int = 
     [range(0, 5), range(5, 10)]
     """
     largest = min(most, -(-int(sizes[list(numbers)].sum()) // workers))
-    found: list[range] = []
+    blocks: list[range] = []
     devices = 0
     for number in numbers:
-        fits = found and found[-1].stop == number and devices + sizes[number] <= largest
-        found[-1:] = [range(found[-1].start, number + 1)] if fits else [*found[-1:], range(number, number + 1)]
+        fits = blocks and blocks[-1].stop == number and devices + sizes[number] <= largest
+        blocks[-1:] = [range(blocks[-1].start, number + 1)] if fits else [*blocks[-1:], range(number, number + 1)]
         devices = devices + sizes[number] if fits else sizes[number]
-    return found
+    return blocks
 
 
 class LockstepNodes:

@@ -94,10 +94,10 @@ class Lockstep:
 
     def _cohorts(self, jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
         """Jobs whose devices release together, in parts for the threads and of few values."""
-        found: dict[Hashable, list[_Job]] = {}
+        cohorts: dict[Hashable, list[_Job]] = {}
         for job in jobs:
-            found.setdefault(job.release_key, []).append(job)
-        for cohort in found.values():
+            cohorts.setdefault(job.release_key, []).append(job)
+        for cohort in cohorts.values():
             devices, lanes = sum(job.devices for job in cohort), 1 if self._threads is None else self._parts
             most = min(-(-devices // lanes), _MOST_VALUES // cohort[0].model.shape[-1])
             part, size = list[_Job](), 0
@@ -164,9 +164,9 @@ def _batches(jobs: Sequence[_Job]) -> Batches:
 
 def _together(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """All of them, or none at all: the devices of a host are under one mechanism."""
-    found = [part for part in parts if part is not None]
-    assert len(found) in (0, len(parts)), "batches are divided alike in the whole network"
-    return np.concatenate(found) if found else None
+    present = [part for part in parts if part is not None]
+    assert len(present) in (0, len(parts)), "batches are divided alike in the whole network"
+    return np.concatenate(present) if present else None
 
 
 def _terms(jobs: Sequence[_Job]) -> StepTerms:

@@ -165,18 +165,18 @@ def number_of_hosts(
     """
     _check_gpus(section, machines, share)
     cpus = sum(machine.cpus for machine in machines)
-    there = f"{_have(section, machines)} {cpus:g} CPUs"
+    capacity = f"{_have(section, machines)} {cpus:g} CPUs"
     most = fitting(machines, share)
     if most < 1:
         largest = max(machine.cpus for machine in machines)
-        text = f"hosts of {share.cpus:g} CPUs were requested, {there}"
+        text = f"hosts of {share.cpus:g} CPUs were requested, {capacity}"
         raise UserError(f"{text}; expected at most {largest:g}", key="runtime.cpus_per_host")
     asked = smallest if section.hosts == "auto" else smallest - 1 + section.hosts
     if asked > most:
         key, right = "runtime.hosts", f"at most {most - smallest + 1}"
         if most < smallest:
             key, right = "runtime.cpus_per_host", f"at most {even_cpus(machines, smallest):.4g}"
-        text = f"{asked} hosts of {share.cpus:g} CPUs were requested, {there}"
+        text = f"{asked} hosts of {share.cpus:g} CPUs were requested, {capacity}"
         raise UserError(f"{text}; expected {right}", key=key)
     _check_processes(section, machines, asked)
     if section.hosts != "auto":

@@ -45,11 +45,11 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
         UserError: no cluster at the address; more was asked for than there is; a host was lost too often or is late.
     """
     with ray_session(section.address, blueprint.data_bytes):
-        there = machines()
+        cluster = machines()
         smallest = smallest_number_of_hosts(section.placement, blueprint.topology)
-        share = shares(section, there, smallest)
+        share = shares(section, cluster, smallest)
         free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-        hosts = number_of_hosts(section, there, share, smallest, free)
+        hosts = number_of_hosts(section, cluster, share, smallest, free)
         places = PLACEMENTS[section.placement](blueprint.topology, hosts)
         with placement_groups(places, share) as groups:
             settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", TIMEOUT_S, groups)
@@ -62,13 +62,13 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
 
 def machines() -> list[Machine]:
     """The machines of the cluster that are alive."""
-    found = []
+    cluster = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
         if node["Alive"]:
-            there = node["Resources"]
-            cpus, gpus, memory = there.get("CPU", 0.0), there.get("GPU", 0.0), there.get("memory", 0.0) / GIB
-            found.append(Machine(cpus, gpus, memory))
-    return found
+            units = node["Resources"]
+            cpus, gpus, memory = units.get("CPU", 0.0), units.get("GPU", 0.0), units.get("memory", 0.0) / GIB
+            cluster.append(Machine(cpus, gpus, memory))
+    return cluster
 
 
 @contextmanager
@@ -115,14 +115,14 @@ def gather(pending: Mapping[Any, str], timeout_s: float) -> tuple[dict[str, Any]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         text = f"no answer within {timeout_s:g} s from {', '.join(names[:_MOST_NAMES])}{more}"
         raise UserError(f"{text}; {_free_cpus()}", key="runtime")
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     lost: dict[str, Exception] = {}
     for reference in done:
         try:
-            found[pending[reference]] = ray.get(reference, timeout=timeout_s)
+            answers[pending[reference]] = ray.get(reference, timeout=timeout_s)
         except ray.exceptions.RayError as error:
             lost[pending[reference]] = _loss(error)
-    return found, lost
+    return answers, lost
 
 
 def lost_for_good(error: Exception) -> bool:
@@ -208,8 +208,8 @@ class RayNodes:
             pending = {
                 self._hosts[name].actor.call.remote(method, reference, part): name for name, part in asked.items()
             }
-            found, lost = gather(pending, self._settings.timeout_s)
-            for name, part in found.items():
+            reply, lost = gather(pending, self._settings.timeout_s)
+            for name, part in reply.items():
                 answers.update(part)
                 self._hosts[name].losses = 0
             self._replace(lost)
@@ -234,8 +234,8 @@ class RayNodes:
             pending = {self._hosts[name].start(self._settings, self._settings.share): name for name in names}
             if again:
                 pending = self._with_room(pending)
-            found, lost = gather(pending, self._settings.timeout_s)
-            for name, where in found.items():
+            answers, lost = gather(pending, self._settings.timeout_s)
+            for name, where in answers.items():
                 _check_kind(name, self._locations.get(name, where), where)
                 self._locations[name] = where
             for name, error in lost.items():

@@ -115,9 +115,9 @@ def _joined(address: str) -> Iterator[None]:
 def _remembered() -> str | None:
     """The address that `auto` stands for, if it can be known: Ray itself waits for minutes for one that is dead."""
     with contextlib.suppress(Exception):  # of Ray's insides, which change
-        found = ray._private.services.get_ray_address_from_environment("auto", None)
-        host, _, port = str(found).rpartition(":")
-        return str(found) if host and port.isdigit() else None
+        address = ray._private.services.get_ray_address_from_environment("auto", None)
+        host, _, port = str(address).rpartition(":")
+        return str(address) if host and port.isdigit() else None
     return None
 
 
@@ -193,9 +193,9 @@ def _remove_unless_used(folder: Path) -> None:
 def _own_modules_by_value() -> Iterator[None]:
     """Modules that are not installed travel with the objects made from them: workers find neither a model beside the
     script on another machine nor, on this one, a module in the folder of an experiment file."""
-    known = ray.cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
-    known |= {"__main__"}  # what a session around this one registered, and what Ray sends by itself
-    own = [module for module in list(sys.modules.values()) if is_own(module) and module.__name__ not in known]
+    registered = ray.cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+    registered |= {"__main__"}  # what a session around this one registered, and what Ray sends by itself
+    own = [module for module in list(sys.modules.values()) if is_own(module) and module.__name__ not in registered]
     modules = {module.__name__: module for module in own}.values()  # one may stand there under two names
     for module in modules:
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -48,16 +48,16 @@ class BufferedSchedule(Schedule):
 
     def decide(self, interval: int, slot: int) -> Decision:
         """Who arrives, and what is accounted for."""
-        context, found = self._context, self._arrivals(interval)
+        context, arrivals = self._context, self._arrivals(interval)
         counts = np.zeros(len(context.sizes), dtype=np.int64)
-        for number, each in found.stretches.items():
+        for number, each in arrivals.stretches.items():
             counts[number] = len(each.rows)
         return Decision(
             context.local_steps,
             _step_size(context, interval),
             counts,
-            arrivals=found,
-            clock_s=found.at_s - self._began_s,
+            arrivals=arrivals,
+            clock_s=arrivals.at_s - self._began_s,
         )
 
 
@@ -87,12 +87,12 @@ class _Rounds:
             self._accounted[number] = max(wanted, self._accounted[number])
         if not self._waiting:
             self._pull()
-        found = self._waiting.popleft()
-        self._begun = list(found.stretches)
+        arrivals = self._waiting.popleft()
+        self._begun = list(arrivals.stretches)
         for number in self._begun:
             self._coming[number].popleft()
             self._accounted[number] -= 1
-        return replace(found, charged=tuple(each for each in charged if each))
+        return replace(arrivals, charged=tuple(each for each in charged if each))
 
     def _stretch(self, number: int, at: int) -> Stretch:
         while len(self._coming[number]) <= at:
@@ -100,7 +100,7 @@ class _Rounds:
         return self._coming[number][at]
 
     def _pull(self) -> None:
-        found, power = next(self._queue), self._power
+        arrivals, power = next(self._queue), self._power
         if len(self._waiting) >= _MOST_AHEAD:
             text = f"an edge server uploads less than once in {_MOST_AHEAD:,} averages of the cloud"
             raise UserError(f"{text}; expected a larger buffer, or null", key="method.schedule.buffer.cloud")
@@ -111,11 +111,11 @@ class _Rounds:
                 weight=float((1 + self._pulled - each.version) ** -power),
                 step_size=_step_size(self._context, each.version),
             )
-            for number, each in found.stretches.items()
+            for number, each in arrivals.stretches.items()
         }
         for number, each in weighed.items():
             self._coming[number].append(each)
-        self._waiting.append(replace(found, stretches=weighed))
+        self._waiting.append(replace(arrivals, stretches=weighed))
         self._pulled += 1
 
 

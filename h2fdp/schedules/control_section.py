@@ -126,9 +126,9 @@ class ControlSection(Section):
             if self.turns is not None or self.trust == "weighed":
                 raise ValueError("turns and trust: weighed need joules, seconds or an accuracy")
             return self
-        found = ("alpha1", "alpha2", "alpha3", "phi") if self.has_budget else ("alpha3", "phi")
+        keys = ("alpha1", "alpha2", "alpha3", "phi") if self.has_budget else ("alpha3", "phi")
         fields = type(self).model_fields
-        if weights := [key for key in found if getattr(self, key) != fields[key].default]:
+        if weights := [key for key in keys if getattr(self, key) != fields[key].default]:
             raise ValueError(f"a run that is planned as a whole finds these weights; expected no {', '.join(weights)}")
         if not any(self.cost_weights):
             raise ValueError("expected a weight above 0 as alpha1, alpha2, or both")

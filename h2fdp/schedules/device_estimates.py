@@ -92,17 +92,17 @@ def measure_secants(
     flat = ParameterLayout(loss_probe.module)
 
     def losses(points: Tensor) -> list[float]:
-        found = []
+        losses = []
         for position, (point, row) in enumerate(zip(points, held, strict=True)):
             drawn = batches.of(0, position)
             if not drawn.size:
-                found.append(0.0)  # an empty Poisson batch has no loss, as it has no gradient
+                losses.append(0.0)  # an empty Poisson batch has no loss, as it has no gradient
                 continue
             x, y = records.gather(drawn + records.offsets[row])
             with torch.no_grad():
                 scores = functional_call(loss_probe.module, flat.views(point), (x,))
-                found.append(float(loss_probe.loss.mean(scores, y)))
-        return found
+                losses.append(float(loss_probe.loss.mean(scores, y)))
+        return losses
 
     at_end, at_model = gradients(ends), gradients(here)
     columns = [
@@ -211,12 +211,12 @@ def measure_devices(
     here = model.expand(len(held), -1)
     gradient, second = gradients(here, one), gradients(here, other)
     moved = (here - order.reach * gradient).float()
-    there = gradients(moved, other).cpu().numpy()
+    moved_gradients = gradients(moved, other).cpu().numpy()
     at_first, at_second = gradient.cpu().numpy(), second.cpu().numpy()
     points, center = moved.cpu().numpy().astype(np.float64), model.cpu().numpy().astype(np.float64)
     numbers = [
         (
-            secant_smoothness(there[[row]], at_second[[row]], points[[row]], center),
+            secant_smoothness(moved_gradients[[row]], at_second[[row]], points[[row]], center),
             minibatch_deviation(at_first[[row]], at_second[[row]]),
         )
         for row in range(len(held))

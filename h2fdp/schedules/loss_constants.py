@@ -105,16 +105,16 @@ def _secant(current: ReleasedInterval, previous: ReleasedInterval) -> Denoised |
     if distance < SHORTEST_SECANT:
         return None
     change = current.weights @ current.gradients - previous.weights @ previous.gradients
-    variance = sum(float(held.weights**2 @ held.gradient_variance) for held in (current, previous))
+    variance = sum(float(each.weights**2 @ each.gradient_variance) for each in (current, previous))
     return denoised_norm(change / distance, variance / distance**2)
 
 
-def _network_dispersion(held: ReleasedInterval) -> Denoised:
+def _network_dispersion(interval: ReleasedInterval) -> Denoised:
     """The largest norm that noise does not swamp; the largest of all when it swamps each."""
-    apart = held.gradients - held.weights @ held.gradients
-    of_mean = held.weights**2 * held.gradient_variance
+    apart = interval.gradients - interval.weights @ interval.gradients
+    of_mean = interval.weights**2 * interval.gradient_variance
     # n_c is in the mean too: (1 - w_c)^2 v_c + sum over d != c of w_d^2 v_d.
-    variances = (1 - held.weights) ** 2 * held.gradient_variance + (of_mean.sum() - of_mean)
+    variances = (1 - interval.weights) ** 2 * interval.gradient_variance + (of_mean.sum() - of_mean)
     norms = [denoised_norm(vector, float(v)) for vector, v in zip(apart, variances, strict=True)]
     return max(norms, key=lambda denoised: (not denoised.swamped, denoised.norm))
 
@@ -203,16 +203,16 @@ class LearnedConstants:
             seen.model.numpy().astype(np.float64),
         )
         released = released_constants(current, self.previous)
-        found: dict[str, float | None] = {}
+        values: dict[str, float | None] = {}
         if len(seen.uploads) > 1:  # one subnet is at no distance from itself
-            found["zeta"] = released.network_dispersion.clear
+            values["zeta"] = released.network_dispersion.clear
         if released.smoothness is not None:
-            found["beta"] = released.smoothness.clear
+            values["beta"] = released.smoothness.clear
         if seen.measurements is not None:
-            found |= _measured(seen.measurements)
-        found = {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
-        averages = {name: getattr(self, name).updated(value) for name, value in found.items()}
-        swamped = tuple(name for name, value in found.items() if value is None)
+            values |= _measured(seen.measurements)
+        values = {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
+        averages = {name: getattr(self, name).updated(value) for name, value in values.items()}
+        swamped = tuple(name for name, value in values.items() if value is None)
         return replace(self, **averages, swamped=swamped, previous=current)
 
     def values(self) -> dict[str, float | None]:
@@ -248,18 +248,18 @@ def _measured(measurements: Measurements) -> dict[str, float | None]:
     A maximum of noisy values would grow with the number of subnets, so released ones are averaged, those of little
     noise counting more.
     """
-    found: dict[str, float | None] = {}
+    estimates: dict[str, float | None] = {}
     for column, name in enumerate(("beta", "sigma", "zeta_c")):
         values, noise = measurements.values[:, column], measurements.noise_std[:, column]
-        known = ~np.isnan(values)
-        if not known.any():
+        valid = ~np.isnan(values)
+        if not valid.any():
             continue
-        if not noise[known].any():
-            found[name] = float(values[known].max())
+        if not noise[valid].any():
+            estimates[name] = float(values[valid].max())
             continue
-        precision = 1 / noise[known] ** 2
-        mean, deviation = float(precision @ values[known] / precision.sum()), float(precision.sum() ** -0.5)
-        found[name] = mean if mean > _CLEAR * deviation else None
+        precision = 1 / noise[valid] ** 2
+        mean, deviation = float(precision @ values[valid] / precision.sum()), float(precision.sum() ** -0.5)
+        estimates[name] = mean if mean > _CLEAR * deviation else None
     if measurements.gradients is not None and len(measurements.weights) > 1:
-        found["zeta"] = gradient_dispersion(measurements.gradients, measurements.weights)
-    return found
+        estimates["zeta"] = gradient_dispersion(measurements.gradients, measurements.weights)
+    return estimates

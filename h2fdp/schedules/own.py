@@ -69,12 +69,12 @@ class OwnSchedule(ScheduleTraits, Schedule):
         return self.measures == "secants"
 
 
-def _measured_rule(found: Any) -> str:
-    return "" if found in get_args(Measured) else f"one of {', '.join(get_args(Measured))}"
+def _measured_rule(value: Any) -> str:
+    return "" if value in get_args(Measured) else f"one of {', '.join(get_args(Measured))}"
 
 
-def _step_size_rule(found: Any, *given: Any) -> str:
-    return "" if is_number(found) and found > 0 else "a finite number above 0"
+def _step_size_rule(value: Any, *given: Any) -> str:
+    return "" if is_number(value) and value > 0 else "a finite number above 0"
 
 
 class CheckedSchedule(Checked):
@@ -110,10 +110,10 @@ class CheckedSchedule(Checked):
     def lengths(self, horizon: Horizon) -> range:
         """See `ScheduleTraits.lengths`."""
         longest = self.longest_interval(horizon)
-        found: Any = self._origin.call("lengths", self._own.lengths, horizon)
-        if not isinstance(found, range) or not found or not 1 <= min(found) <= max(found) <= longest:
-            raise self._origin.wrong("lengths", f"a range of whole numbers from 1 to {longest}", Words(repr(found)))
-        return found
+        lengths: Any = self._origin.call("lengths", self._own.lengths, horizon)
+        if not isinstance(lengths, range) or not lengths or not 1 <= min(lengths) <= max(lengths) <= longest:
+            raise self._origin.wrong("lengths", f"a range of whole numbers from 1 to {longest}", Words(repr(lengths)))
+        return lengths
 
     @property
     def reads_releases(self) -> bool:
@@ -142,48 +142,48 @@ class CheckedSchedule(Checked):
         Raises:
             UserError: the user's code fails, or chooses no interval, one that is longer, or other devices.
         """
-        found: Any = self._origin.call("choose", self._own.decide, interval, slot)
-        if expected := self._mistake(found):
-            words = Words(str(found)[:200]) if isinstance(found, Decision) else found
+        answer: Any = self._origin.call("choose", self._own.decide, interval, slot)
+        if expected := self._mistake(answer):
+            words = Words(str(answer)[:200]) if isinstance(answer, Decision) else answer
             raise self._origin.wrong("choose", f"{expected} for interval {interval + 1}", words)
         decided: Decision = replace(
-            found,
-            local_steps=int(found.local_steps),
-            step_size=float(found.step_size),
-            participation=np.asarray(found.participation),
-            noise_factor=float(found.noise_factor),
-            devices=None if found.devices is None else [np.asarray(rows, dtype=np.int64) for rows in found.devices],
+            answer,
+            local_steps=int(answer.local_steps),
+            step_size=float(answer.step_size),
+            participation=np.asarray(answer.participation),
+            noise_factor=float(answer.noise_factor),
+            devices=None if answer.devices is None else [np.asarray(rows, dtype=np.int64) for rows in answer.devices],
         )
         return decided
 
-    def _mistake(self, found: Any) -> str:
+    def _mistake(self, value: Any) -> str:
         """What was expected in place of a decision; empty where it is one that the noise was made for."""
-        if not isinstance(found, Decision):
+        if not isinstance(value, Decision):
             return "a Decision"
         context = self._own.context
         longest = self.longest_interval(context.horizon)
-        if not is_whole(found.local_steps) or not 1 <= found.local_steps <= longest:
+        if not is_whole(value.local_steps) or not 1 <= value.local_steps <= longest:
             return f"1 to {longest} local steps"
         largest = self.largest_step_size(context.step_size, context.local_steps, context.intervals)
-        if not is_number(found.step_size) or not 0 < found.step_size <= largest:
+        if not is_number(value.step_size) or not 0 < value.step_size <= largest:
             return f"a step size above 0 and at most {largest:g}"
-        if not is_number(found.noise_factor) or found.noise_factor <= 0:
+        if not is_number(value.noise_factor) or value.noise_factor <= 0:
             return "a noise factor above 0"
-        if found.noise_factor != 1 and not self._own.scales_noise:
+        if value.noise_factor != 1 and not self._own.scales_noise:
             return "a noise factor of 1, since its `scales_noise` is False,"
-        if found.intervals is not None and count_rule(found.intervals):
+        if value.intervals is not None and count_rule(value.intervals):
             return "a whole number of intervals of at least 1, or None,"
-        if found.arrivals is not None:
+        if value.arrivals is not None:
             return "no arrivals, which the schedule `buffered` alone decides,"
-        if not _is_written(found.reasons):
+        if not _is_written(value.reasons):
             return "reasons that are a dict of values that JSON holds, or None,"
         sizes = context.sizes.tolist()
-        counts = _whole_numbers(found.participation)
+        counts = _whole_numbers(value.participation)
         if counts is None or counts.shape != (len(sizes),) or (counts < 0).any() or (counts > sizes).any():
             return f"a whole number of devices of each edge server, within {sizes},"
-        if found.devices is None:
+        if value.devices is None:
             return ""
-        rows = [_whole_numbers(each) for each in found.devices]
+        rows = [_whole_numbers(each) for each in value.devices]
         if len(rows) != len(sizes) or not all(map(_are_rows, rows, counts.tolist(), sizes)):
             return f"for each edge server ascending rows of devices, {counts.tolist()} of them, below {sizes},"
         return ""
@@ -195,10 +195,10 @@ class CheckedSchedule(Checked):
             UserError: the user's code fails, gives no model, or changes the one that it was given.
         """
         given = model.clone()
-        found: Tensor = self._ask("kept", self._own.kept, given)
+        returned: Tensor = self._ask("kept", self._own.kept, given)
         if not torch.equal(given, model) and not given.isnan().any():
             raise self._origin.problem("kept changed the model in place; expected a tensor of its own")
-        return model if found is given else found
+        return model if returned is given else returned
 
     def _defines(self, name: str) -> bool:
         """Whether the user's class, or its object, has this of its own."""

@@ -13,7 +13,7 @@ import numpy as np
 from h2fdp.errors import UserError
 
 
-def require(holds: bool, argument: str, found: object, expected: str) -> None:
+def require(holds: bool, argument: str, value: object, expected: str) -> None:
     """Raise a `UserError` about `argument` unless `holds`.
 
     >>> require(False, "delta", 2.0, "a number between 0 and 1")
@@ -22,7 +22,7 @@ def require(holds: bool, argument: str, found: object, expected: str) -> None:
     h2fdp.errors.UserError: delta: expected a number between 0 and 1, found 2.0
     """
     if not holds:
-        raise UserError(f"expected {expected}, found {found}", key=argument)
+        raise UserError(f"expected {expected}, found {value}", key=argument)
 
 
 def require_between(values: np.ndarray | float, lowest: float, highest: float, argument: str, expected: str) -> None:

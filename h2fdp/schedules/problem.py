@@ -47,8 +47,8 @@ class ControlledNetwork:
 
     def of_exchanges(self, quantity: Callable[[ExchangeSizes], float]) -> Floats:
         """(N,) a quantity of what devices exchange for secure sums; 0 where they have none."""
-        found = [None] * len(self.names) if self.exchanges is None else self.exchanges
-        return np.array([0.0 if each is None else quantity(each) for each in found])
+        exchanges = [None] * len(self.names) if self.exchanges is None else self.exchanges
+        return np.array([0.0 if each is None else quantity(each) for each in exchanges])
 
     @property
     def upper_tiers(self) -> list[tuple[Topology, int]]:

@@ -38,12 +38,12 @@ Participation = Callable[[ControlProblem, int], Counts]
 
 def solve(problem: ControlProblem, solver: str = "exact") -> BestSolutions:
     """Minimise over tau; of equal objectives the smaller tau wins."""
-    found = []
+    solutions = []
     for tau in range(1, min(problem.tau_max, problem.remaining) + 1):
         participation = SOLVERS[solver](problem, tau)
-        found.append(Solution(tau, participation, problem.terms(tau, participation)))
-    found.sort(key=lambda each: (each.objective, each.tau))
-    return BestSolutions(found[0], found[1] if len(found) > 1 else None)
+        solutions.append(Solution(tau, participation, problem.terms(tau, participation)))
+    solutions.sort(key=lambda each: (each.objective, each.tau))
+    return BestSolutions(solutions[0], solutions[1] if len(solutions) > 1 else None)
 
 
 def exact(problem: ControlProblem, tau: int) -> Counts:

@@ -84,10 +84,10 @@ class Stretch:
 
     def models(self, average: int) -> list[tuple[int, int, np.ndarray]]:
         """Of one average: number of the model, tasks before, and (s',) whose places of `rows` began so; by these."""
-        there = np.flatnonzero(self.arrives[average])
-        began = np.stack([self.versions[average, there], self.tasks[average, there]], axis=1)
+        arriving = np.flatnonzero(self.arrives[average])
+        began = np.stack([self.versions[average, arriving], self.tasks[average, arriving]], axis=1)
         kinds, of = np.unique(began, axis=0, return_inverse=True)
-        return [(*kind, there[of.reshape(-1) == number]) for number, kind in enumerate(kinds.tolist())]
+        return [(*kind, arriving[of.reshape(-1) == number]) for number, kind in enumerate(kinds.tolist())]
 
 
 @dataclass(frozen=True)

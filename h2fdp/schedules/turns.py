@@ -136,15 +136,15 @@ class TurnsSetting:
         makes the noise of all for one more, and pulls the model to these.
         """
         goal = way(self.step_size, self.decay, self.intervals, self.tau)
-        found = []
+        candidates = []
         for intervals in range(math.ceil(self.of / self.servers), self.intervals + 1):
             tau = math.ceil(goal / way(self.step_size, self.decay, intervals, 1) - 1e-9)
             if self.tau_max == 1:  # longer steps instead of more, where each must be an interval of its own
                 tau = 1
             if tau <= self.tau_max:
-                found.append(self.plan(intervals, tau, goal))
-        whole = [each for each in found if each.intervals * self.servers % self.of == 0]
-        return whole or found
+                candidates.append(self.plan(intervals, tau, goal))
+        whole = [each for each in candidates if each.intervals * self.servers % self.of == 0]
+        return whole or candidates
 
     def plan(self, intervals: int, tau: int, goal: float) -> TurnsPlan:
         """The plan of K intervals of tau that goes this way."""

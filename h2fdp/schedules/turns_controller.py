@@ -79,8 +79,8 @@ def device_costs(
     delay = delay + (local - int(rhythm.upper.sum())) * (seconds + more)
     wires = costs.path_joules + rhythm.upper @ upper_wire_joules(network, costs)
     for (tree, height), times in zip(network.upper_tiers, rhythm.upper.tolist(), strict=True):
-        there = on_air + 2 * np.repeat(path_seconds(costs, tree, height), sizes)
-        delay = delay + times * (np.where(np.repeat(beyond_edge(tree, height), sizes), there, seconds) + more)
+        on_the_way = on_air + 2 * np.repeat(path_seconds(costs, tree, height), sizes)
+        delay = delay + times * (np.where(np.repeat(beyond_edge(tree, height), sizes), on_the_way, seconds) + more)
     return DeviceCosts(
         joules=uploads * (1 + sent) * joules + costs.relay_joules + rhythm.tau * step_joules,
         seconds=delay,
@@ -189,15 +189,15 @@ class TurnsController(Schedule):
                 return cheapest(of, *self._weights, section.noise)
             return within_budget(of, *self._limits)
 
-        found = best(plans)
-        if found is None:
+        chosen = best(plans)
+        if chosen is None:
             least = min(plans, key=lambda each: each.joules)
             text = f"the cheapest plan is expected to cost {least.joules:.4g} J and {least.seconds:.4g} s of delay"
             raise UserError(
                 f"{text}; expected a larger budget",
                 key="control.seconds" if section.joules is None else "control.joules",
             )
-        return found, best([each for each in plans if each.intervals != found.intervals])
+        return chosen, best([each for each in plans if each.intervals != chosen.intervals])
 
     @property
     def _weights(self) -> tuple[float, float]:
@@ -280,14 +280,14 @@ class TurnsController(Schedule):
         context, servers = self._context, len(self._context.sizes)
         usual = self._worth(*self._of_subnets(context.costs.expected(), tau))
         taken, round_of = np.zeros(servers, dtype=np.int64), math.ceil(servers / self._servers)
-        found = []
+        plans = []
         for sample in range(round_of * math.ceil(_SAMPLES / (round_of * servers))):
             interval = context.intervals + 1 + sample
             now = self._worth(*self._of_subnets(context.costs.drawn(interval), tau))
             taking = next_turn(taken, self._servers, usual - now, self._groups)
             taken[taking] += 1
-            found.append(self._cost(interval, taking, tau))
-        joules, seconds = np.mean(found, axis=0)
+            plans.append(self._cost(interval, taking, tau))
+        joules, seconds = np.mean(plans, axis=0)
         return float(joules), float(seconds)
 
     @cached_property

@@ -65,8 +65,8 @@ class UtilitySchedule(Schedule):
             assert not self.observes, "lengths of later vectors are not those that an earlier decision was made by"
             self._begin()
         self._pass(interval)
-        found = self._selected(interval)
-        rows = [each - first for each, first in zip(found, self._firsts.tolist(), strict=False)]
+        selected = self._selected(interval)
+        rows = [each - first for each, first in zip(selected, self._firsts.tolist(), strict=False)]
         return replace(self._fixed.decide(interval, slot), devices=rows)
 
     def observe(self, seen: IntervalObservation) -> None:
@@ -86,8 +86,8 @@ class UtilitySchedule(Schedule):
         self._pass(interval + 1)
 
     def state(self) -> dict[str, Any]:
-        known = {"last": torch.from_numpy(self._last.copy()), "lengths": torch.from_numpy(self._lengths.copy())}
-        return {"passed": self._passed, **known}
+        state = {"last": torch.from_numpy(self._last.copy()), "lengths": torch.from_numpy(self._lengths.copy())}
+        return {"passed": self._passed, **state}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._passed, self._newest = state["passed"], None
@@ -111,10 +111,10 @@ class UtilitySchedule(Schedule):
     def _scores(self, interval: int) -> list[Floats]:
         """(N,) the logarithms of the scores of each subnet's devices in this interval."""
         options = self._options
-        found = options.age * np.log(interval - self._last)
+        log_scores = options.age * np.log(interval - self._last)
         if options.channel:
-            found = found - options.channel * np.log(self._context.costs.drawn(interval).seconds)
-        parts = np.split(found, self._firsts[1:-1])
+            log_scores = log_scores - options.channel * np.log(self._context.costs.drawn(interval).seconds)
+        parts = np.split(log_scores, self._firsts[1:-1])
         if not options.norm:
             return parts
         return [

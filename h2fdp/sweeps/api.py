@@ -80,11 +80,11 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         spread = section.partition_of(pool)
         stated = section.model_dump(mode="json", exclude_none=True, exclude={"name", "partition"})
     else:
-        held = experiment.records(None)
-        assert isinstance(held, FederatedData), "a function's records are held"
-        owners = np.empty(len(held.train), dtype=np.int64)
-        owners[held.order] = np.repeat(np.arange(held.devices), held.sizes)
-        pool, spread, stated = Pool(held.train, held.test, held.classes, held.scaling, owners), "natural", {}
+        data = experiment.records(None)
+        assert isinstance(data, FederatedData), "a function's records are held"
+        owners = np.empty(len(data.train), dtype=np.int64)
+        owners[data.order] = np.repeat(np.arange(data.devices), data.sizes)
+        pool, spread, stated = Pool(data.train, data.test, data.classes, data.scaling, owners), "natural", {}
     arrays = {"x_train": _stored(pool, pool.train.x), "y_train": pool.train.y,
               "x_test": _stored(pool, pool.test.x), "y_test": pool.test.y}  # fmt: skip
     if pool.validation is not None:

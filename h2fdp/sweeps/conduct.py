@@ -75,7 +75,7 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions
 
 def _changed_runs(study: Study, directory: SweepDirectory, entries: Mapping[str, SweepEntry]) -> dict[str, Problem]:
     """The points whose run is there and would be another one now -> what changed."""
-    code, found, sections = package_digest(), dict[str, Problem](), _changed_sections(study, directory)
+    code, problems, sections = package_digest(), dict[str, Problem](), _changed_sections(study, directory)
     for planned in study.runs:
         name = planned.point.name
         entry = entries.get(name)
@@ -85,8 +85,8 @@ def _changed_runs(study: Study, directory: SweepDirectory, entries: Mapping[str,
             text, key = "the code of h2fdp has changed since the run was made", "code"
         else:
             text, key = "its configuration, its topology or its own code has changed since the run was made", sections
-        found[name] = Problem(text, str(directory.run(name)), key)
-    return found
+        problems[name] = Problem(text, str(directory.run(name)), key)
+    return problems
 
 
 def _changed_sections(study: Study, directory: SweepDirectory) -> str:
@@ -242,12 +242,12 @@ def _summary_of_group(group: pd.DataFrame, others: Sequence[str], metrics: Seque
     values = np.full((len(runs), len(intervals), len(metrics)), np.nan)
     values[run_of, interval_of] = group[list(metrics)].to_numpy(dtype=np.float64, na_value=np.nan)
     means = means_with_intervals(values.reshape(len(runs), -1))
-    found: dict[str, Any] = {key: [group[key].iloc[0]] * len(intervals) for key in others}
-    found |= {INTERVAL: intervals, COUNT: np.bincount(interval_of)}
+    summary: dict[str, Any] = {key: [group[key].iloc[0]] * len(intervals) for key in others}
+    summary |= {INTERVAL: intervals, COUNT: np.bincount(interval_of)}
     for what in ("mean", "low", "high"):
         columns = getattr(means, what).reshape(len(intervals), len(metrics))
-        found |= {f"{name}_{what}": columns[:, place] for place, name in enumerate(metrics)}
-    return pd.DataFrame(found)
+        summary |= {f"{name}_{what}": columns[:, place] for place, name in enumerate(metrics)}
+    return pd.DataFrame(summary)
 
 
 def last_intervals(summary: pd.DataFrame) -> pd.DataFrame:

@@ -66,9 +66,9 @@ def points_of(document: Document) -> list[Point]:
             if problem:
                 problems.append(Problem(problem, node.where, f"{SWEEP}.{key}"))
             owners[key] = written
-        values, told = values_of_axis(keys, node, f"{SWEEP}.{written}")
+        values, wrong = values_of_axis(keys, node, f"{SWEEP}.{written}")
         axes.append(values)
-        problems += told
+        problems += wrong
     if problems:
         raise UserError(problems)
     count = math.prod(map(len, axes))
@@ -91,8 +91,8 @@ def values_of_axis(keys: Sequence[str], node: Node, key: str) -> tuple[list[tupl
         key: of messages.
     """
     if not isinstance(node.content, list) or not node.content:
-        found = quote(node.plain())
-        return [], [Problem(f"expected a list of at least one value, found {found}", node.where, key)]
+        value = quote(node.plain())
+        return [], [Problem(f"expected a list of at least one value, found {value}", node.where, key)]
     found_values: list[tuple[Setting, ...]] = []
     problems: list[Problem] = []
     seen: list[str] = []

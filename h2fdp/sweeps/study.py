@@ -214,7 +214,7 @@ def _checked(
     document: Document, base: Sequence[Setting], points: Sequence[Point], shared: SharedInputs
 ) -> tuple[tuple[PlannedRun, ...], str]:
     """The runs, and the name of the study."""
-    told: dict[Problem, list[Point]] = {}
+    points_of: dict[Problem, list[Point]] = {}
     runs: list[PlannedRun] = []
     name = ""
     for point in points:
@@ -223,8 +223,8 @@ def _checked(
             config, topology = shared.experiment(document, settings)
         except UserError as error:
             for problem in error.problems:
-                told.setdefault(problem, []).append(point)
-            if len(told) >= _MOST_PROBLEMS:
+                points_of.setdefault(problem, []).append(point)
+            if len(points_of) >= _MOST_PROBLEMS:
                 break
             continue
         network, data = shared.network(topology), json.dumps(config.model_dump(mode="json", include={"data"}))
@@ -232,8 +232,8 @@ def _checked(
         alike, digest = hash_of([data, network, str(config.seed)]), digest_of(config, network)
         runs.append(PlannedRun(point, settings, digest, intervals, on_ray, config.runtime.address, alike))
         name = name or config.name
-    if told:
-        raise UserError([_of_runs(problem, at, len(points)) for problem, at in told.items()])
+    if points_of:
+        raise UserError([_of_runs(problem, at, len(points)) for problem, at in points_of.items()])
     return tuple(runs), name
 
 
@@ -261,8 +261,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_plain(each) for each in value]
-    known = value is None or isinstance(value, (str, bool, int, float))
-    return value if known else f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    is_plain = value is None or isinstance(value, (str, bool, int, float))
+    return value if is_plain else f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
 def _portable(document: Document, written: str, items: list[Any]) -> list[Any]:

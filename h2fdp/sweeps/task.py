@@ -218,8 +218,8 @@ def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: C
 
     try:
         watcher = RunCallbacks(context.on_start or nothing, watched, lambda: bool(reasons) or stop())
-        begun = SweepDirectory(task.path.parents[1]).is_begun(task.path.name)
-        run = _resumed(task, context, watcher) if begun else _started(task, context, watcher)
+        is_begun = SweepDirectory(task.path.parents[1]).is_begun(task.path.name)
+        run = _resumed(task, context, watcher) if is_begun else _started(task, context, watcher)
         state = str(run.summary["state"])
         return Outcome(state, ended_early=reasons[0] if reasons and state not in FINISHED else "")
     except UserError as error:

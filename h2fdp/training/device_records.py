@@ -25,8 +25,8 @@ def placed(array: np.ndarray, device: torch.device) -> Tensor:
     >>> placed(np.array([2, 0]), torch.device("cpu"))
     tensor([2, 0])
     """
-    held = torch.from_numpy(array)
-    return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held.to(device)
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 _VALUES_KEPT = 64_000_000  # of a block that is evaluated again and again, as float32 256 MB

@@ -154,12 +154,12 @@ class OwnLoss(Loss):
         return losses[:, 0]
 
     def _of_one(self, scores: Tensor, labels: Tensor) -> Tensor:
-        found: object = self.origin.call("", self.function, scores, labels)
-        if not isinstance(found, Tensor) or found.shape != labels.shape or not found.is_floating_point():
-            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)}", found)
-        if torch.finfo(found.dtype).bits < 32:
-            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)} in at least 32 bits", found)
-        return found.to(scores.dtype)
+        loss: object = self.origin.call("", self.function, scores, labels)
+        if not isinstance(loss, Tensor) or loss.shape != labels.shape or not loss.is_floating_point():
+            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)}", loss)
+        if torch.finfo(loss.dtype).bits < 32:
+            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)} in at least 32 bits", loss)
+        return loss.to(scores.dtype)
 
 
 if TYPE_CHECKING:
@@ -214,10 +214,10 @@ def _taken_at_once(loss: OwnLoss, scores: Tensor, labels: Tensor, gradients: Ten
     """Whether `torch.func` finds the gradients of records by a user's function that a loop finds."""
     at_once = replace(loss, looped=False)
     try:
-        found: Tensor = vmap(grad(lambda own, label: at_once.each(own[None], label[None]).sum()))(scores, labels)
+        together: Tensor = vmap(grad(lambda own, label: at_once.each(own[None], label[None]).sum()))(scores, labels)
     except FAILURES:
         return False
-    return torch.allclose(found, gradients, rtol=1e-4, atol=1e-6)
+    return torch.allclose(together, gradients, rtol=1e-4, atol=1e-6)
 
 
 class RecordLoss:
@@ -274,8 +274,8 @@ class RecordLoss:
     def _gradients_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         """(n, M) the same, all at once, or an error of `torch.func`."""
         each = vmap(grad(self._of_one), in_dims=(None, 0, 0, *(None for _ in others)))
-        found: Tensor = each(model, x, y, *others)
-        return found
+        gradients: Tensor = each(model, x, y, *others)
+        return gradients
 
     def _of_one(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
         return self.mean(model, x[None], y[None], *others)

@@ -33,20 +33,20 @@ class Tuned:
     @property
     def best(self) -> dict[str, Any] | None:
         """The best trial: its number, accuracy, costs, `values` by key and `file`; None where there is none."""
-        found: dict[str, Any] | None = read_state(TuneDirectory(self.directory)).get("best")
-        return found
+        best: dict[str, Any] | None = read_state(TuneDirectory(self.directory)).get("best")
+        return best
 
     @property
     def front(self) -> list[dict[str, Any]]:
         """With several objectives: the trials that no other one beats in all of them, each like `best`."""
-        found: list[dict[str, Any]] = read_state(TuneDirectory(self.directory)).get("front", [])
-        return found
+        front: list[dict[str, Any]] = read_state(TuneDirectory(self.directory)).get("front", [])
+        return front
 
     @property
     def price(self) -> list[str]:
         """What the search reveals, and what that costs."""
-        found: list[str] = read_state(TuneDirectory(self.directory)).get("price", [])
-        return found
+        price: list[str] = read_state(TuneDirectory(self.directory)).get("price", [])
+        return price
 
     @property
     def file(self) -> Path:

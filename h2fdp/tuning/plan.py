@@ -158,7 +158,7 @@ def space_of(document: Document, section: TuneSection, swept: Sequence[str]) -> 
     """
     axes, problems, seen = [], list[Problem](), set[str]()
     nodes = document.root.content[TUNE].content[RANGES].content
-    for name, found in section.ranges.items():
+    for name, range_ in section.ranges.items():
         path = (TUNE, RANGES, name)
         where, keys = document.where(path), tuple(key.strip() for key in name.split(","))
         for key in keys:
@@ -166,11 +166,11 @@ def space_of(document: Document, section: TuneSection, swept: Sequence[str]) -> 
             if text:
                 problems.append(Problem(text, where, f"{TUNE}.{RANGES}.{key}"))
             seen.add(key)
-        if isinstance(found, Span):
+        if isinstance(range_, Span):
             if len(keys) > 1:
                 text = f"expected a list with {len(keys)} values in each choice, as the keys go together"
                 problems.append(Problem(text, where, ".".join(path)))
-            axes.append(Axis(name, keys, found, (), where))
+            axes.append(Axis(name, keys, range_, (), where))
         else:
             choices, mistakes = values_of_axis(keys, nodes[name], ".".join(path))
             problems += mistakes
@@ -340,13 +340,13 @@ def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFil
 
     Values may exclude each other; a value is refused if it never fits, whatever the others are.
     """
-    found: list[ExperimentFile] = []
+    files: list[ExperimentFile] = []
     problems: dict[tuple[str, str, str], Problem] = {}
     others = [plan.space.draw(seed) for seed in range(_REDRAWN)]
     for axis, point in plan.space.checked_points():
         config, wrong = _tried(plan, point, shared)
         if config is not None:
-            found.append(config)
+            files.append(config)
             continue
         persistent = wrong.intersection(
             *(_tried(plan, other | {axis.name: point[axis.name]}, shared)[1] for other in others)
@@ -354,10 +354,10 @@ def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFil
         problems |= {(each.where, each.key, each.text): each for each in wrong & persistent}
     if problems:
         raise UserError(problems.values())
-    if not found:
+    if not files:
         text = "no values were found that fit each other; expected ranges of which some combination is an experiment"
         raise UserError(text, plan.document.where((TUNE, RANGES)), f"{TUNE}.{RANGES}")
-    return found
+    return files
 
 
 def _tried(

@@ -173,8 +173,8 @@ def _place(order: int) -> int:
 def held_by(setup: RunSetup) -> list[Composition]:
     """What target observers will hold about each distinct device after the planned run."""
     accounts = planned_accounts(setup)
-    found = [each.composition for observer in setup.target_observers for each in accounts.classes(observer)]
-    return list({tuple(sorted(each.items())): each for each in found}.values())
+    compositions = [each.composition for observer in setup.target_observers for each in accounts.classes(observer)]
+    return list({tuple(sorted(each.items())): each for each in compositions}.values())
 
 
 def within(setup: RunSetup, bounds: Mapping[int, float]) -> RunSetup:
@@ -188,14 +188,14 @@ def within(setup: RunSetup, bounds: Mapping[int, float]) -> RunSetup:
     """
     privacy = setup.config.privacy
     accountant = ACCOUNTANTS[privacy.accountant]
-    held = held_by(setup)
-    factor = smallest_factor(held, 1.0, lambda each: share_of(each, bounds))
-    epsilon = max(accountant.epsilon(scaled(each, factor), privacy.delta) for each in held)
+    compositions = held_by(setup)
+    factor = smallest_factor(compositions, 1.0, lambda each: share_of(each, bounds))
+    epsilon = max(accountant.epsilon(scaled(each, factor), privacy.delta) for each in compositions)
     for _ in range(_ROUNDS):
         config = setup.config.model_copy(update={"privacy": privacy.model_copy(update={"epsilon": epsilon})})
-        found = with_settings(setup, config).keyed(setup.noise_key or None)
-        if max(share_of(each, bounds) for each in held_by(found)) <= 1:
-            return found
+        rescaled = with_settings(setup, config).keyed(setup.noise_key or None)
+        if max(share_of(each, bounds) for each in held_by(rescaled)) <= 1:
+            return rescaled
         epsilon *= _CAUTION
     raise UserError("no noise was found that keeps to the budget of the search", key="privacy.epsilon")
 
@@ -209,7 +209,7 @@ def with_facts(facts: Path, bounds: Mapping[int, float] | None, setup: RunSetup)
     """
     setup = setup if bounds is None else within(setup, bounds)
     assert setup.data.validation is not None, "trials are judged on validation records"
-    known = {"validation_records": len(setup.data.validation)}
+    numbers = {"validation_records": len(setup.data.validation)}
     facts.parent.mkdir(exist_ok=True)
-    write_text(facts, json.dumps(known) + "\n")
+    write_text(facts, json.dumps(numbers) + "\n")
     return setup

@@ -231,7 +231,7 @@ def write_results(
     if best is None:
         write_state(directory, state | {"best": None, "front": []})
         raise UserError(_why_none(trials), str(directory.path))
-    found = _written(plan, directory.best, best, shared, data_root)
+    written = _written(plan, directory.best, best, shared, data_root)
     shutil.rmtree(directory.front, ignore_errors=True)
     others = []
     if plan.section.costs:
@@ -239,7 +239,7 @@ def write_results(
         others = [
             _written(plan, directory.front / f"{name_of(each.number)}.yaml", each, shared, data_root) for each in front
         ]
-    write_state(directory, state | {"best": found, "front": others})
+    write_state(directory, state | {"best": written, "front": others})
 
 
 def _why_none(trials: Sequence[Trial]) -> str:

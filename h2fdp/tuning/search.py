@@ -92,9 +92,9 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         own_ray = on_ray and plan.config.runtime.address is None
         with Pool(plan.document, shared, options, jobs, own_ray=own_ray) as pool:
             pool.carry_out(search.tasks(trials), search)
-        found = search.ended_trials
-        write_results(plan, directory, found, shared, options.data_root, finished=len(found) >= trials)
-        return Searched(len(found) >= trials, search.crashes)
+        ended = search.ended_trials
+        write_results(plan, directory, ended, shared, options.data_root, finished=len(ended) >= trials)
+        return Searched(len(ended) >= trials, search.crashes)
 
 
 def number_of_trials(plan: TunePlan, secret: bytes) -> int:
@@ -223,13 +223,13 @@ class Search(SilentWatcher):
 
     def _thresholds(self) -> tuple[float, ...]:
         """The accuracy at each check below which a trial is behind half of those that have ended."""
-        found = []
+        thresholds = []
         for check in range(CHECKS - 1 if self._plan.prunes else 0):
             reached = [trial.checks[check] for trial in self.ended_trials if len(trial.checks) > check]
             if len(reached) < _FEWEST_TO_PRUNE:
                 break
-            found.append(float(median(reached)))
-        return tuple(found)
+            thresholds.append(float(median(reached)))
+        return tuple(thresholds)
 
     def started(self, name: str, done: int, intervals: int) -> None:
         self._watcher.started(name, done, intervals)
@@ -286,9 +286,9 @@ class Search(SilentWatcher):
         self._tell(trial, TrialState.PRUNED if state == "pruned" else TrialState.COMPLETE, reached, values)
 
     def _tell(
-        self, trial: optuna.Trial, state: TrialState, known: Mapping[str, Any], values: Sequence[float] | None = None
+        self, trial: optuna.Trial, state: TrialState, facts: Mapping[str, Any], values: Sequence[float] | None = None
     ) -> None:
-        trial.set_user_attr(_TRIAL, dict(known))
+        trial.set_user_attr(_TRIAL, dict(facts))
         self.study.tell(trial, values, state)
 
 
@@ -302,8 +302,8 @@ def scores_of(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     >>> scores_of([{"interval": 3, "validation_accuracy": None}])
     {}
     """
-    found = {row["interval"]: row.get("validation_accuracy") for row in rows}
-    return {interval: float(accuracy) for interval, accuracy in found.items() if accuracy is not None}
+    scores = {row["interval"]: row.get("validation_accuracy") for row in rows}
+    return {interval: float(accuracy) for interval, accuracy in scores.items() if accuracy is not None}
 
 
 def early_end(limits: Mapping[str, float], every: int, thresholds: Sequence[float], row: Mapping[str, Any]) -> str:

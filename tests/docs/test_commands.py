@@ -36,7 +36,7 @@ def test_the_command_line_takes_what_a_page_shows(program, command):
 
 
 @pytest.mark.usefixtures("users_defaults")
-@pytest.mark.parametrize("page", ["README.md", "docs/reference.md", "docs/data.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference.md", "docs/notebooks.md", "docs/data.md"])
 def test_the_programs_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reader = Reader(monkeypatch)

@@ -52,9 +52,9 @@ def epsilon_of(parts: Parts, interval: float, delta: float, tilt: float | None =
         return 0.0
     for _ in range(_RETRIES):
         bulk = _Bulk.of(parts, tilt * interval)
-        found = bulk.epsilon(interval, delta, infinite)
-        if found is not None:
-            return found
+        epsilon = bulk.epsilon(interval, delta, infinite)
+        if epsilon is not None:
+            return epsilon
         tilt /= 4  # epsilon lies below the bulk
     return bulk.first * interval
 
@@ -166,12 +166,12 @@ def _window(parts: Parts, tilt: float, log_moment: float) -> tuple[int, int]:
     bell = 2.0 ** round(math.log2(math.sqrt(-2 * math.log(SPILL) / max(variance, 1e-6))))  # the best step for a bell
 
     def end(sign: int) -> float:
-        found, step = math.inf, bell
+        lowest, step = math.inf, bell
         while True:
             bound = (_log_moment(parts, tilt + sign * step) - log_moment - math.log(SPILL)) / step
-            if bound >= found:
-                return found
-            found, step = bound, step / 2
+            if bound >= lowest:
+                return lowest
+            lowest, step = bound, step / 2
 
     return math.floor(-end(-1)), math.ceil(end(1))
 
@@ -179,14 +179,14 @@ def _window(parts: Parts, tilt: float, log_moment: float) -> tuple[int, int]:
 def _product(factors: Sequence[tuple[np.ndarray, int]]) -> np.ndarray:
     """(n,) of all factors to their powers, which are at least 1, by squaring the product of all at once."""
     highest = max(power for _, power in factors).bit_length() - 1
-    found = np.ones_like(factors[0][0])
+    product = np.ones_like(factors[0][0])
     for bit in range(highest, -1, -1):
         if bit < highest:
-            found *= found
+            product *= product
         for factor, power in factors:
             if power >> bit & 1:
-                found *= factor
-    return found
+                product *= factor
+    return product
 
 
 def _length(least: int) -> int:
@@ -202,14 +202,14 @@ def _length(least: int) -> int:
 def _discounted(values: np.ndarray, interval: float) -> np.ndarray:
     """(n,) y_k = values_k + exp(-interval) y_(k-1)."""
     block = max(1, int(_BLOCK / interval))
-    found = np.empty_like(values)
+    discounted = np.empty_like(values)
     before = 0.0
     for first in range(0, values.size, block):
         part = values[first : first + block]
         grown = np.exp(np.arange(part.size) * interval)
-        found[first : first + block] = (np.cumsum(part * grown) + math.exp(-interval) * before) / grown
-        before = float(found[first + part.size - 1])
-    return found
+        discounted[first : first + block] = (np.cumsum(part * grown) + math.exp(-interval) * before) / grown
+        before = float(discounted[first + part.size - 1])
+    return discounted
 
 
 NoisyMixture: TypeAlias = tuple[AnyMixture | LawPair, float]
@@ -255,9 +255,9 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
         # Where the largest loss alone has a chance above delta, ever steeper tilts have ever better Chernoff bounds,
         # and hide the losses below it. Each tilt gives a bound: the least steep one serves that is as good as any.
         tilts = [best / 8.0**place for place in range(_LESS_STEEP)]
-        found = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
-        least = min(found) + _tolerance(min(found)) / 4
-        return next(tilts[place] for place in range(_LESS_STEEP - 1, -1, -1) if found[place] <= least)
+        epsilons = [epsilon_of(losses, interval, delta, tilt=tilt) for tilt in tilts]
+        least = min(epsilons) + _tolerance(min(epsilons)) / 4
+        return next(tilts[place] for place in range(_LESS_STEEP - 1, -1, -1) if epsilons[place] <= least)
 
     reach = reach_of(delta, sum(count for _, count in parts))
     finest = _finest_interval(parts)
@@ -273,8 +273,8 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
     interval = _promising_interval(parts, rough, tilt, epsilon)
     while epsilon > enough and rough > finest:
         interval = max(min(interval, rough / 2), finest)
-        found = epsilon_of(on_grid(interval), interval, delta, tilt=tilt)
-        gain, epsilon = max(0.0, epsilon - found), min(epsilon, found)
+        first_epsilon = epsilon_of(on_grid(interval), interval, delta, tilt=tilt)
+        gain, epsilon = max(0.0, epsilon - first_epsilon), min(epsilon, first_epsilon)
         left = gain / (_added_variance(parts, rough) / _added_variance(parts, interval) - 1)
         if left <= _tolerance(epsilon):
             break

@@ -67,8 +67,8 @@ class LossDistribution:
     @cached_property
     def _log_masses(self) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            found: np.ndarray = np.log(self.masses)
-        return found
+            logs: np.ndarray = np.log(self.masses)
+        return logs
 
     def _exponents(self, tilt: float) -> np.ndarray:
         return np.asarray(self._log_masses + tilt * np.arange(self.masses.size))
@@ -82,9 +82,9 @@ def spectrum(losses: LossDistribution, tilt: float, length: int) -> np.ndarray:
         padded = np.zeros(-(-masses.size // length) * length)
         padded[: masses.size] = masses
         masses = padded.reshape(-1, length).sum(axis=0)
-    found: np.ndarray = np.fft.rfft(masses, length)
-    found.flags.writeable = False
-    return found
+    transform: np.ndarray = np.fft.rfft(masses, length)
+    transform.flags.writeable = False
+    return transform
 
 
 COARSE_POINTS = 2048

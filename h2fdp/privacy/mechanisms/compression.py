@@ -173,8 +173,8 @@ class RandK(_Sparse):
     @classmethod
     def of(cls, value: float, uplink: bool, feedback: bool) -> Stage | None:
         super().of(value, uplink, feedback)
-        found = cls(value, own=uplink, scaled=not feedback)
-        return ErrorFeedback(found) if feedback else found
+        stage = cls(value, own=uplink, scaled=not feedback)
+        return ErrorFeedback(stage) if feedback else stage
 
     def message_bits(self, bits: float, size: int) -> float:
         return self.kept(size) * bits / size
@@ -228,8 +228,8 @@ def stages_of(link: Mapping[str, float] | None, uplink: bool = False) -> tuple[S
         return ()
     names = [name for name in link if name != FEEDBACK]
     if len(names) != 1 or names[0] not in COMPRESSORS:
-        found = ", ".join(link) or "nothing"
-        raise ValueError(f"expected one of {', '.join(COMPRESSORS)}, as {{quantise: 8}}; found {found}")
+        named = ", ".join(link) or "nothing"
+        raise ValueError(f"expected one of {', '.join(COMPRESSORS)}, as {{quantise: 8}}; found {named}")
     stage, value, feedback = COMPRESSORS[names[0]], link[names[0]], link.get(FEEDBACK, False)
     if not isinstance(feedback, bool):
         raise ValueError(f"expected true or false as {FEEDBACK}, found {feedback}")

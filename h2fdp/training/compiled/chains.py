@@ -56,7 +56,7 @@ def network_of(module: nn.Module) -> Network | None:
     >>> network_of(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))) is None
     True
     """
-    shapes = {name: tuple(held.shape) for name, held in module.named_parameters()}
+    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     layers: list[tuple[int, int, bool]] = []
     activations: list[int] = []
     for place, step in enumerate(chain_of(module) or []):

@@ -70,8 +70,8 @@ class CompiledEngine:
         nothing = torch.empty(0, starts.shape[1])
 
         def array(values: Tensor | None) -> Floats:
-            held: Floats = (nothing if values is None else values.contiguous()).numpy()
-            return held
+            numbers: Floats = (nothing if values is None else values.contiguous()).numpy()
+            return numbers
 
         carried = Carried(
             received=array(starts),
@@ -106,8 +106,8 @@ def _noise_of(terms: StepTerms, divisors: np.ndarray, models: Tensor) -> Floats:
     noise = models.new_zeros(len(divisors), models.shape[1])
     for slot, divisor in enumerate(divisors):
         terms.noise.add(noise[slot : slot + 1], slot, np.array([divisor]))
-    found: Floats = noise.numpy()
-    return found
+    vectors: Floats = noise.numpy()
+    return vectors
 
 
 def _plain(array: np.ndarray, kind: type) -> np.ndarray:

@@ -197,7 +197,7 @@ def _view(shape: int) -> Any:
 
         def written(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             whole = context.make_array(signature.args[0])(context, builder, args[0])
-            found = context.make_array(kind)(context, builder)
+            array = context.make_array(kind)(context, builder)
             lengths = [
                 context.cast(builder, size, given, types.intp) for size, given in zip(args[2:], sizes, strict=True)
             ]
@@ -206,7 +206,7 @@ def _view(shape: int) -> Any:
             for length in reversed(lengths[1:]):
                 strides.insert(0, builder.mul(strides[0], length))
             context.populate_array(
-                found,
+                array,
                 data=builder.gep(whole.data, [context.cast(builder, args[1], first, types.intp)]),
                 shape=lengths,
                 strides=strides,
@@ -214,7 +214,7 @@ def _view(shape: int) -> Any:
                 meminfo=None,
                 parent=None,
             )
-            return found._getvalue()
+            return array._getvalue()
 
         return kind(vector, first, *sizes), written
 
@@ -242,10 +242,10 @@ def _borrowed(_typing: Any, arrays: Any) -> Any:
         result = args[0]
         for number, kind in enumerate(signature.args[0].types):
             if isinstance(kind, types.Array):
-                held = context.make_array(kind)(context, builder, builder.extract_value(args[0], number))
-                held.meminfo = ir.Constant(held.meminfo.type, None)
-                held.parent = ir.Constant(held.parent.type, None)
-                result = builder.insert_value(result, held._getvalue(), number)
+                array = context.make_array(kind)(context, builder, builder.extract_value(args[0], number))
+                array.meminfo = ir.Constant(array.meminfo.type, None)
+                array.parent = ir.Constant(array.parent.type, None)
+                result = builder.insert_value(result, array._getvalue(), number)
         return result
 
     return arrays(arrays), written

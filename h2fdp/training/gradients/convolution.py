@@ -66,9 +66,9 @@ class Convolution(Step):
         images, unfolded, _ = saved
         biased = len(self.names) > 1
         if unfolded is None and not by_record:
-            found, *sums = self._one_by_one(saved, delta, (goes_on, True, biased))
+            gradient, *sums = self._one_by_one(saved, delta, (goes_on, True, biased))
             wholes = [Summed(torch.stack(each) if len(each) > 1 else each[0][None]) for each in sums]
-            return stacked(found) if goes_on else None, wholes
+            return stacked(gradient) if goes_on else None, wholes
         rows = _rows(delta)
         as_parameter = partial(self._as_parameter, channels=images.shape[1])
         gradients: list[Summed | PerExampleGradients] = []
@@ -93,12 +93,12 @@ class Convolution(Step):
         """Gradients in the images, the weights and the biases of each device, those that are asked for, by oneDNN."""
         images, _, kernels = saved
         geometry = (self.windows.stride, self.windows.padding, (1, 1), False, (0, 0), 1)
-        found = []
+        by_device = []
         for own, kernel, each in zip(images.chunk(len(kernels)), kernels, delta, strict=True):
             biases = [len(kernel)] if asked[2] else None
             back = torch.ops.aten.convolution_backward(each.to(self.numbers), own, kernel, biases, *geometry, asked)
-            found.append([None if part is None else part.to(delta.dtype) for part in back])
-        return [list(parts) for parts in zip(*found, strict=True)][: 3 if asked[2] else 2]
+            by_device.append([None if part is None else part.to(delta.dtype) for part in back])
+        return [list(parts) for parts in zip(*by_device, strict=True)][: 3 if asked[2] else 2]
 
     def _folded(self, saved: Any, rows: Tensor) -> Tensor:
         """The gradient in unfolded images by that in their windows' outputs (n, W, L, O)."""
@@ -190,13 +190,13 @@ class Windows:
         # block of all windows is added at once, in runs of memory.
         (above, left), (down, right), (count, channels, height, width) = self.padding, self.stride, shape
         rows, columns = self.counts((height, width))
-        below, beside = -(-self.kernel[0] // down), -(-self.kernel[1] // right)
+        below, right_blocks = -(-self.kernel[0] // down), -(-self.kernel[1] // right)
         tall = max(rows - 1 + below, -(-(above + height) // down))
-        wide = max(columns - 1 + beside, -(-(left + width) // right))
+        wide = max(columns - 1 + right_blocks, -(-(left + width) // right))
         images = windows.new_zeros(count, tall, down, wide, right, channels)
         windows = windows.view(count, rows, columns, *self.kernel, channels)
         for row in range(below):
-            for column in range(beside):
+            for column in range(right_blocks):
                 block = windows[:, :, :, row * down : (row + 1) * down, column * right : (column + 1) * right]
                 part = images[:, row : row + rows, : block.shape[3], column : column + columns, : block.shape[4]]
                 part += block.transpose(2, 3)

@@ -58,15 +58,15 @@ class Linear(Step):
     def back(
         self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
     ) -> tuple[Tensor | None, Gradients]:
-        found = self._input_gradient(parameters, saved, delta) if goes_on else None
+        below = self._input_gradient(parameters, saved, delta) if goes_on else None
         stack, width = saved.shape[:2]
         a, each = saved.reshape(stack, width, -1, saved.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
         ghost = not by_record or ghost_is_cheaper(a.shape[2], a.shape[3], each.shape[3])
         weight = GhostGradients(a, each) if ghost else ExplicitGradients((each.transpose(2, 3) @ a).flatten(2))
         if len(self.names) == 1:
-            return found, [weight]
+            return below, [weight]
         bias = ExplicitGradients(each.sum(dim=2)) if by_record else Summed(delta.flatten(1, -2).sum(dim=1))
-        return found, [weight, bias]
+        return below, [weight, bias]
 
     def _input_gradient(self, parameters: Parameters, x: Tensor, delta: Tensor) -> Tensor:
         weights, rows = parameters[self.names[0]], delta.flatten(1, -2).transpose(1, 2)
@@ -107,10 +107,10 @@ class GroupNorm(Step):
             moved = torch.addcmul(products.view(grouped), bias.view(grouped), mean.view(grouped), value=-1.0)
             weights.append(moved.mul_(scale.view(grouped)).view(len(x), -1))
             biases.append(bias)
-        found = None
+        gradient = None
         if goes_on:
-            found = stacked([each[0] for each in self._gradients(saved, delta, (True, False, False))])
-        return found, [ExplicitGradients(torch.stack(each)) for each in (weights, biases)]
+            gradient = stacked([each[0] for each in self._gradients(saved, delta, (True, False, False))])
+        return gradient, [ExplicitGradients(torch.stack(each)) for each in (weights, biases)]
 
     def _gradients(self, saved: Any, delta: Tensor, asked: tuple[bool, bool, bool]) -> list[tuple[Any, Any, Any]]:
         """Device by device: in the input, the weights and the biases, those that are asked for."""
@@ -253,7 +253,7 @@ def is_sequence(module: nn.Module) -> bool:
 
 def is_trained_as_it_is(module: nn.Module) -> bool:
     """Whether its layers say all: no hooks, which no layer here would run, no frozen parameters and no shared ones."""
-    parameters = [name for name, held in module.named_parameters(remove_duplicate=False) if held.requires_grad]
+    parameters = [name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad]
     hooked = any(_is_hooked(part) for part in module.modules())
     return not hooked and parameters == [name for name, _ in module.named_parameters()]
 

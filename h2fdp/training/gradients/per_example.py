@@ -50,12 +50,12 @@ class InPlace:
     factor: float
 
     def add(self, name: str, gradient: Tensor) -> None:
-        held = self.held[name]
-        gradient = gradient.view(held.shape)
+        stored = self.held[name]
+        gradient = gradient.view(stored.shape)
         if self.kept:
-            held.add_(gradient, alpha=self.factor)
+            stored.add_(gradient, alpha=self.factor)
         else:
-            torch.mul(gradient, self.factor, out=held)
+            torch.mul(gradient, self.factor, out=stored)
 
     def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
         self.held[name][0].addmm_(left[0].t(), right[0], beta=self.kept, alpha=self.factor)

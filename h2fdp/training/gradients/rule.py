@@ -67,9 +67,9 @@ class LayeredGradients:
             (n, M); where the rule has a clip norm G, each g_r is scaled down to it first.
         """
         if len(models) == 1:
-            found = torch.empty_like(models)
-            self._add(models, x, y, shares, InPlace(self._flat.views(found), kept=0.0, factor=1.0), votes)
-            return found
+            sums = torch.empty_like(models)
+            self._add(models, x, y, shares, InPlace(self._flat.views(sums), kept=0.0, factor=1.0), votes)
+            return sums
         collected = Collected()
         self._add(models, x, y, shares, collected, votes)
         return collected.vector(self._flat.names)
@@ -159,17 +159,17 @@ class FunctionalGradients:
         given = (models, x, y, shares, *(others or ()))
         if self._clipping is None:
             # Torch computes the last few numbers of a tensor by another routine than the rest: they are nobody's.
-            nobody = -(-_LAST_NUMBERS // min(shares.shape[1], *self._losses.flat.sizes))
-            padded = (torch.cat([each, each[-1:].expand(nobody, *each.shape[1:])]) for each in given)
+            padding = -(-_LAST_NUMBERS // min(shares.shape[1], *self._losses.flat.sizes))
+            padded = (torch.cat([each, each[-1:].expand(padding, *each.shape[1:])]) for each in given)
             sums: Tensor = vmap(grad(self._sum))(*padded)
             return sums[: len(models)]
-        found, clipping, norms = torch.empty_like(models), self._clipping, torch.empty_like(shares)
+        summed, clipping, norms = torch.empty_like(models), self._clipping, torch.empty_like(shares)
         if votes is not None:
             clipping = replace(clipping, norm=votes.norm)
         alike = (None,) * len(others or ())
         one_by_one = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *alike))
         at_once = max(1, _VALUES_AT_ONCE // models.shape[1])
-        for device, total in enumerate(found):
+        for device, total in enumerate(summed):
             fixed = () if others is None else (others[0][device], others[1][device])
             for first in range(0, shares.shape[1], at_once):
                 part = slice(first, first + at_once)
@@ -183,7 +183,7 @@ class FunctionalGradients:
                     torch.mv(clipped.T, shares[device, part], out=total)
         if votes is not None:
             votes.count(norms, shares > 0)
-        return found
+        return summed
 
     def _sum(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor, *others: Tensor) -> Tensor:
         """Sum of the records' losses, weighted by their shares."""
