@@ -53,7 +53,7 @@ from h2fdp.training.probe import Probe
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE = 2.0  # noise in the last model, see `noise_of_way`: below it, more intervals and more features pay
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
-FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a whole way of clipped gradients moves scores by, at most
+FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
 
 
@@ -189,7 +189,10 @@ def completed(
     norm = training.first_clip_norm
     assert norm is not None, "gradients are clipped where noise is added"
     by_noise = scores / (model.noise_std * probe.reach) if model.noise_std else math.inf
-    by_way = FARTHEST[probe.linear] / (model.way * norm * probe.reach)
+    longer = 1.0
+    if probe.linear and not config.control.enabled:  # the first of more steps may be as long as that of 30
+        longer = min(MOST_INTERVALS, max(INTERVALS, training.intervals)) / INTERVALS
+    by_way = FARTHEST[probe.linear] * longer / (model.way * norm * probe.reach)
     size = _rounded(min(by_noise, by_way))
     moved = size * model.noise_std * probe.reach
     falls = "constant" if training.step_decay == "none" else training.step_decay
