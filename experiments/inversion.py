@@ -29,7 +29,7 @@ from h2fdp import Experiment, Topology
 from h2fdp.audit.instrumented_run import IntervalTranscript, RecordingNodes, SubnetTranscript, observations
 from h2fdp.data.images import FashionMnist
 from h2fdp.data.source import DataRequest
-from h2fdp.network import Subnet
+from h2fdp.network import Subnet, Trust
 from h2fdp.privacy.places import Observer
 from h2fdp.protocol import InProcessNodes
 from h2fdp.run.setup import RunSetup
@@ -56,7 +56,7 @@ class View:
 
     who: str
     sees: str
-    trust: str
+    trust: Trust
     devices: int
     observer: Observer | None
 
@@ -64,20 +64,20 @@ class View:
 VIEWS = (
     View("trusted edge server", "each gradient as it is", "trusted", 5, None),
     View("untrusted edge server", "each noisy gradient", "untrusted", 5, "edge"),
-    View("edge server and cloud, secure sums", "the noisy sum of 5 devices", "secure-sum", 5, "edge"),
-    View("cloud above a trusted edge server", "an average of 5, noise on it", "trusted", 5, "cloud"),
+    View("edge server and cloud, secure sums", "the sum of 5 noisy gradients", "secure-sum", 5, "edge"),
+    View("cloud above a trusted edge server", "a noisy average of 5", "trusted", 5, "cloud"),
     View("cloud above an untrusted edge server", "an average of 5 noisy gradients", "untrusted", 5, "cloud"),
-    View("edge server and cloud, secure sums", "the noisy sum of 50 devices", "secure-sum", 50, "edge"),
+    View("edge server and cloud, secure sums", "the sum of 50 noisy gradients", "secure-sum", 50, "edge"),
 )
 
 
-def transcript(images: Images, trust: str, devices: int, epsilon: float, seed: int = 1) -> IntervalTranscript:
+def transcript(images: Images, trust: Trust, devices: int, epsilon: float, seed: int = 1) -> IntervalTranscript:
     """All that passed in one interval of a network whose device i of subnet c has image c * devices + i.
 
     Args:
         epsilon: of every observer, at delta 1e-5; infinite: `hfl`, which adds no noise, in the same network.
     """
-    radio = {"distance_m": [100.0] * devices, "power_dbm": [20.0] * devices}
+    radio = {"distance_m": np.full(devices, 100.0), "power_dbm": np.full(devices, 20.0)}
     subnets = tuple(Subnet(f"edge-{c}", trust, radio) for c in range(len(images.y) // devices))
     x, y = images.x.astype(np.float32), images.y
     numbers = {f"{each.name}/{i + 1}": c * devices + i for c, each in enumerate(subnets) for i in range(devices)}
@@ -156,7 +156,7 @@ class Study:
             return Images(private.x[places], private.y[places])
 
         @cache
-        def heard(trust: str, devices: int, epsilon: float) -> IntervalTranscript:
+        def heard(trust: Trust, devices: int, epsilon: float) -> IntervalTranscript:
             return transcript(of_subnets(devices), trust, devices, epsilon, seed)
 
         def seen(view: View, epsilon: float) -> np.ndarray:
@@ -206,7 +206,7 @@ class Study:
         count = len(self.originals)
         note = f"Numbers: {count} images like this one; dB: median likeness to the original (PSNR)."
         figure.supxlabel(
-            f"In brackets: what the observer receives. Red frame: every pixel is right. {note}", fontsize=9
+            f"In brackets: what the observer receives. Red frame: all pixels are right. {note}", fontsize=8
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)

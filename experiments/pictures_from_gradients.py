@@ -62,7 +62,7 @@ class Knowledge:
         spread, basis = np.linalg.eigh(rows @ (counts * rows.T))
         variance = np.outer(np.maximum(spread, 0), self.variances) + max(noise_std, 1e-6) ** 2  # 1e-6: of rounding
         sums = expected + self.variances * (counts * rows.T @ basis @ (basis.T @ surprise / variance))
-        return np.clip(self.axes @ sums[labels[0]] / counts[labels[0]], 0, 1)
+        return np.asarray(np.clip(self.axes @ sums[labels[0]] / counts[labels[0]], 0, 1))
 
 
 def decibels(pictures: np.ndarray, originals: np.ndarray) -> np.ndarray:
