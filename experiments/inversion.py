@@ -38,7 +38,7 @@ from h2fdp.streams import Streams
 PAGE = Path(__file__).with_name("inversion.md")
 PICTURE = PAGE.parent / "figures" / "inversion.png"
 COMMAND = "python -m experiments.inversion"
-CLIP_NORM = 21.0  # no gradient of an image of Fashion-MNIST is longer than 21
+CLIP_NORM = 2.0  # below all gradients of these images, so that noise hides what is there and no more
 EPSILONS = (math.inf, 100.0, 10.0, 1.0)  # the first: no noise
 SHOWN = 17  # the subnet whose attacked image is drawn
 
@@ -121,15 +121,17 @@ def transcript(images: Images, trust: Trust, devices: int, epsilon: float, seed:
 
 
 def pictures(view: View, heard: IntervalTranscript, images: Images, knowledge: Knowledge) -> Iterator[np.ndarray]:
-    """The observer's picture of the first device of each subnet."""
-    first = [subnet.first_device for subnet in heard.subnets]
+    """The observer's picture of the first device of each subnet; it knows the labels and lengths of the images."""
+    first, shrunk = [subnet.first_device for subnet in heard.subnets], images.shrunk(CLIP_NORM)
     if view.observer is None:
         for device, subnet in zip(first, heard.subnets, strict=True):
-            yield knowledge.picture(subnet.uploads[0, 0], 0.0, 1.0, images.y[device][None])
+            yield knowledge.picture(
+                subnet.uploads[0, 0], 0.0, shrunk[device : device + 1], images.y[device : device + 1]
+            )
         return
     for seen in observations(view.observer, heard, first, lambda device: device):
-        of = 1 if seen.weight == 1 else view.devices
-        yield knowledge.picture(seen.values, seen.noise_std, seen.weight, images.y[seen.device :][:of])
+        inside = slice(seen.device, seen.device + (1 if seen.weight == 1 else view.devices))
+        yield knowledge.picture(seen.values, seen.noise_std, seen.weight * shrunk[inside], images.y[inside])
 
 
 @dataclass(frozen=True)

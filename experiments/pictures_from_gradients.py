@@ -2,12 +2,16 @@
 
 At a model of zeros softmax regression (Zhu et al. 2019; Geiping et al. 2020, Prop. 3.1) has the gradient
 (1/10 - [j = y]) x for class j: a row is the image times a number that its label gives. A weighted sum of such gradients
-is linear in the sums S_j of the images of each label, of which an observer that knows public images believes
+is linear in the weighted sums S_j of the images of each label. An observer that knows public images believes that
 
-    S_j ~ N(n_j m_j, n_j Q),   row_i = w sum_j (1/10 - [i = j]) S_j + noise,
+    S_j ~ N(a_j m_j, b_j Q),   row_i = sum_j (1/10 - [i = j]) S_j + noise,
 
-with n_j records of label j in the message, the mean image m_j of that label and the covariance Q around it. Its picture
-is E[S_y | message] / n_y: no other has a smaller expected squared error under this law.
+where a_j and b_j are the sums of the weights w_i of the records of label j and of their squares, m_j is the mean image
+of the label and Q the covariance around it. Its picture of record i is
+
+    E[x_i | message] = m_y + (w_i / b_y) (E[S_y | message] - a_y m_y):
+
+no other has a smaller expected squared error under this law.
 """
 
 from __future__ import annotations
@@ -25,6 +29,11 @@ class Images:
 
     x: np.ndarray
     y: np.ndarray
+
+    def shrunk(self, clip_norm: float) -> np.ndarray:
+        """(n,) by how much clipping makes each gradient at a model of zeros shorter."""
+        lengths = np.linalg.norm(self.x, axis=1) * np.sqrt(1 - 1 / CLASSES)
+        return np.asarray(np.minimum(1, clip_norm / lengths))
 
 
 @dataclass(frozen=True)
@@ -48,21 +57,21 @@ class Knowledge:
         variances, axes = np.linalg.eigh(np.cov(public.x - means[public.y], rowvar=False, bias=True))
         return cls(means, axes, np.maximum(variances, 1e-6))  # pixels that are always black may be grey
 
-    def picture(self, message: np.ndarray, noise_std: float, weight: float, labels: np.ndarray) -> np.ndarray:
-        """(pixels,) E[S_y | message] / n_y for y = labels[0], cut to 0..1.
+    def picture(self, message: np.ndarray, noise_std: float, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """(pixels,) of the first record, cut to 0..1.
 
         Args:
-            message: (classes * pixels,) an average of gradients, each with this weight, and noise of `noise_std`.
-            labels: of the records in it, the attacked one first.
+            message: (classes * pixels,) a weighted sum of gradients, and noise of `noise_std`.
+            weights, labels: (s,) of the records in it, the attacked one first.
         """
-        counts = np.bincount(labels, minlength=CLASSES)[:, None]
-        rows = weight * (1 / CLASSES - np.eye(CLASSES))  # of what the message shows of each S_j
-        expected = counts * (self.means @ self.axes)
-        surprise = message.reshape(CLASSES, -1) @ self.axes - rows @ expected
-        spread, basis = np.linalg.eigh(rows @ (counts * rows.T))
-        variance = np.outer(np.maximum(spread, 0), self.variances) + max(noise_std, 1e-6) ** 2  # 1e-6: of rounding
-        sums = expected + self.variances * (counts * rows.T @ basis @ (basis.T @ surprise / variance))
-        return np.asarray(np.clip(self.axes @ sums[labels[0]] / counts[labels[0]], 0, 1))
+        sums, squares = (np.bincount(labels, weights**power, CLASSES)[:, None] for power in (1, 2))
+        rows = 1 / CLASSES - np.eye(CLASSES)  # of what the message shows of each S_j
+        means = self.means @ self.axes
+        surprise = message.reshape(CLASSES, -1) @ self.axes - rows @ (sums * means)
+        spread, basis = np.linalg.eigh(rows @ (squares * rows.T))
+        variance = np.outer(np.maximum(spread, 0), self.variances) + max(noise_std, 1e-7) ** 2  # 1e-7: of rounding
+        moves = self.variances * (rows.T @ basis @ (basis.T @ surprise / variance))  # (S_j - a_j m_j) / b_j
+        return np.asarray(np.clip(self.axes @ (means[labels[0]] + weights[0] * moves[labels[0]]), 0, 1))
 
 
 def decibels(pictures: np.ndarray, originals: np.ndarray) -> np.ndarray:
