@@ -45,11 +45,15 @@ class WithHead(nn.Module):
 
 
 def records(device):
-    """Two to four of a device. The first one turns the mean of all: a batch clips to +1 with it, to -1 without."""
+    """Two to four of a device. The first one turns the mean of all: a batch clips to +1 with it, to -1 without.
+
+    Under every second device it is the other way round, so that a median stands between two ways.
+    """
     count = 2 + sum(device.encode()) % 3
     x = np.zeros((count, FEATURES), np.float32)
     x[:, 0] = -LARGE
     x[0, 0] = 2 * LARGE * (count - 1)
+    x[:, 0] *= -1 if device[-1] in "02468" else 1
     return x, np.arange(count) % CLASSES
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.network import Adversaries
+from h2fdp.network.adversaries import Scaling, SignFlip
 from tests.networks import placed
 from tests.protocol.measured import Draws, Performed, WithHead, charged, linear, performed, records, squared_gap
 from tests.protocol.test_any_tree import Views, _rhythm, _tolerance, random_tree
@@ -20,8 +22,16 @@ from tests.protocol.test_relays import ALONE, method, relays
 
 ROUNDING = 1e-4  # relative, of float32: models add up what all intervals moved
 FAULTS = {"device_dropout": 0.15, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.1}}
-FAMILIES = ("correlated", "tree", "own models", "relay", "compressed", "turns")
+FAMILIES = ("correlated", "tree", "own models", "relay", "compressed", "turns", "robust")
 OWN = [{"name": "mean-regularised", "penalty": 0.4}, {"name": "ditto", "penalty": 0.4}, "personal-head"]
+RULES = [
+    "median",
+    {"name": "trimmed-mean", "trim": 0.2},
+    {"name": "trimmed-mean", "trim": 0.4},
+    {"name": "centred-clipping", "radius": 0.2, "iterations": 2},
+    "krum",
+]
+ATTACKS = [SignFlip(), Scaling(factor=-5.0)]
 COMPRESSED = [{"top_k": 0.1}, {"top_k": 0.1, "error_feedback": True}, {"quantise": 8}, {"rand_k": 0.2}]
 
 
@@ -61,6 +71,10 @@ def drawn(number):
     elif rng.random() < 0.4:
         settings["participation"] = 0.6
     network = getattr(_Drawn, family.replace(" ", "_"))(rng, settings)
+    names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
+    if rng.random() < 0.2 and len(names) > 2:
+        liars = rng.choice(names, int(rng.integers(1, 3)), replace=False).tolist()
+        network = replace(network, adversaries=Adversaries(pick(rng, ATTACKS), tuple(sorted(liars))))
     return family, network, settings
 
 
@@ -90,9 +104,9 @@ class _Drawn:
     def own_models(rng, settings):
         objective, privacy = pick(rng, OWN), {"name": "local", "noise": "steps"}
         if rng.random() < 0.5:
-            privacy = {"name": "dp-sgd", "noise_multiplier": 1.5}
+            privacy = {"name": "dp-sgd"}
         settings["method"] = {"extends": "h2fdp", "objective": objective, "privacy": privacy}
-        settings |= {"budget_decay": "none"}
+        settings |= {"budget_decay": "none", "clip_scope": "record"}
         if objective is OWN[1]:
             settings |= {"momentum": 0.0, "aggregate_every": 2}
         if objective == "personal-head":
@@ -115,6 +129,11 @@ class _Drawn:
         return flat(rng, ["untrusted"])
 
     @staticmethod
+    def robust(rng, settings):
+        settings |= {"method": {"extends": "h2fdp", "aggregation": {"device": pick(rng, RULES)}}, "weights": "uniform"}
+        return flat(rng, [pick(rng, ["trusted", "trusted", "untrusted"])], most=5)
+
+    @staticmethod
     def turns(rng, settings):
         return flat(rng, ["trusted", "untrusted", "secure-sum"], most=4)
 
@@ -122,7 +141,7 @@ class _Drawn:
 def prepared(number):
     """The first network of this number that may run; others are refused in a sentence."""
     for attempt in range(40):
-        family, network, settings = drawn(number + attempt * 6_000)
+        family, network, settings = drawn(number + attempt * 7_000)
         fixed = {"batch_size": None, "clip_norm": 1.0, "epsilon": 3.0, "accountant": "rdp", "noise_key": "seed"}
         fixed |= {"calibration": "accounted", "model": "softmax", "loss": linear, "data": records}
         try:
@@ -132,6 +151,15 @@ def prepared(number):
             continue
         return family, setup
     raise refused
+
+
+class _Views(Views):
+    """Views where devices may lie, who know the noise that they add."""
+
+    @property
+    def liars(self):
+        """Their names."""
+        return set(() if self.tree.adversaries is None else self.tree.adversaries.devices)
 
 
 @dataclass
@@ -150,13 +178,11 @@ class Measured:
     @cached_property
     def learned(self):
         """(device, observer, interval) -> mu^2 of all that an observer has of a device's neighbours until then."""
-        views, found = Views(self.setup), {}
-        apart = not all(each.pipeline.keeps_sums for each in self.setup.blueprint.facts)
-        by_upload = apart and bool(self.setup.config.compression.of_devices)
+        views, found = _Views(self.setup), {}
         for device, other in self.others.items():
             assert (other.ends, other.draws.owners) == (self.run.ends, self.run.draws.owners), "a record says who draws"
-            colluders = views.colluders(device)
-            for observer, sides in _sides(views, device, by_upload):
+            colluders = views.colluders(device) | views.liars
+            for observer, sides in _sides(views, device, self._by_upload):
                 for interval in range(len(self.run.ends)):
                     each = (self._distance(other, interval, places, known | colluders) for places, known in sides)
                     found[device, observer, interval] = max(each, default=0.0)
@@ -183,6 +209,13 @@ class Measured:
         """Distances by those of the ledger, where there are any."""
         allowed = self.charged()
         return {key: math.sqrt(learned / allowed[key]) for key, learned in self.learned.items() if allowed[key]}
+
+    @property
+    def _by_upload(self):
+        """Whether what is made of devices' noisy uploads is not linear in them."""
+        whole = all(stage.keeps_sums for stage in self.setup.config.compression.of_devices)
+        robust = self.setup.blueprint.aggregation.at("device").visible == "each"
+        return not whole or (robust and not any(subnet.trusted for subnet in self.setup.topology.subnets))
 
     def _distance(self, other, interval, places, known):
         vectors = [vector for place in places for vector in self.run.until(interval, *place)]
@@ -216,7 +249,10 @@ def measured(number, monkeypatch, **planted):
     family, setup = prepared(number)
     found = Measured(family, setup, performed(setup, monkeypatch, draws=Draws(**planted)))
     to = -1.0 if setup.config.privacy.adjacency == "replace" else 0.0
-    for device in Views(setup).devices:
+    views = _Views(setup)
+    for device in views.devices:
+        if views.name(device) in views.liars:
+            continue  # it has no account
         found.others[device] = performed(setup, monkeypatch, device, to, draws=Draws(**planted))
     return found
 
