@@ -201,7 +201,7 @@ def squared_gap(run, other, vectors, others, known):
         return np.inf
     noises, moved = (each[levels > 0] / levels[levels > 0, None] for each in (noises, moved))
     solved, *_ = np.linalg.lstsq(noises, moved, rcond=1e-4)
-    if np.abs(noises @ solved - moved).max(initial=0.0) > 1e-3 * np.abs(moved).max(initial=1.0):
+    if np.abs(noises @ solved - moved).max(initial=0.0) > 1e-3 * np.abs(moved).max(initial=0.01):
         return np.inf
     return float(np.square(solved).sum())
 
