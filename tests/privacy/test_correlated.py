@@ -240,6 +240,8 @@ def test_buffers_leave_hardly_less_noise_than_bands(case, shown):
     assert left(CorrelatedGaussian("banded", between), size, between) == pytest.approx(turns, abs=6e-4)
     assert left(CorrelatedGaussian("banded", best), size, between) == pytest.approx(least, abs=6e-4)
     assert left(buffered(*parameters), size, between) == pytest.approx(buffers, abs=6e-4)
+    others = [left(CorrelatedGaussian("banded", each), size, between) for each in (2, 4, 5, 10, 15, 20, 30, 50, 100)]
+    assert min(others) > least - 6e-4
 
 
 def test_buffers_that_are_made_for_another_curvature_leave_more_than_independent_noise():
