@@ -2,8 +2,8 @@
 # Starts Ray on the nodes of a Slurm job, then a command: sbatch slurm.sh h2fdp run FILE --set runtime.address=auto
 #SBATCH --job-name=h2fdp
 #SBATCH --nodes=3 --ntasks-per-node=1 --cpus-per-task=8
-#SBATCH --no-kill --no-requeue   # a lost node: the run goes on with the others; the first node is lost: h2fdp resume
-#SBATCH --signal=B:TERM@60       # a minute before the time limit, h2fdp stops with a checkpoint
+#SBATCH --no-requeue         # a lost node ends the job: continue by `sbatch slurm.sh h2fdp resume DIR`, not from the beginning
+#SBATCH --signal=B:TERM@60   # a minute before the time limit, h2fdp stops with a checkpoint
 set -euo pipefail
 
 head=$(hostname --all-ip-addresses | cut -d' ' -f1)   # state it here if other nodes reach this one at another address

@@ -1,12 +1,15 @@
 """A Slurm cluster of three nodes on this machine, and its recipe: `sudo python -m experiments.slurm_hosts`.
 
-Each node has a namespace for each of network, host name, processes, /tmp and /dev/shm, and runs `slurmd`; `slurmctld`
-runs on their switch. What the nodes share is the file system. `experiments/slurm.sh` is submitted by `sbatch`, four times:
+Each node has a network, a host name, processes, a /tmp and a /dev/shm of its own (namespaces) and runs `slurmd`;
+`slurmctld` runs on their switch. The nodes share all other files. Five jobs are submitted with `experiments/slurm.sh`:
 
-1. a run; metrics and ledger are compared with those of one process, bit by bit;
-2. the run again; a node dies in the first third and the run continues, then the first node dies, and the job with it;
-3. both nodes start again, and `h2fdp resume` completes the run, which is compared again;
-4. a sweep, which is compared with the sweep of one process.
+1. a run;
+2. the run with `--no-kill`, which loses a node and continues on the others;
+3. the run, which loses the first node, where Ray's head and the driver are; Slurm ends the job;
+4. `h2fdp resume`, which completes that run once the node has started again;
+5. a sweep.
+
+Metrics and ledgers are compared with those of one process, bit by bit.
 
 Needs Linux, root, `ip`, `tc`, Slurm and MUNGE (Debian: slurm-wlm, munge); says what is missing otherwise.
 """
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,7 +87,9 @@ class Nodes:
 
     def begin(self, host: str, name: str, daemon: str) -> None:
         """Start a host, whose first process starts the daemon and waits for orphans; its network is on."""
-        script = f"hostname {name} && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && {{ {daemon} & wait; }}"
+        script = (
+            f"hostname {name} && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && {{ {daemon} & wait; }}"
+        )
         own = ("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         with open(self.folder / f"{name}.out", "a") as log:
             self._first[host] = subprocess.Popen(
@@ -100,6 +105,7 @@ class Nodes:
         """Cut a node off and end all of its processes at once, as where its power fails."""
         run(*inside(host, "ip", "link", "set", "eth0", "down"))
         self.end(host)
+        print(f"lost {host}", flush=True)
 
     def end(self, host: str) -> None:
         """SIGKILL the first process of a host; the kernel then kills all others."""
@@ -141,7 +147,6 @@ def slurm(folder: Path) -> Iterator[Nodes]:
         made.begin(SWITCH, CONTROL, "slurmctld -D")
         for host in HOSTS:
             made.begin_node(host)
-        until_all_idle()
         yield made
 
 
@@ -162,18 +167,23 @@ def until(true: Callable[[], object], wrong: str, seconds: float = SECONDS_TO_ST
 def until_all_idle() -> None:
     """Until each node can take a job."""
     until(
-        lambda: output(*inside(SWITCH, "sinfo", "--noheader", "--Node", "--format=%t")).split() == ["idle"] * len(HOSTS),
+        lambda: (
+            output(*inside(SWITCH, "sinfo", "--noheader", "--Node", "--format=%t")).split() == ["idle"] * len(HOSTS)
+        ),
         "the nodes of Slurm are not idle",
     )
 
 
-def submit(folder: Path, *command: str) -> str:
-    """Submit the recipe with a command; the number of the job."""
-    options = ["--parsable", "--chdir", str(folder), "--cpus-per-task=1"]
-    done = subprocess.run(inside(SWITCH, "sbatch", *options, str(RECIPE), *command), capture_output=True, text=True)
+def submit(folder: Path, command: list[str], options: Sequence[str] = ()) -> str:
+    """Submit the recipe with a command of h2fdp once all nodes are idle; the number of the job."""
+    until_all_idle()
+    own = ["--parsable", "--chdir", str(folder), "--cpus-per-task=1", *options]
+    done = subprocess.run(
+        inside(SWITCH, "sbatch", *own, str(RECIPE), "h2fdp", *command), capture_output=True, text=True
+    )
     if done.returncode:
         sys.exit(f"sbatch: {done.stderr.strip()}")
-    print(f"job {done.stdout.strip()}: {' '.join(command)}", flush=True)
+    print(f"job {done.stdout.strip()}: {' '.join([*options, *command])}", flush=True)
     return done.stdout.strip()
 
 
@@ -191,11 +201,14 @@ def wait_for(job: str, expected: str, folder: Path) -> None:
         sys.exit((folder / f"slurm-{job}.out").read_text())
 
 
-def run_has(ledger: Path, size: float, job: str) -> None:
-    """Until a run's ledger has a size in bytes; it must not have ended by then."""
-    until(
-        lambda: state(job) in ENDED or (ledger.exists() and ledger.stat().st_size >= size), "no ledger", SECONDS_OF_A_JOB
-    )
+def until_half(out: Path, whole: int, job: str) -> None:
+    """Until half of a run is on disk, by the bytes of its ledger; it must not have ended by then."""
+    ledger = out / "privacy.jsonl"
+
+    def half_or_ended() -> bool:
+        return (ledger.exists() and ledger.stat().st_size >= whole / 2) or state(job) in ENDED
+
+    until(half_or_ended, f"half of {out.name} is not done", SECONDS_OF_A_JOB)
     if state(job) in ENDED:
         sys.exit(f"job {job} ended before a node was lost: {state(job)}; take more --intervals")
 
@@ -203,43 +216,45 @@ def run_has(ledger: Path, size: float, job: str) -> None:
 def check(one: Path, other: Path) -> None:
     """End with a message where two runs differ."""
     if not equal(one, other):
-        sys.exit(f"{other.name}: the results differ")
+        sys.exit(f"{other}: metrics or ledger differ from {one}")
     print(f"{other.name}: equal metrics and ledger", flush=True)
 
 
+def in_one_process(command: list[str]) -> None:
+    """What the jobs are compared with."""
+    whole = [sys.executable, "-m", "h2fdp", *command, "--quiet", "--set", "runtime.backend=inline"]
+    subprocess.run(whole, check=True, stdout=subprocess.DEVNULL)
+
+
 def drill(folder: Path, intervals: int) -> None:
-    """The four jobs, and what they are compared with."""
-    alone, file = folder / "alone", folder / "slurm.yaml"
-    sweep = folder / "sweep.yaml"
-    file.write_text(yaml.safe_dump(experiment(intervals)))
-    sweep.write_text(yaml.safe_dump(experiment(5) | {"sweep": {"seed": [1, 2]}}))
-    inline, auto = ["--set", "runtime.backend=inline"], ["--set", "runtime.address=auto"]
-    command = [sys.executable, "-m", "h2fdp"]
-    subprocess.run([*command, "run", str(file), "--out", str(alone), "--quiet", *inline], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([*command, "sweep", str(sweep), "--out", str(folder / "sweep-alone"), "--quiet", *inline], check=True, stdout=subprocess.DEVNULL)
-    with network("1gbit", "0ms", "0%"), slurm(folder) as nodes:
-        job = submit(folder, "h2fdp", "run", str(file), "--out", "run", "--quiet", *auto)
-        wait_for(job, "COMPLETED", folder)
+    """The jobs, in order."""
+    alone, file, sweep = folder / "alone", str(folder / "slurm.yaml"), str(folder / "sweep.yaml")
+    Path(file).write_text(yaml.safe_dump(experiment(intervals)))
+    Path(sweep).write_text(yaml.safe_dump(experiment(5) | {"sweep": {"seed": [1, 2]}}))
+    in_one_process(["run", file, "--out", str(alone)])
+    in_one_process(["sweep", sweep, "--out", str(folder / "sweep-alone")])
+    whole = (alone / "privacy.jsonl").stat().st_size
+    auto = ["--quiet", "--set", "runtime.address=auto"]
+    with network("1gbit"), slurm(folder) as nodes:
+        wait_for(submit(folder, ["run", file, "--out", "run", *auto]), "COMPLETED", folder)
         check(alone, folder / "run")
 
-        until_all_idle()
-        job = submit(folder, "h2fdp", "run", str(file), "--out", "lost", "--quiet", *auto)
-        ledger, whole = folder / "lost" / "privacy.jsonl", (alone / "privacy.jsonl").stat().st_size
-        for host, part in ((HOSTS[2], 0.3), (HOSTS[0], 0.6)):
-            run_has(ledger, part * whole, job)
-            nodes.lose(host)
-            print(f"lost {host} at {ledger.stat().st_size / whole:.0%} of the ledger", flush=True)
-        wait_for(job, "NODE_FAIL", folder)
+        job = submit(folder, ["run", file, "--out", "fewer", *auto], ["--no-kill"])
+        until_half(folder / "fewer", whole, job)
+        nodes.lose(HOSTS[2])
+        wait_for(job, "COMPLETED", folder)
+        check(alone, folder / "fewer")
+        nodes.begin_node(HOSTS[2])
 
-        for host in (HOSTS[2], HOSTS[0]):
-            nodes.begin_node(host)
-        until_all_idle()
-        wait_for(submit(folder, "h2fdp", "resume", "lost", "--quiet"), "COMPLETED", folder)
+        job = submit(folder, ["run", file, "--out", "lost", *auto])
+        until_half(folder / "lost", whole, job)
+        nodes.lose(HOSTS[0])
+        wait_for(job, "NODE_FAIL", folder)
+        nodes.begin_node(HOSTS[0])
+        wait_for(submit(folder, ["resume", "lost", "--quiet"]), "COMPLETED", folder)
         check(alone, folder / "lost")
 
-        until_all_idle()
-        job = submit(folder, "h2fdp", "sweep", str(sweep), "--out", "sweep", "--quiet", *auto)
-        wait_for(job, "COMPLETED", folder)
+        wait_for(submit(folder, ["sweep", sweep, "--out", "sweep", *auto]), "COMPLETED", folder)
         for one in sorted((folder / "sweep-alone" / "runs").iterdir()):
             check(one, folder / "sweep" / "runs" / one.name)
 
@@ -247,7 +262,7 @@ def drill(folder: Path, intervals: int) -> None:
 def main() -> None:
     """Build the cluster, submit, compare; remove all of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--intervals", type=int, default=300)
+    parser.add_argument("--intervals", type=int, default=100)
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and runs")
     asked = parser.parse_args()
     lacking = [name for name in NEEDED if shutil.which(name) is None]
