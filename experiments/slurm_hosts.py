@@ -79,10 +79,15 @@ def experiment(intervals: int) -> dict[str, Any]:
 
 
 class Nodes:
-    """The daemons of a cluster, by the hosts that they run on; all of a host ends with its first process."""
+    """The hosts of a cluster, each with its daemon; all of a host ends with its first process.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: of their logs.
+        daemon: a node's, a command of the shell in which {host} is its name.
+    """
+
+    def __init__(self, folder: Path, daemon: str) -> None:
+        self._folder, self._daemon = folder, daemon
         self._first: dict[str, subprocess.Popen[bytes]] = {}
 
     def begin(self, host: str, name: str, daemon: str) -> None:
@@ -91,15 +96,20 @@ class Nodes:
             f"hostname {name} && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && {{ {daemon} & wait; }}"
         )
         own = ("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-        with open(self.folder / f"{name}.out", "a") as log:
+        with open(self._folder / f"{name}.out", "a") as log:
             self._first[host] = subprocess.Popen(
                 inside(host, *own, "bash", "-c", script), stdout=log, stderr=log, start_new_session=True
             )
 
+    def within(self, host: str, *command: str) -> list[str]:
+        """The command, run in all namespaces of a host."""
+        first = output("ps", "-o", "pid=", "--ppid", str(self._first[host].pid))
+        return ["nsenter", f"--target={first}", "--mount", "--uts", "--net", "--pid", *command]
+
     def begin_node(self, host: str) -> None:
         """Start a node of the cluster."""
         run(*inside(host, "ip", "link", "set", "eth0", "up"))
-        self.begin(host, host, "slurmd -D")
+        self.begin(host, host, self._daemon.format(host=host))
 
     def lose(self, host: str) -> None:
         """Cut a node off and end all of its processes at once, as where its power fails."""
@@ -142,7 +152,7 @@ def slurm(folder: Path) -> Iterator[Nodes]:
         started.callback(munge.wait)
         started.callback(munge.kill)
         until((folder / "munge.socket").exists, "munged does not start")
-        made = Nodes(folder)
+        made = Nodes(folder, "slurmd -D")
         started.callback(made.end_all)
         made.begin(SWITCH, CONTROL, "slurmctld -D")
         for host in HOSTS:
@@ -201,78 +211,80 @@ def wait_for(job: str, expected: str, folder: Path) -> None:
         sys.exit((folder / f"slurm-{job}.out").read_text())
 
 
-def until_half(out: Path, whole: int, job: str) -> None:
+def until_half(out: Path, whole: int, ended: Callable[[], bool]) -> None:
     """Until half of a run is on disk, by the bytes of its ledger; it must not have ended by then."""
     ledger = out / "privacy.jsonl"
 
     def half_or_ended() -> bool:
-        return (ledger.exists() and ledger.stat().st_size >= whole / 2) or state(job) in ENDED
+        return (ledger.exists() and ledger.stat().st_size >= whole / 2) or ended()
 
     until(half_or_ended, f"half of {out.name} is not done", SECONDS_OF_A_JOB)
-    if state(job) in ENDED:
-        sys.exit(f"job {job} ended before a node was lost: {state(job)}; take more --intervals")
+    if ended():
+        sys.exit(f"{out.name} ended before a node was lost; take more --intervals if it is complete")
 
 
-def check(one: Path, other: Path) -> None:
-    """End with a message where two runs differ."""
-    if not equal(one, other):
-        sys.exit(f"{other}: metrics or ledger differ from {one}")
-    print(f"{other.name}: equal metrics and ledger", flush=True)
+def in_one_process(folder: Path, intervals: int) -> int:
+    """Write the files of the run and of the sweep and compute both without a cluster; bytes of the run's ledger."""
+    sweep = experiment(5) | {"sweep": {"seed": [1, 2]}}
+    for command, written in (("run", experiment(intervals)), ("sweep", sweep)):
+        file = folder / f"{command}.yaml"
+        file.write_text(yaml.safe_dump(written))
+        words = [command, str(file), "--out", f"{folder}/{command}-alone", "--quiet", "--set", "runtime.backend=inline"]
+        subprocess.run([sys.executable, "-m", "h2fdp", *words], check=True, stdout=subprocess.DEVNULL)
+    return (folder / "run-alone" / "privacy.jsonl").stat().st_size
 
 
-def in_one_process(command: list[str]) -> None:
-    """What the jobs are compared with."""
-    whole = [sys.executable, "-m", "h2fdp", *command, "--quiet", "--set", "runtime.backend=inline"]
-    subprocess.run(whole, check=True, stdout=subprocess.DEVNULL)
+def check(folder: Path, name: str) -> None:
+    """End with a message where a run, or one of the sweep, differs from that of one process."""
+    if name == "sweep":
+        pairs = [(each, folder / "sweep/runs" / each.name) for each in (folder / "sweep-alone/runs").iterdir()]
+    else:
+        pairs = [(folder / "run-alone", folder / name)]
+    if not pairs or not all(equal(*pair) for pair in pairs):
+        sys.exit(f"{name}: metrics or ledgers differ from those of one process")
+    print(f"{name}: equal metrics and ledgers", flush=True)
 
 
 def drill(folder: Path, intervals: int) -> None:
     """The jobs, in order."""
-    alone, file, sweep = folder / "alone", str(folder / "slurm.yaml"), str(folder / "sweep.yaml")
-    Path(file).write_text(yaml.safe_dump(experiment(intervals)))
-    Path(sweep).write_text(yaml.safe_dump(experiment(5) | {"sweep": {"seed": [1, 2]}}))
-    in_one_process(["run", file, "--out", str(alone)])
-    in_one_process(["sweep", sweep, "--out", str(folder / "sweep-alone")])
-    whole = (alone / "privacy.jsonl").stat().st_size
-    auto = ["--quiet", "--set", "runtime.address=auto"]
+    whole, auto = in_one_process(folder, intervals), ["--quiet", "--set", "runtime.address=auto"]
     with network("1gbit"), slurm(folder) as nodes:
-        wait_for(submit(folder, ["run", file, "--out", "run", *auto]), "COMPLETED", folder)
-        check(alone, folder / "run")
+        wait_for(submit(folder, ["run", "run.yaml", "--out", "undisturbed", *auto]), "COMPLETED", folder)
+        check(folder, "undisturbed")
 
-        job = submit(folder, ["run", file, "--out", "fewer", *auto], ["--no-kill"])
-        until_half(folder / "fewer", whole, job)
+        job = submit(folder, ["run", "run.yaml", "--out", "fewer", *auto], ["--no-kill"])
+        until_half(folder / "fewer", whole, lambda: state(job) in ENDED)
         nodes.lose(HOSTS[2])
         wait_for(job, "COMPLETED", folder)
-        check(alone, folder / "fewer")
+        check(folder, "fewer")
         nodes.begin_node(HOSTS[2])
 
-        job = submit(folder, ["run", file, "--out", "lost", *auto])
-        until_half(folder / "lost", whole, job)
+        job = submit(folder, ["run", "run.yaml", "--out", "lost", *auto])
+        until_half(folder / "lost", whole, lambda: state(job) in ENDED)
         nodes.lose(HOSTS[0])
         wait_for(job, "NODE_FAIL", folder)
         nodes.begin_node(HOSTS[0])
         wait_for(submit(folder, ["resume", "lost", "--quiet"]), "COMPLETED", folder)
-        check(alone, folder / "lost")
+        check(folder, "lost")
 
-        wait_for(submit(folder, ["sweep", sweep, "--out", "sweep", *auto]), "COMPLETED", folder)
-        for one in sorted((folder / "sweep-alone" / "runs").iterdir()):
-            check(one, folder / "sweep" / "runs" / one.name)
+        wait_for(submit(folder, ["sweep", "sweep.yaml", "--out", "sweep", *auto]), "COMPLETED", folder)
+        check(folder, "sweep")
 
 
-def main() -> None:
-    """Build the cluster, submit, compare; remove all of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def program(text: str | None, needed: Sequence[str], steps: Callable[[Path, int], None]) -> None:
+    """The command line: a folder for all files, which is removed at the end, and the steps in it."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--intervals", type=int, default=100)
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and runs")
     asked = parser.parse_args()
-    lacking = [name for name in NEEDED if shutil.which(name) is None]
+    lacking = [name for name in needed if shutil.which(name) is None]
     if lacking or os.getuid():
         sys.exit(f"not run: needs root and programs; user {os.getuid()}, lacking: {', '.join(lacking) or 'no program'}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     folder = Path(tempfile.mkdtemp(prefix="h2fdp-", dir="/var/tmp"))  # each node has a /tmp of its own
     try:
-        drill(folder, asked.intervals)
+        steps(folder, asked.intervals)
     finally:
         if asked.keep:
             print(f"kept {folder}")
@@ -281,4 +293,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program(__doc__, NEEDED, drill)
