@@ -31,6 +31,7 @@ from experiments.three_hosts import HOSTS, SWITCH, inside, network, run
 RECIPE = Path(__file__).parent / "ray-up.yaml"
 NEEDED = ("ip", "tc", "unshare", "nsenter", "ssh", "ssh-keygen", "sshd", "rsync")
 USER, USER_ADDRESS = "h2fdp-user", "10.77.0.254"
+AUTOSCALER = "RAY_UP_enable_autoscaler_v2=0"  # the second version starts one worker of two
 SECONDS_TO_JOIN, SECONDS_OF_A_RUN = 180, 600
 SSHD = """\
 HostKey {folder}/key
@@ -61,7 +62,7 @@ class Cluster:
         with open(self._folder / "ray.log", "a") as log:
             print("$", *whole, file=log, flush=True)
             return subprocess.Popen(
-                self.nodes.within(SWITCH, "env", f"HOME={self._folder / USER}", *whole),
+                self.nodes.within(SWITCH, "env", f"HOME={self._folder / USER}", AUTOSCALER, *whole),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -94,19 +95,20 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
     (folder / "sshd_config").write_text(SSHD.format(folder=folder))
     for host in (*HOSTS, USER):
-        home = folder / host
-        (home / ".ray").mkdir(parents=True)
-        (home / ".bashrc").write_text(
+        place = folder / host
+        (place / ".ray").mkdir(parents=True)
+        (place / ".bashrc").write_text(
             f"export PATH={os.environ['PATH']} PYTHONPATH={os.environ.get('PYTHONPATH', '')}\n"
         )
         lines = Path("/etc/passwd").read_text().splitlines()
-        lines[0] = f"root:x:0:0:root:{home}:/bin/bash"
-        (home / "passwd").write_text("\n".join(lines) + "\n")
+        lines[0] = f"root:x:0:0:root:{place}:/bin/bash"
+        (place / "passwd").write_text("\n".join(lines) + "\n")
     (folder / USER / ".ray" / "auth_token").write_text(secrets.token_hex(32))
     (folder / USER / ".ray" / "auth_token").chmod(0o600)
-    own = f"export HOME={folder}/{{host}} && mount --bind {folder}/{{host}}/passwd /etc/passwd"
+    route = f"ip route replace default via {USER_ADDRESS}"  # by which Ray finds out its own address
+    home = f"export HOME={folder}/{{host}} && mount --bind {folder}/{{host}}/passwd /etc/passwd"
     sshd = "mount -t tmpfs none /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -e -f"
-    nodes = Nodes(folder, f"{own} && {sshd} {folder}/sshd_config")
+    nodes = Nodes(folder, f"{route} && {home} && {sshd} {folder}/sshd_config")
     run(*inside(SWITCH, "ip", "address", "add", f"{USER_ADDRESS}/24", "dev", "bridge"))
     with ExitStack() as started:
         started.callback(nodes.end_all)

@@ -92,14 +92,14 @@ class Nodes:
 
     def begin(self, host: str, name: str, daemon: str) -> None:
         """Start a host, whose first process starts the daemon and waits for orphans; its network is on."""
-        script = (
-            f"hostname {name} && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && {{ {daemon} & wait; }}"
-        )
+        there = self._folder / f"{name}.there"
+        there.unlink(missing_ok=True)
         own = ("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+        mounts = f"hostname {name} && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm && touch {there}"
+        words = inside(host, *own, "bash", "-c", f"{mounts} && {{ {daemon} & wait; }}")
         with open(self._folder / f"{name}.out", "a") as log:
-            self._first[host] = subprocess.Popen(
-                inside(host, *own, "bash", "-c", script), stdout=log, stderr=log, start_new_session=True
-            )
+            self._first[host] = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+        until(there.exists, f"{name} does not start")
 
     def within(self, host: str, *command: str) -> list[str]:
         """The command, run in all namespaces of a host."""
