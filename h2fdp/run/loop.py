@@ -36,6 +36,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
+from h2fdp.training.engine import compile_ahead
 from h2fdp.training.local_steps import comparison_of
 
 
@@ -134,13 +135,15 @@ def carry_out(
         warn: as in `start_run`.
     """
     started, end = time.perf_counter(), "failed"
+    backend = chosen_backend(setup.config.runtime)
+    if setup.blueprint.engine == "compiled" and backend == "inline":
+        compile_ahead()  # while files are written and nodes are built
     if begins:
         write_inputs(setup, directory)
     for text in notices(setup) if warn else ():
         _log.warning("notice", extra=about(note=text))
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
     digest = run_digest(setup, directory)
-    backend = chosen_backend(setup.config.runtime)
     _log.info("start", extra=about(backend=backend, seed=setup.config.seed, done=len(state.rows)))
     sinks = sinks_of(setup.config, directory, state.rows)
     try:
