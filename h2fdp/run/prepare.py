@@ -93,7 +93,7 @@ def prepare(
         data = poisoned(data, topology, Streams(config.seed))
     config, given = recipe.with_model(config, data), data
     if isinstance(config.model, PublicFeatures):
-        products = len(data.train.y) * config.model.size * data.classes
+        products = int(data.sizes.sum()) * config.model.size * data.classes
         data = with_features(data, config.model.size, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
         topology, data = _associated(topology, config, data)

@@ -267,7 +267,9 @@ def test_kernels_that_are_compiled_ahead_are_those_that_are_called():
     kernels.compile_both()
     held, batches = records(SHAPE, SIZES), draw("poisson", SIZES, RATES, 2)
     for objective in OBJECTIVES.values():
-        trained("compiled", "mlp", CLIPPINGS["record"], objective, batches, momentum=0.5, loss=LabelSmoothing(0.1))
+        trained(
+            "compiled", "mlp", CLIPPINGS["record"], objective, batches, momentum=0.5, loss=LabelSmoothing(smoothing=0.1)
+        )
     noisy = StepTerms(None, KnownNoise(np.arange(len(SIZES))), True)
     trained("compiled", "softmax", None, Plain(), batches, terms=lambda _: noisy)
     for stored in (held, DeviceRecords(held.x.float(), held.y, held.offsets, held.scale, held.shift)):

@@ -286,4 +286,4 @@ def compile_both() -> None:
         (train, (network, rules, stored, drawn, carried, memory, 0, 1)),
         (score, (network, stored, vector, vector, 0, matrix)),
     ):
-        way_in.compile(tuple(numba.typeof(each) for each in given))
+        way_in.compile(tuple(numba.typeof(each) for each in given))  # type: ignore[no-untyped-call]
