@@ -119,10 +119,7 @@ def _averages(images: Tensor, banks: list[Tensor]) -> Tensor:
     second = _moduli(_means(fine, fine.shape[-1] // 2), banks[0], 1)
     count, colours = images.shape[:2]
     side = cells_of(colours, images.shape[-1])
-    cells = [
-        _means(each, side).reshape(count, colours, -1, side, side)
-        for each in (images, fine, coarse, second)
-    ]
+    cells = [_means(each, side).reshape(count, colours, -1, side, side) for each in (images, fine, coarse, second)]
     averages = torch.cat(cells, 2)
     pixels = averages[:, :, 0]
     signs = pixels.sign()  # pixels that a user has standardised may be below 0

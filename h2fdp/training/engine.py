@@ -109,7 +109,7 @@ _HANDED_ON = 2e-4  # seconds after which the compiler's Python lets another thre
 
 def _compile_all() -> None:
     before = sys.getswitchinterval()
-    # Threads that compute features ask for the interpreter every millisecond, and would wait for it most of the time.
+    # Threads that compute features meanwhile ask for the interpreter at each operation: they compute a sixth more so.
     sys.setswitchinterval(_HANDED_ON)
     try:
         with suppress(Exception):  # whoever calls a kernel meets it again
