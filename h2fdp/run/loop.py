@@ -135,15 +135,15 @@ def carry_out(
         warn: as in `start_run`.
     """
     started, end = time.perf_counter(), "failed"
-    backend = chosen_backend(setup.config.runtime)
-    if setup.blueprint.engine == "compiled" and backend == "inline":
-        compile_ahead()  # while files are written and nodes are built
+    if setup.blueprint.engine == "compiled":
+        compile_ahead()  # while files are written and nodes are built; hosts of this machine read it from disk
     if begins:
         write_inputs(setup, directory)
     for text in notices(setup) if warn else ():
         _log.warning("notice", extra=about(note=text))
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
     digest = run_digest(setup, directory)
+    backend = chosen_backend(setup.config.runtime)
     _log.info("start", extra=about(backend=backend, seed=setup.config.seed, done=len(state.rows)))
     sinks = sinks_of(setup.config, directory, state.rows)
     try:
