@@ -95,8 +95,14 @@ class PublicFeatures:
         white /= np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-12)
         return np.concatenate([white, np.full((len(white), 1), BIAS, np.float32)], axis=1)
 
-    def kept(self, images: NDArray[Any], lowest: float, highest: float) -> NDArray[np.float16]:
-        """The same, of stored images from `lowest` to `highest`: from the user's cache, or computed and kept there."""
+    def kept(
+        self, images: NDArray[Any], lowest: float, highest: float, meanwhile: Callable[[], None] = lambda: None
+    ) -> NDArray[np.float16]:
+        """The same, of stored images from `lowest` to `highest`: from the user's cache, or computed and kept there.
+
+        Args:
+            meanwhile: called where that will take seconds.
+        """
         key = blake2b(f"{_RECIPE}|{self}|{lowest}|{highest}|{images.shape}|{images.dtype}|".encode(), digest_size=16)
         key.update(np.ascontiguousarray(images).view(np.uint8).data)
 
@@ -105,6 +111,7 @@ class PublicFeatures:
 
             if len(images) > _TOLD:
                 print(f"note: computing public features of {len(images):,} images, once", file=sys.stderr)
+                meanwhile()
             _whitening(self.channels, self.side, self.size)  # fitted once, before the threads ask for it
 
             def of(first: int) -> NDArray[np.float16]:
@@ -117,8 +124,11 @@ class PublicFeatures:
         return _kept(key.hexdigest(), (len(images), self.size + 1), np.float16, computed)
 
 
-def with_features(data: DeviceData, size: int) -> DeviceData:
+def with_features(data: DeviceData, size: int, meanwhile: Callable[[], None] = lambda: None) -> DeviceData:
     """The same devices and records, with features for inputs.
+
+    Args:
+        meanwhile: called where computing them will take seconds.
 
     Raises:
         UserError: these are no images.
@@ -128,7 +138,9 @@ def with_features(data: DeviceData, size: int) -> DeviceData:
     bounds = pixel_bounds(data)
 
     def of(records: Records | None) -> Any:
-        return None if records is None else Records(features.kept(records.x, *bounds).astype(np.float32), records.y)
+        if records is None:
+            return None
+        return Records(features.kept(records.x, *bounds, meanwhile).astype(np.float32), records.y)
 
     return replace(
         data,

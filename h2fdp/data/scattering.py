@@ -30,7 +30,7 @@ SMALLEST_SIDE = 8  # the borders are reflected within the image, and every cell 
 _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4  # of the wavelet at scale 0; one scale on, double and half
 _REACH = (3, 6)  # pixels to each side, by scale
 _LEAST = 1e-12  # under the root of a modulus
-_PIXELS_AT_ONCE = 100_000  # whose moduli fit into a processor's cache
+_PIXELS_AT_ONCE = 50_000  # whose moduli fit into a processor's cache; from 80,000 on it took twice as long
 
 
 def morlet(scale: int, angle: float) -> NDArray[np.complex128]:
@@ -113,17 +113,13 @@ def _bank(scale: int) -> Tensor:
 
 def _averages(images: Tensor, banks: list[Tensor]) -> Tensor:
     import torch
-    from torch.nn import functional
 
     fine, coarse = _moduli(images, banks[0], 1), _moduli(images, banks[1], 2)
     # At half the resolution the wavelet of scale 1 is that of scale 0.
-    second = _moduli(functional.avg_pool2d(fine, 2), banks[0], 1)
+    second = _moduli(_means(fine, fine.shape[-1] // 2), banks[0], 1)
     count, colours = images.shape[:2]
     side = cells_of(colours, images.shape[-1])
-    cells = [
-        functional.adaptive_avg_pool2d(each, side).reshape(count, colours, -1, side, side)
-        for each in (images, fine, coarse, second)
-    ]
+    cells = [_means(each, side).reshape(count, colours, -1, side, side) for each in (images, fine, coarse, second)]
     averages = torch.cat(cells, 2)
     pixels = averages[:, :, 0]
     signs = pixels.sign()  # pixels that a user has standardised may be below 0
@@ -140,8 +136,18 @@ def _moduli(maps: Tensor, bank: Tensor, stride: int) -> Tensor:
     wide = functional.pad(maps, (reach,) * 4, mode="reflect").reshape(count * channels, 1, *(side + 2 * reach,) * 2)
     parts = functional.conv2d(wide, bank, stride=stride)
     parts.square_()  # in place: memory takes more of the time than arithmetic
-    moduli = parts[:, :ANGLES].add_(parts[:, ANGLES:]).add_(_LEAST).sqrt_()
+    moduli = (parts[:, :ANGLES] + parts[:, ANGLES:]).add_(_LEAST).sqrt_()
     return moduli.reshape(count, channels * ANGLES, *moduli.shape[2:])
+
+
+def _means(maps: Tensor, side: int) -> Tensor:
+    """(n, c, ., .) -> (n, c, side, side): the mean of each cell, its pixels added row by row."""
+    from torch.nn import functional
+
+    if maps.shape[-1] != 2 * side:
+        return functional.adaptive_avg_pool2d(maps, side)
+    total = maps[..., ::2, ::2] + maps[..., ::2, 1::2]  # the same sums as torch's, in a third of its time
+    return total.add_(maps[..., 1::2, ::2]).add_(maps[..., 1::2, 1::2]).div_(4)
 
 
 _FLOOR = 1e-6  # of the mean variance: directions in which public records do not differ are not blown up
@@ -184,7 +190,7 @@ class Whitening:
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """(n, d) -> (n, size)."""
-        projected: NDArray[np.float32] = (x - self.mean).astype(np.float32) @ self.axes
+        projected: NDArray[np.float32] = (x - self.mean).astype(np.float32, copy=False) @ self.axes
         return projected
 
 

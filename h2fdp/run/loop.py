@@ -36,6 +36,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
+from h2fdp.training.engine import compile_ahead
 from h2fdp.training.local_steps import comparison_of
 
 
@@ -142,6 +143,8 @@ def carry_out(
         warn: as in `start_run`.
     """
     started, end = time.perf_counter(), "failed"
+    if setup.blueprint.engine == "compiled":
+        compile_ahead()  # while files are written and nodes are built; hosts of this machine read it from disk
     if begins:
         write_inputs(setup, directory)
     for text in notices(setup) if warn else ():

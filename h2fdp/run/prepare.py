@@ -54,7 +54,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler, Sampling, padded_width, row_length
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
-from h2fdp.training.engine import TrainingJob, build_engine, engine_of_run
+from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, build_engine, compile_ahead, engine_of_run
 from h2fdp.training.local_steps import StepTerms, TrainingResult, gain, head_size
 from h2fdp.training.losses import loss_of
 
@@ -100,7 +100,8 @@ def prepare(
     with one_thread():
         config, given = recipe.with_model(config, data, noisy, topology), data
     if isinstance(config.model, PublicFeatures):
-        data = with_features(data, config.model.size)
+        products = int(data.sizes.sum()) * config.model.size * data.classes
+        data = with_features(data, config.model.size, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
         topology, data = _associated(topology, config, data)
         standardizing = None
@@ -117,6 +118,14 @@ def prepare(
         setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
         try_own_parts(setup)
         return setup
+
+
+def _compile_if_likely(config: ExperimentFile, products: int) -> None:
+    """Begin to compile kernels where they may train a linear model with so many multiply-adds on all records."""
+    runtime = config.runtime
+    asked = runtime.engine == "compiled" or (runtime.engine == "auto" and products >= WORTH_COMPILING)
+    if asked and training_device(runtime).type == "cpu":
+        compile_ahead()
 
 
 @one_thread()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -92,6 +93,31 @@ def build_engine(
     from h2fdp.training.compiled.engine import CompiledEngine  # numba is for those who ask for it
 
     return CompiledEngine(module, clipping, objective, momentum, loss)
+
+
+@cache
+def compile_ahead() -> None:
+    """Begin to compile all kernels, or to read them from disk, in a thread of their own; a second call does nothing.
+
+    Whoever trains meanwhile waits for them. A process that ends earlier ends when they are on disk.
+    """
+    threading.Thread(target=_compile_all, name="compiling").start()
+
+
+_HANDED_ON = 2e-4  # seconds after which the compiler's Python lets another thread go on; by default 5e-3
+
+
+def _compile_all() -> None:
+    before = sys.getswitchinterval()
+    # Threads that compute features meanwhile ask for the interpreter at each operation: they compute a sixth more so.
+    sys.setswitchinterval(_HANDED_ON)
+    try:
+        with suppress(Exception):  # whoever calls a kernel meets it again
+            from h2fdp.training.compiled.kernels import compile_both
+
+            compile_both()
+    finally:
+        sys.setswitchinterval(before)
 
 
 def build_scores(name: EngineName, module: nn.Module) -> Scores:

@@ -152,3 +152,13 @@ def test_not_a_bit_of_a_records_features_moves_with_another_record():
     first, again = FEATURES.kept(one, 0, 255), FEATURES.kept(other, 0, 255)
     np.testing.assert_array_equal(first[2], again[2])
     assert (first[3] != again[3]).any()
+
+
+@pytest.mark.usefixtures("few_crops")
+def test_something_else_may_begin_where_many_features_are_computed_and_not_where_they_are_kept(monkeypatch, capsys):
+    monkeypatch.setattr(public_features, "_TOLD", 30)
+    called: list[int] = []
+    for count in (30, 31, 31):
+        FEATURES.kept(images(count), 0, 255, lambda: called.append(1))
+        assert len(called) == (0 if count == 30 else 1)
+    assert capsys.readouterr().err == "note: computing public features of 31 images, once\n"

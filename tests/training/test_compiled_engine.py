@@ -1,5 +1,8 @@
 """The compiled engine against the reference, feature by feature; its bits for every split; what it refuses."""
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -14,8 +17,9 @@ from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
+from h2fdp.training.compiled import kernels
 from h2fdp.training.device_records import DeviceRecords, Evaluator, ModuleScores
-from h2fdp.training.engine import build_engine, build_scores
+from h2fdp.training.engine import build_engine, build_scores, compile_ahead
 from h2fdp.training.local_steps import StepTerms
 from h2fdp.training.losses import CROSS_ENTROPY, LabelSmoothing
 from tests.training.groups import KnownNoise, draw, records
@@ -257,3 +261,29 @@ def test_evaluation_by_compiled_scores():
     )
     np.testing.assert_array_equal(found.accuracy, expected.accuracy)
     np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)
+
+
+def test_kernels_that_are_compiled_ahead_are_those_that_are_called():
+    kernels.compile_both()
+    held, batches = records(SHAPE, SIZES), draw("poisson", SIZES, RATES, 2)
+    for objective in OBJECTIVES.values():
+        trained(
+            "compiled", "mlp", CLIPPINGS["record"], objective, batches, momentum=0.5, loss=LabelSmoothing(smoothing=0.1)
+        )
+    noisy = StepTerms(None, KnownNoise(np.arange(len(SIZES))), True)
+    trained("compiled", "softmax", None, Plain(), batches, terms=lambda _: noisy)
+    for stored in (held, DeviceRecords(held.x.float(), held.y, held.offsets, held.scale, held.shift)):
+        trained("compiled", "deep", CLIPPINGS["batch"], Plain(), batches, held=stored)
+        both("deep", stored)
+    assert [len(way_in.signatures) for way_in in (kernels.train, kernels.score)] == [1, 1]
+
+
+def test_a_thread_compiles_ahead_and_leaves_the_interpreter_as_it_was(monkeypatch):
+    compiling, interval = threading.Event(), sys.getswitchinterval()
+    monkeypatch.setattr(kernels, "compile_both", compiling.set)
+    compile_ahead.__wrapped__()
+    for thread in threading.enumerate():
+        if thread.name == "compiling":
+            thread.join()
+    assert compiling.is_set()
+    assert sys.getswitchinterval() == interval

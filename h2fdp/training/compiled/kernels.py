@@ -24,6 +24,7 @@ from h2fdp.training.compiled.blocks import (
     clear,
     clip_factor,
     clip_records,
+    composed,
     fetch_block,
     forward,
     kernel,
@@ -93,7 +94,7 @@ class Carried(NamedTuple):
     noise: Floats
 
 
-@kernel
+@composed
 def _gradient(
     model: Floats,
     network: Network,
@@ -149,7 +150,7 @@ def _add(vector: Floats, other: Floats) -> None:
         vector[k] += other[k]
 
 
-@kernel
+@composed
 def _step(
     network: Network,
     rules: Rules,
@@ -269,3 +270,20 @@ class _Notice(event.Listener):
 
 
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
+
+
+def compile_both() -> None:
+    """`train` and `score` for the kinds of arrays that the engine gives them: from disk, or compiled now."""
+    vector, matrix = np.empty(1, np.float32), np.empty((1, 1), np.float32)
+    whole, table = np.empty(1, np.int64), np.empty((1, 1), np.int64)
+    network = Network(whole, whole, np.empty(1, np.bool_), whole, whole, whole)
+    stored = Stored(matrix, np.empty((1, 1), np.uint8), whole, vector, vector)
+    single = np.float32(0.0)
+    rules = Rules(single, 0.0, 0.0, single, single, single)
+    drawn = Drawn(whole, np.empty((1, 1, 1), np.int64), table, np.empty((1, 1)), whole)
+    carried, memory = Carried(*(matrix,) * 6), Memory(*(vector,) * 5)
+    for way_in, given in (
+        (train, (network, rules, stored, drawn, carried, memory, 0, 1)),
+        (score, (network, stored, vector, vector, 0, matrix)),
+    ):
+        way_in.compile(tuple(numba.typeof(each) for each in given))  # type: ignore[no-untyped-call]
