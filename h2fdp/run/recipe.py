@@ -105,7 +105,7 @@ def has_rule(config: ExperimentFile) -> bool:
     """Whether a rule is known for the method: one step between messages under noise, or plain descent without."""
     placement, schedule = noise_placement_of(config.method.privacy), chosen_schedule(config.method.schedule)
     training, plain = config.training, config.method.objective.name in ("plain", "scaffold")
-    if isinstance(config.method.objective, OwnPart) or training.local_epochs is not None or _settled(config):
+    if isinstance(config.method.objective, OwnPart) or training.local_epochs is not None or settled(config):
         return False
     if schedule.varies_tau and not _in_turns(config):
         return False
@@ -127,8 +127,8 @@ def intervals_of(config: ExperimentFile, servers: int) -> int:
         servers: edge servers with devices, of which some take part in an interval where they take turns.
     """
     training, control = config.training, config.control
-    if "intervals" in training.left_open and "intervals" in _settled(config):
-        return int(_settled(config)["intervals"])
+    if "intervals" in training.left_open and "intervals" in settled(config):
+        return int(settled(config)["intervals"])
     noisy = noise_placement_of(config.method.privacy).private
     if "intervals" not in training.left_open or not noisy or not has_rule(config):
         return training.intervals
@@ -137,7 +137,7 @@ def intervals_of(config: ExperimentFile, servers: int) -> int:
     return round(INTERVALS * servers / max(1, round(control.turns * servers)))  # as many turns of each edge server
 
 
-def _settled(config: ExperimentFile) -> dict[str, Any]:
+def settled(config: ExperimentFile) -> dict[str, Any]:
     """Keys in which the objective leaves no choice."""
     objective = config.method.objective
     return dict(objective.settles) if isinstance(objective, ObjectiveOptions) else {}
@@ -161,10 +161,10 @@ def completed(
     left_open = config.training.left_open
     if not left_open:
         return config, ()
-    if settled := _settled(config):
+    if values := settled(config):
         if not noise_placement_of(config.method.privacy).private:
-            settled |= {"clip_norm": None, "clip_scope": "batch"}
-        whole = _with(config, settled | {"aggregate_every": 1, "step_decay": "none", "weights": _weights(config)})
+            values |= {"clip_norm": None, "clip_scope": "batch"}
+        whole = _with(config, values | {"aggregate_every": 1, "step_decay": "none", "weights": _weights(config)})
         return whole, _lines(whole, data)
     if not has_rule(config):
         return _as_the_paper(config, topology)

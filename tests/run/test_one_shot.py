@@ -15,6 +15,7 @@ import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.algorithms import one_shot
 from h2fdp.models.architectures import SHARE
+from h2fdp.run.explain import explanation
 from h2fdp.run.loop import start_run
 from tests.forks import in_a_child
 from tests.run.killed import at
@@ -130,6 +131,12 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, trust):
 
     assert in_a_child(until_killed) == -signal.SIGKILL
     assert_equal(recorded(whole), recorded(h2fdp.resume(path)))
+
+
+def test_what_is_explained_is_the_noise_in_sums():
+    lines = explanation(small().prepare())["lines"]
+    assert "this noise is in the sums that the cloud makes the model of, not on the model" in lines
+    assert not any("scores" in line for line in lines)
 
 
 def test_engines_agree(tmp_path):
