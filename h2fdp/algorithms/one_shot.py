@@ -29,6 +29,7 @@ SIZE = 256  # features where a file leaves that open: of more, second moments ar
 # The length of a record's vector, above which the sizes of stored features (float16) bring few.
 _LENGTH = math.sqrt(SHARE * (1 + BIAS**2) + (1 - SHARE) * (1 + BIAS**2) ** 2)
 _LEAST = 1e-6  # of the largest eigenvalue, to all of them
+_NONE = 1e-30  # in place of a 0 to divide by
 _RAREST = 0.01  # of the mean number of records, for a class of which noise leaves none
 _DOUBT = 3.0  # times the noise of shares: unlike ones pass that noise alone makes once in a thousand times, of ten
 
@@ -117,11 +118,14 @@ class DiscriminantOptions(ServerOptions):
 def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:
     """(C, D) weights of log p_c - m_c^T S^-1 m_c / 2 + m_c^T S^-1 x, with the constant on the last feature.
 
-    p_c are the shares of the classes, m_c their means, S is the covariance inside classes. Without noise this is the
-    linear discriminant of the records. A covariance has no negative eigenvalues: those that noise made are 0 here, and
-    the least says how large the noise is. For the edge of the spectrum of a symmetric matrix of noise of deviation v
-    off the diagonal is 2 v sqrt(D) (Wigner 1955). The shares are drawn towards equal ones by their noise, as by James
-    and Stein (1961), and are equal where noise alone could have made what they differ by.
+    p_c are the shares of the classes, m_c their means, S is the covariance inside classes: the second moments without
+    those of the means. Without noise this is the linear discriminant of the records.
+
+    How large the noise is, the least eigenvalue of the moments says, which would not be below 0: the edge of the
+    spectrum of a symmetric matrix of noise of deviation v off the diagonal is 2 v sqrt(D) (Wigner 1955). The shares are
+    drawn towards equal ones by it, as by James and Stein (1961), and are equal where noise alone could have made what
+    they differ by. The means whose moments are taken away are drawn towards their mean, for else noise is taken away,
+    too. Of the eigenvalues of S those are 0 that are smaller than half of what noise brings the least one below 0.
 
     Args:
         sums: (C, D) sums over a class's records, divided by the number of all; the last feature is `BIAS` in all.
@@ -130,18 +134,21 @@ def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:
     """
     classes, features = len(sums), sums.shape[1] - 1
     noise = -float(torch.linalg.eigvalsh(moments)[0].clamp(max=0)) / math.sqrt(2 * len(moments))
+    noise *= math.sqrt((1 - SHARE) / SHARE)  # of the sums
     unlike = sums[:, -1] / BIAS - 1 / classes
-    noise_of_shares = noise * math.sqrt((1 - SHARE) / SHARE) / BIAS
-    kept = 1 - _DOUBT * classes * noise_of_shares**2 / max(float(unlike.square().sum()), 1e-30)
+    kept = 1 - _DOUBT * classes * (noise / BIAS) ** 2 / max(float(unlike.square().sum()), _NONE)
     shares = (1 / classes + max(kept, 0.0) * unlike).clamp(min=_RAREST / classes)
-    shares = shares / shares.sum()
-    means = sums[:, :features] / shares[:, None]
-    values, axes = torch.linalg.eigh(moments[:features, :features] - (means * shares[:, None]).T @ means)
-    added = shrinkage * -float(values[0].clamp(max=0)) + _LEAST * float(values[-1].abs())
-    projected = means @ axes
-    weights = (projected / (values.clamp(min=0) + added)) @ axes.T
-    constant = shares.log() - (weights * means).sum(dim=1) / 2
-    return torch.cat([weights, constant[:, None] / BIAS], dim=1)
+    shares = (shares / shares.sum())[:, None]
+    means = sums[:, :features] / shares
+    middle = (means * shares).sum(dim=0)
+    apart = (means - middle).square().sum(dim=1, keepdim=True).clamp(min=_NONE)
+    drawn = middle + (1 - features * (1 - shares) * (noise / shares) ** 2 / apart).clamp(min=0) * (means - middle)
+    values, axes = torch.linalg.eigh(moments[:features, :features] - (drawn * shares).T @ drawn)
+    below, largest = -float(values[0].clamp(max=0)), float(values[-1].abs())
+    projected = means @ axes / ((values - below / 2).clamp(min=0) + shrinkage * below + _LEAST * largest)
+    weights = projected @ axes.T
+    constant = shares.log() - (weights * means).sum(dim=1, keepdim=True) / 2
+    return torch.cat([weights, constant / BIAS], dim=1)
 
 
 name_method(
