@@ -9,6 +9,7 @@ from h2fdp.algorithms import (  # each registers parts
     fedopt,  # noqa: F401
     fedprox,  # noqa: F401
     moon,  # noqa: F401
+    one_shot,  # noqa: F401
     own_models,  # noqa: F401
     pfedme,  # noqa: F401
     robust,  # noqa: F401

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
+
+from torch import nn
 
 from h2fdp.algorithms.own import OwnServer, checked
 from h2fdp.algorithms.server_update import ServerUpdate
@@ -19,17 +23,23 @@ class ObjectiveOptions(StatelessObjective, Options):
 
     Attributes:
         server: name of the server update that keeps state together with the devices; None for any.
+        settles: keys of `training` in which the objective leaves no choice, and their values.
+        trains: the head of `model: public-features` that it is made for; None for any model.
     """
 
     server: ClassVar[str | None] = None
+    settles: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    trains: ClassVar[str | None] = None
 
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server update may be built from: M, the number of the model's parameters, and the devices' objective."""
+    """What a server update may be built from: M, the number of the model's parameters, the devices' objective, and what
+    builds the model."""
 
     parameters: int
     objective: LocalObjective
+    module: Callable[[], nn.Module]
 
 
 class ServerOptions(Options):

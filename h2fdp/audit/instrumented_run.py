@@ -24,6 +24,7 @@ from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan,
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.clipping import ClipScope
 from h2fdp.training.local_steps import TrainingResult
+from h2fdp.training.losses import minimised
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,8 @@ class InstrumentedRun:
         blueprint = self.run.blueprint
         group = blueprint.device_group(number)
         sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
-        engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries, blueprint.loss)
+        loss = minimised(blueprint.objective, blueprint.loss)
+        engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries, loss)
         return InProcessNodes({"devices": replace(group, sampler=sampler, engine=engine)})
 
     def run_interval(self, plan: IntervalPlan) -> IntervalTranscript:

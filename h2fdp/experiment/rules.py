@@ -18,6 +18,7 @@ from h2fdp.algorithms.fedat import ReverseCountsOptions
 from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.models.registry import Auto, PublicFeatures
 from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
 from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
@@ -71,6 +72,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     yield from _of_own_models(experiment, axes)
+    yield from _of_one_shot(experiment, axes)
     if axes.schedule.buffers:
         yield from _of_buffers(experiment, axes)
     yield from _of_turns(experiment, axes)
@@ -93,7 +95,7 @@ def _of_state(experiment: ExperimentFile) -> Found:
     if isinstance(server, ServerOptions) and server.objective not in (None, objective.name):
         wanted["objective"] = server.objective, server.name
     for axis, (devices, cloud) in wanted.items():
-        text = f"{devices} keeps its state on the devices and at the cloud"
+        text = f"{devices} has a part on the devices and one at the cloud"
         yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
 
 
@@ -270,6 +272,35 @@ def _of_own_models(experiment: ExperimentFile, axes: Axes) -> Found:
     if min(shortest) < 2:
         text = f"every second step of {name} is one of the device's own model, and there would be none"
         yield "training.local_steps", f"{text}; expected at least 2 steps between two models that a device receives"
+
+
+def _of_one_shot(experiment: ExperimentFile, axes: Axes) -> Found:
+    """What an objective that is no descent leaves no choice in, and the model that it is made for."""
+    method, model, objective = experiment.method, experiment.model, experiment.method.objective
+    head = model.head if isinstance(model, PublicFeatures) and "head" in model.model_fields_set else None
+    if not isinstance(objective, ObjectiveOptions) or objective.trains is None:
+        if head == "discriminant":
+            text = f"{objective.name} trains scores by their loss, which has no class sums; expected softmax or mlp"
+            yield "model.head", f"{text}, or method one-shot"
+        return
+    name = f"{objective.name} sends sums over public features, of which a linear model is made"
+    if not isinstance(model, PublicFeatures | Auto):
+        yield "model", f"{name}; expected auto, or public-features; found {model.name}"
+    elif head not in (None, objective.trains):
+        yield "model.head", f"{name}; expected {objective.trains}, found {head}"
+    for key, right in objective.settles.items():
+        found = getattr(experiment.training, key)
+        partner = found is None and right is not None  # of a key of a pair, which is found to be stated
+        if found != right and not partner and key not in ("clip_norm", "clip_scope"):
+            text = f"{objective.name} is one step of length 1 on all records of a device"
+            yield f"training.{key}", f"{text}; expected {'null' if right is None else f'{right:g}'}, found {found:g}"
+    once = f"{objective.name} is one message of each device, which all wait for"
+    if not isinstance(method.schedule, FixedOptions):
+        yield "method.schedule", f"{once}; expected fixed, found {method.schedule.name}"
+    if method.upcycle is not None:
+        yield "method.upcycle", f"{once}, and no model before it to go on from; expected null, found {method.upcycle:g}"
+    if experiment.privacy.noise_law is not None:
+        yield "privacy.correlated", f"{once}, and no earlier noise to take back; expected null"
 
 
 def _of_selection(experiment: ExperimentFile, axes: Axes) -> Found:

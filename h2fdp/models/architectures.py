@@ -20,12 +20,52 @@ def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def public_features(shape: tuple[int, ...], classes: int, size: int, head: str) -> nn.Module:
-    """What is trained on public features of images, whose last one is constant: softmax regression, or a perceptron.
+    """What is trained on public features of images, whose last one is constant: softmax regression, a perceptron, or
+    scores whose gradients are class sums and second moments.
 
     Args:
         shape: of the features, (size + 1,), or (1 + fewer,) of small images.
     """
+    if head == "discriminant":
+        return Discriminant(math.prod(shape), classes)
     return softmax(shape, classes) if head == "softmax" else mlp(shape, classes, hidden=196)
+
+
+SHARE = 0.7  # of class sums in the squared length of what a record adds to them and to second moments
+
+
+class Discriminant(nn.Module):
+    """sqrt(s) w_c . x + sqrt(1 - s) x^T U x, for the share s, where the upper triangle U is the same for all classes.
+
+    The gradient of a class's score in the parameters is what a record of that class adds to the class sums, sqrt(s) x,
+    and to the second moments: sqrt(1 - s) times the upper triangle of x x^T, its squares, and its
+    products times sqrt(2). Its length is sqrt(s |x|^2 + (1 - s) |x|^4). Without U it is a linear model.
+    """
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(classes, inputs))
+        self.square = nn.Parameter(torch.zeros(inputs * (inputs + 1) // 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, classes) scores of features (n, ...)."""
+        x = x.flatten(1)
+        common = (x @ triangle(self.square, x.shape[1]) * x).sum(dim=1, keepdim=True)
+        scores: Tensor = SHARE**0.5 * (x @ self.weight.t()) + (1 - SHARE) ** 0.5 * common
+        return scores
+
+
+def triangle(values: Tensor, side: int) -> Tensor:
+    """(side, side) the upper triangle U with <values, v> = x^T U x, for v (side (side + 1) / 2,) of the same length as
+    x x^T: its squares, and its products times sqrt(2).
+
+    >>> triangle(torch.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([[1.0000, 2.8284],
+            [0.0000, 3.0000]])
+    """
+    row, column = torch.triu_indices(side, side, device=values.device)
+    scaled = values * torch.where(row == column, 1.0, 2.0**0.5).to(values.dtype)
+    return values.new_zeros(side * side).scatter(0, row * side + column, scaled).view(side, side)
 
 
 def logistic(

@@ -21,7 +21,7 @@ from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
 from h2fdp.run.preview import privacy_report
-from h2fdp.run.recipe import has_rule, probe_of
+from h2fdp.run.recipe import has_rule, probe_of, settled
 from h2fdp.run.setup import RunSetup
 
 _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
@@ -99,7 +99,10 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         lines.append(f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2")
     lines += [_of_noises(report["noises"]), _of_compression(run), _of_costs(network), *run.chosen]
     scores, pays = noise_in_scores(run), changes(run)
-    lines.append(f"noise moves the last model's scores by {scores:.3g}; about 1 is best")
+    if settled(run.config):
+        lines.append("this noise is in the sums that the cloud makes the model of, not on the model")
+    else:
+        lines.append(f"noise moves the last model's scores by {scores:.3g}; about 1 is best")
     if pays:
         best, joules = pays[-1], f"{network['energy_j']:.3g} J"
         then = f"then {best['scores']:.2g}, and {best['energy_j']:.3g} J for {joules}"

@@ -56,7 +56,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, build_engine, compile_ahead, engine_of_run
 from h2fdp.training.local_steps import StepTerms, TrainingResult, gain, head_size
-from h2fdp.training.losses import loss_of
+from h2fdp.training.losses import loss_of, minimised
 
 
 def prepare(
@@ -179,7 +179,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
     products = training.records_of_interval(data.sizes, rates) * vector.numel()
     width = padded_width(sampling, rates * data.sizes)
-    job = TrainingJob(objective, loss, clipping, data.shape, products, width, training.precision)
+    job = TrainingJob(objective, minimised(objective, loss), clipping, data.shape, products, width, training.precision)
 
     blueprint = Blueprint(
         streams=streams,
@@ -517,14 +517,14 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
         noise_std=np.empty((1, 0)),
         memory=None if blueprint.objective.memory is None else torch.zeros(2, size),
     )
-    server = server_of(setup.config.method.server, ServerContext(size, blueprint.objective))
+    server = server_of(setup.config.method.server, ServerContext(size, blueprint.objective, blueprint.module))
     variate = None if server.variate is None else server.variate.to(model.device)
     return WorkAccumulator.begun(blueprint.objective, partial(gain, blueprint.momentum), plan, model, variate)
 
 
 def _try_server(setup: RunSetup) -> None:
     objective = setup.blueprint.objective
-    context = ServerContext(setup.initial.numel(), objective)
+    context = ServerContext(setup.initial.numel(), objective, setup.blueprint.module)
     server, other = (server_of(setup.config.method.server, context) for _ in range(2))
     assert isinstance(server, OwnServer), "a user's own"
     assert isinstance(other, OwnServer), "a user's own"

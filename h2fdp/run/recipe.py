@@ -28,7 +28,8 @@ from typing import Any
 
 from torch import nn
 
-from h2fdp.algorithms import aggregation_of
+from h2fdp.algorithms import ObjectiveOptions, aggregation_of
+from h2fdp.algorithms.one_shot import SIZE
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSection
 from h2fdp.data.federated import DeviceData
@@ -39,6 +40,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models import registry
+from h2fdp.models.registry import ModelSection
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
 from h2fdp.privacy.mechanisms.noise_placement import simulated
@@ -64,6 +66,8 @@ def with_model(
     config: ExperimentFile, data: DeviceData, noisy: Callable[[ExperimentFile], RunSetup], topology: Topology
 ) -> ExperimentFile:
     """The experiment with a model that has a name of its own, where it leaves that open; arguments see `completed`."""
+    if (head := _head(config)) is not None:
+        return config.model_copy(update={"model": _one_shot(config.model, data, head)})
     if isinstance(config.model, registry.Lstm) and config.model.vocabulary is None:
         return config.model_copy(update={"model": _reading(config.data, config.model)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
@@ -81,6 +85,19 @@ def with_model(
     else:
         model = registry.MODELS["logistic"].model_validate({"standardize": True})
     return config.model_copy(update={"model": model})
+
+
+def _head(config: ExperimentFile) -> str | None:
+    objective = config.method.objective
+    return objective.trains if isinstance(objective, ObjectiveOptions) else None
+
+
+def _one_shot(model: ModelSection, data: DeviceData, head: str) -> registry.PublicFeatures:
+    """Public features under the head of the objective, as many as the file says or as class sums are best of."""
+    size = model.size if isinstance(model, registry.PublicFeatures) and "size" in model.model_fields_set else SIZE
+    features = PublicFeatures.of(data.shape, size)
+    found: registry.PublicFeatures = registry.PublicFeatures.model_validate({"size": features.size, "head": head})
+    return found
 
 
 def _has_little_noise(config: ExperimentFile, noisy: Callable[[ExperimentFile], RunSetup], topology: Topology) -> bool:
@@ -114,7 +131,7 @@ def has_rule(config: ExperimentFile) -> bool:
     """Whether a rule is known for the method: one step between messages under noise, or plain descent without."""
     placement, schedule = noise_placement_of(config.method.privacy), chosen_schedule(config.method.schedule)
     training, plain = config.training, config.method.objective.name in ("plain", "scaffold")
-    if isinstance(config.method.objective, OwnPart) or training.local_epochs is not None:
+    if isinstance(config.method.objective, OwnPart) or training.local_epochs is not None or settled(config):
         return False
     if schedule.varies_tau and not _in_turns(config):
         return False
@@ -136,12 +153,20 @@ def intervals_of(config: ExperimentFile, servers: int) -> int:
         servers: edge servers with devices, of which some take part in an interval where they take turns.
     """
     training, control = config.training, config.control
+    if "intervals" in training.left_open and "intervals" in settled(config):
+        return int(settled(config)["intervals"])
     noisy = noise_placement_of(config.method.privacy).private
     if "intervals" not in training.left_open or not noisy or not has_rule(config):
         return training.intervals
     if not control.enabled or control.turns is None:
         return INTERVALS
     return round(INTERVALS * servers / max(1, round(control.turns * servers)))  # as many turns of each edge server
+
+
+def settled(config: ExperimentFile) -> dict[str, Any]:
+    """Keys in which the objective leaves no choice."""
+    objective = config.method.objective
+    return dict(objective.settles) if isinstance(objective, ObjectiveOptions) else {}
 
 
 def completed(
@@ -162,6 +187,11 @@ def completed(
     left_open = config.training.left_open
     if not left_open:
         return config, ()
+    if values := settled(config):
+        if not noise_placement_of(config.method.privacy).private:
+            values |= {"clip_norm": None, "clip_scope": "batch"}
+        whole = _with(config, values | {"aggregate_every": 1, "step_decay": "none", "weights": _weights(config)})
+        return whole, _lines(whole, data)
     if not has_rule(config):
         return _as_the_paper(config, topology)
     if not noise_placement_of(config.method.privacy).private:

@@ -291,7 +291,7 @@ class RunSetup(RunInputs, Noise):
         method, schedule = self.config.method, self.schedule()
         aggregators = self.blueprint.aggregators(self.blueprint.tiers())
         planner = self._planner(schedule.observes)
-        context = ServerContext(self.initial.numel(), self.blueprint.objective)
+        context = ServerContext(self.initial.numel(), self.blueprint.objective, self.blueprint.module)
         return Cloud(
             self.initial,
             planner,

@@ -31,7 +31,7 @@ from h2fdp.training.device_records import DeviceRecords, Scores, device_records
 from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.local_steps import LocalObjective, gain
-from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.losses import CROSS_ENTROPY, Loss, minimised
 
 _CPU = torch.device("cpu")
 _PLAIN, _AVERAGE = Plain(), WeightedAverage()
@@ -334,7 +334,8 @@ class Blueprint:
         return build_scores(self.engine, self.module().to(self.device))
 
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
-        work = (clipping, objective, self._widths[0], momentum, self.loss, self.precision)
+        loss = minimised(objective, self.loss)
+        work = (clipping, objective, self._widths[0], momentum, loss, self.precision)
         return ThreadLocalEngine(lambda: build_engine(self.engine, self.module(), *work))
 
     def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:

@@ -22,7 +22,7 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import FAILURES, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.models.construct import ParameterLayout
-from h2fdp.training.local_steps import FeatureComparison
+from h2fdp.training.local_steps import FeatureComparison, LocalObjective
 
 # Of torch's attention and recurrent layers: what it computes slowly it computes rightly, and a user cannot help it.
 warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batching rule")
@@ -218,6 +218,12 @@ def _taken_at_once(loss: OwnLoss, scores: Tensor, labels: Tensor, gradients: Ten
     except FAILURES:
         return False
     return torch.allclose(together, gradients, rtol=1e-4, atol=1e-6)
+
+
+def minimised(objective: LocalObjective, reported: Loss) -> Loss:
+    """The loss that devices minimise: the objective's own where it states one, as `loss`; else the reported one."""
+    loss: Loss = getattr(objective, "loss", reported)
+    return loss
 
 
 class RecordLoss:

@@ -1,0 +1,160 @@
+"""One message a device: class sums and second moments of public features, a linear discriminant at the cloud.
+
+A device's update is the mean of one vector for each record, which no model enters: it is one step, of length 1, on a
+loss whose gradient that vector is. So its sensitivity is that of clipped gradients, and noise, weights, sums, ledger
+and cost are those of any method with one interval. The cloud makes a model of the average (Fisher 1936; Hastie,
+Tibshirani and Friedman 2009, "The Elements of Statistical Learning", 4.3), which costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from h2fdp.algorithms.registry import OBJECTIVES, SERVERS, ObjectiveOptions, ServerContext, ServerOptions, name_method
+from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.config.fields import Expect
+from h2fdp.data.public_features import BIAS
+from h2fdp.models.architectures import SHARE, triangle
+from h2fdp.models.construct import ParameterLayout
+from h2fdp.training.losses import Loss
+
+SIZE = 256  # features where a file leaves that open: of more, second moments are longer and have more noise
+# The length of a record's vector, above which the sizes of stored features (float16) bring few.
+_LENGTH = math.sqrt(SHARE * (1 + BIAS**2) + (1 - SHARE) * (1 + BIAS**2) ** 2)
+_LEAST = 1e-6  # of the largest eigenvalue, to all of them
+_NONE = 1e-30  # in place of a 0 to divide by
+_RAREST = 0.01  # of the mean number of records, for a class of which noise leaves none
+_DOUBT = 3.0  # times the noise of shares: unlike ones pass that noise alone makes once in a thousand times, of ten
+
+
+class OwnScore(Loss):
+    """Minus the score of a record's label, whose gradient is that of the score, whatever the model.
+
+    >>> OwnScore().each(torch.tensor([[1.0, 3.0]]), torch.tensor([1]))
+    tensor([-3.])
+    """
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses."""
+        return -scores.gather(1, labels[:, None])[:, 0]
+
+
+@OBJECTIVES.register
+class ClassSums(ObjectiveOptions):
+    """Class sums and second moments, from one step of length 1 on all records: the model's gradients (`Discriminant`
+    of `models.architectures`) averaged, with the other sign."""
+
+    server: ClassVar[str | None] = "discriminant"
+    trains: ClassVar[str | None] = "discriminant"
+    loss: ClassVar[Loss] = OwnScore()
+    settles: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            "intervals": 1,
+            "local_steps": 1,
+            "local_epochs": None,
+            "sampling_rate": 1.0,
+            "batch_size": None,
+            "step_size": 1.0,
+            "momentum": 0.0,
+            "device_turns": 1,
+            "clip_norm": round(_LENGTH, 4),
+            "clip_scope": "record",
+        }
+    )
+    name: Literal["class-sums"] = "class-sums"
+
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
+        """A step moves by a sum of clipped vectors."""
+        return True
+
+
+class Discriminant(StatefulUpdate):
+    """The model of which the uploads' average has the class sums and second moments; the model before has no part.
+
+    Args:
+        layout: of the model.
+        shrinkage: see `discriminant`.
+    """
+
+    def __init__(self, layout: ParameterLayout, shrinkage: float) -> None:
+        self._layout, self._shrinkage = layout, shrinkage
+
+    def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
+        """(M,) the linear model; 0 in place of second moments."""
+        sent = self._layout.views(uploaded.average.double().neg())
+        sums, square = sent["weight"] / SHARE**0.5, sent["square"] / (1 - SHARE) ** 0.5
+        upper = triangle(square, sums.shape[1])
+        weights = discriminant(sums, (upper + upper.T) / 2, self._shrinkage)
+        made = torch.zeros_like(model)
+        self._layout.views(made)["weight"].copy_(weights / SHARE**0.5)
+        return made
+
+
+@SERVERS.register
+class DiscriminantOptions(ServerOptions):
+    """A linear discriminant of class sums and second moments.
+
+    Attributes:
+        shrinkage: what is added to all eigenvalues of the covariance, as a multiple of how far noise brought the least
+            of them below 0.
+    """
+
+    objective: ClassVar[str | None] = "class-sums"
+    name: Literal["discriminant"] = "discriminant"
+    shrinkage: Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")] = 0.2
+
+    def build(self, context: ServerContext) -> ServerUpdate:
+        """The update."""
+        return Discriminant(ParameterLayout(context.module()), self.shrinkage)
+
+
+def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:
+    """(C, D) weights of log p_c - m_c^T S^-1 m_c / 2 + m_c^T S^-1 x, with the constant on the last feature.
+
+    p_c are the shares of the classes, m_c their means, S is the covariance inside classes: the second moments without
+    those of the means. Without noise this is the linear discriminant of the records.
+
+    How large the noise is, the least eigenvalue of the moments says, which would not be below 0: the edge of the
+    spectrum of a symmetric matrix of noise of deviation v off the diagonal is 2 v sqrt(D) (Wigner 1955). The shares are
+    drawn towards equal ones by it, as by James and Stein (1961), and are equal where noise alone could have made what
+    they differ by. The means whose moments are taken away are drawn towards their mean, for else noise is taken away,
+    too. Of the eigenvalues of S those are 0 that are smaller than half of what noise brings the least one below 0.
+
+    Args:
+        sums: (C, D) sums over a class's records, divided by the number of all; the last feature is `BIAS` in all.
+        moments: (D, D) symmetric, the sum of x x^T over all records, divided by their number.
+        shrinkage: what the eigenvalues of S grow by, in units of the least one below 0.
+    """
+    classes, features = len(sums), sums.shape[1] - 1
+    noise = -float(torch.linalg.eigvalsh(moments)[0].clamp(max=0)) / math.sqrt(2 * len(moments))
+    noise *= math.sqrt((1 - SHARE) / SHARE)  # of the sums
+    unlike = sums[:, -1] / BIAS - 1 / classes
+    kept = 1 - _DOUBT * classes * (noise / BIAS) ** 2 / max(float(unlike.square().sum()), _NONE)
+    shares = (1 / classes + max(kept, 0.0) * unlike).clamp(min=_RAREST / classes)
+    shares = (shares / shares.sum())[:, None]
+    means = sums[:, :features] / shares
+    middle = (means * shares).sum(dim=0)
+    apart = (means - middle).square().sum(dim=1, keepdim=True).clamp(min=_NONE)
+    drawn = middle + (1 - features * (1 - shares) * (noise / shares) ** 2 / apart).clamp(min=0) * (means - middle)
+    values, axes = torch.linalg.eigh(moments[:features, :features] - (drawn * shares).T @ drawn)
+    below, largest = -float(values[0].clamp(max=0)), float(values[-1].abs())
+    projected = means @ axes / ((values - below / 2).clamp(min=0) + shrinkage * below + _LEAST * largest)
+    weights = projected @ axes.T
+    constant = shares.log() - (weights * means).sum(dim=1, keepdim=True) / 2
+    return torch.cat([weights, constant / BIAS], dim=1)
+
+
+name_method(
+    "one-shot",
+    "one message a device, with class sums and second moments of public features; noise as with h2fdp",
+    objective="class-sums",
+    privacy="hierarchical",
+    server="discriminant",
+)
