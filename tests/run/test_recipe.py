@@ -253,7 +253,7 @@ def test_with_little_noise_images_have_twice_as_many_features(epsilon, size, mon
     class Asked(Exception):
         """Features are not computed here."""
 
-    def with_features(_, number):
+    def with_features(_, number, **_meanwhile):
         raise Asked(number)
 
     monkeypatch.setattr("h2fdp.run.prepare.with_features", with_features)
