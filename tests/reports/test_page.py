@@ -51,6 +51,19 @@ def test_curves_show_the_columns_of_the_metrics(runs, together):
             assert columns[name] == pytest.approx(metrics[name], rel=1e-5)
 
 
+def test_several_runs_share_one_figure_of_epsilon(runs, tmp_path):
+    page = Page(report([runs["fixed"], runs["controlled"]], tmp_path / "both.html"))
+    assert [each["key"] for each in page.data["figures"] if each["key"].startswith("epsilon")] == ["epsilon"]
+    shown = [curve["series"] for curve in page.figure("epsilon")["curves"] if curve["column"] == "epsilon_most"]
+    assert shown == [0, 1]
+    for series in page.data["series"]:
+        columns = series["columns"]
+        names = [f"epsilon_{each}" for each in ("edge", "peer", "cloud", "public")]
+        of_each = [columns[name] for name in names if name in columns]
+        assert len(of_each) >= 2
+        assert columns["epsilon_most"] == [max(row) for row in zip(*of_each, strict=True)]
+
+
 def test_a_run_without_privacy_has_no_epsilon_and_says_so(runs, tmp_path):
     found = page_of(runs["open"], out=tmp_path / "open.html")
     keys = [each["key"] for each in found.data["figures"]]
