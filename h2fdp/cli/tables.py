@@ -42,7 +42,7 @@ def print_json(values: Any) -> None:
 def print_table(
     rows: Sequence[Mapping[str, Any]], title: str | None = None, columns: Sequence[str] | None = None
 ) -> None:
-    """A table of rows with equal keys; words wrap within the terminal's width, numbers never.
+    """A table of rows with equal keys; words and headings wrap within the terminal's width, numbers never.
 
     Where not even that fits, there is a block of lines for each row.
     """
@@ -58,11 +58,14 @@ def print_table(
         print_text(title)  # as wide as the terminal, however narrow the table is
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     least = -_BETWEEN
+    wide = sum(_BETWEEN + max(map(len, column)) for column in zip(names, *cells, strict=True)) > console.width
     for place, name in enumerate(names):
         column = [row[place] for row in cells]
         numeric = any(map(_NUMBER.fullmatch, column))
-        least += _BETWEEN + max(map(_unbroken, [name, *column]))
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+        narrow = max(map(_unbroken, [name, *column]))
+        least += _BETWEEN + narrow
+        head = "\n".join(textwrap.wrap(name, narrow)) if wide and numeric else name  # else it would be cut
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     if least > console.width:
         typer.echo(("\n" if title else "") + "\n\n".join(_block(names, row) for row in cells))
         return

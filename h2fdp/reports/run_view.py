@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from h2fdp.config import read_document
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, no_directory
 from h2fdp.network import Topology
 from h2fdp.network import read as read_topology
 from h2fdp.network.trust import TRUSTS
@@ -107,7 +107,7 @@ class RunView:
         directory = RunDirectory(path)
         summary = read_summary(path)
         if summary is None or not directory.config.is_file():
-            raise UserError("not a run directory (expected config.yaml and summary.json)", str(path))
+            raise no_directory("not a run directory (expected config.yaml and summary.json)", path)
         check_lines(directory.config, directory.topology)
         configuration = read_document(directory.config).values()
         if not isinstance(configuration, dict):
