@@ -118,8 +118,8 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 218, 32_355, 256  # of 207, 29_760, 203: shares, air, ways, relays, liars, streams, own models
-STAYS, CLIMBS = 191, 70  # of 174, 62: uplinks that compress, threads, frequencies, visits, association, the air
+MODULES, LINES, KEYS = 218, 32_387, 256  # of 207, 29_760, 203: air, ways, relays, liars, streams, own models, auto
+STAYS, CLIMBS = 192, 70  # of 174, 62: uplinks that compress, threads, frequencies, visits, association, the air, auto
 
 
 def lines_of_code(file):

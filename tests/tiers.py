@@ -30,6 +30,7 @@ MARKS = {
     "tests/docs/test_extending.py": "process",
     "tests/docs/test_tutorial.py": "process",
     "tests/protocol/test_any_tree.py": "slow",
+    "tests/protocol/test_measured_noise.py": "slow",
     "tests/protocol/test_modular_sums.py": "slow",
     "tests/protocol/test_secure_sums.py": "slow",
     "tests/reports/test_browser.py": "process",

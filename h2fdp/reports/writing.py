@@ -44,8 +44,9 @@ from h2fdp.reports.results import configuration, fairness, noise, privacy, resul
 from h2fdp.reports.run_view import RunView, read_runs, series_of
 from h2fdp.reports.sweep_view import SEED, GridPoint, SweepView, is_sweep, sweep_sections
 
-_OF_DEVICES = ("validation_", "device_accuracy_")
-_OF_TESTS = ("accuracy", "loss", "best_accuracy", "accuracy_mean_last_", "personal_")
+# Devices' own models are not in the ledger, and their scores are weighed by the labels of devices' training records.
+_OF_DEVICES = ("validation_", "device_accuracy_", "personal_")
+_OF_TESTS = ("accuracy", "loss", "best_accuracy", "accuracy_mean_last_")
 _LEFT_OUT = "left out"
 _SEED_IN_NAME = re.compile(r"(?<![\w.])seed=\d+")
 

@@ -42,7 +42,7 @@ from h2fdp.training.local_steps import comparison_of
 def notices(setup: RunSetup) -> list[str]:
     """Sentences; none for most runs."""
     claim = claim_warning(setup)
-    lines = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup)]
+    lines = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup), *_idle(setup)]
     return [*lines, *([] if claim is None else [claim])]
 
 
@@ -77,6 +77,14 @@ def _capped(setup: RunSetup) -> Iterator[str]:
     if "batch_size" in training.model_fields_set and (training.batch_size or 0) > least:
         text = f"training.batch_size: {training.batch_size} is more than the {least} records of the smallest device"
         yield f"{text}; such devices use all their records at each step"
+
+
+def _idle(setup: RunSetup) -> Iterator[str]:
+    """More turns than an edge server has devices."""
+    turns, subnets = setup.config.training.device_turns, setup.topology.subnets
+    if idle := [each.name for each in subnets if each.size < turns]:
+        text = f"training.device_turns: {turns} is more than the devices of {len(idle)} of {len(subnets)} edge servers"
+        yield f"{text} ({idle[0]} first), none of which take part in some intervals"
 
 
 End = str  # `done`, `interrupted`, or what `result.FINISHED` has; else `stopped` by a callback, or `failed`

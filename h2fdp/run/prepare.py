@@ -91,7 +91,14 @@ def prepare(
         return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
     if topology.adversaries is not None and topology.adversaries.attack.poisons:
         data = poisoned(data, topology, Streams(config.seed))
-    config, given = recipe.with_model(config, data), data
+
+    def noisy(complete: ExperimentFile) -> RunSetup:
+        runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
+        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
+        return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
+
+    with one_thread():
+        config, given = recipe.with_model(config, data, noisy, topology), data
     if isinstance(config.model, PublicFeatures):
         data = with_features(data, config.model.size)
     with one_thread():
@@ -103,12 +110,6 @@ def prepare(
         placement = noise_placement_of(config.method.privacy)
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
-
-        def noisy(complete: ExperimentFile) -> RunSetup:
-            runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
-            inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
-            return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
-
         module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
         complete, lines = recipe.completed(config, data, module, noisy, topology)
         inputs = _inputs(complete, topology, data)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.errors import UserError
@@ -186,8 +187,9 @@ def seconds_per_step(run: RunSetup) -> float:
         steps = _STEPS if blueprint.epochs is None else run.local_steps  # epochs are drawn as a whole
         batches = group.sampler.draw(0, range(steps), rows)
         adaptive = blueprint.adaptive
-        terms = StepTerms(clip_norm=None if adaptive is None else adaptive.initial)
         starts = run.initial.to(blueprint.device).expand(len(rows), -1)
+        nothing_yet = None if blueprint.objective.memory is None else torch.zeros_like(starts)
+        terms = StepTerms(corrections=nothing_yet, clip_norm=None if adaptive is None else adaptive.initial)
         times = []
         for _ in range(1 + _REPEATS):
             started = time.perf_counter()

@@ -8,6 +8,8 @@ how the way is cut into steps; and the best way is where that noise moves the mo
   batches do at these lengths, and more steps would each cost a release or a larger sensitivity;
 - 30 intervals, with a step size that falls linearly to 0 where scores are linear in the parameters, and stays
   elsewhere: an equal way has its first step half as long then, and long first steps lead an LSTM astray;
+- where noise is little (`LITTLE`), up to 60 intervals of linear models, as many short steps follow the loss better than
+  few long ones, and twice as many features of images, the last of which more noise would hide;
 - shares of the privacy budget that fall as the step sizes do, which leaves least noise in the last model;
 - shares in averages by numbers of records, for then all records have equal shares in the sum and in its noise;
 - the step size at which the noise in the last model moves scores by `SCORES`, found by perturbing the parameters; but
@@ -48,17 +50,20 @@ from h2fdp.streams import Streams
 from h2fdp.training.losses import loss_of
 from h2fdp.training.probe import Probe
 
-INTERVALS = 30
+INTERVALS, MOST_INTERVALS = 30, 60
+LITTLE = 2.0  # noise in the last model, see `noise_of_way`: below it, more intervals and more features pay
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
-FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a whole way of clipped gradients moves scores by, at most
+FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
 
 
 Recipe = tuple[ExperimentFile, tuple[str, ...]]  # the complete experiment; what was chosen and why, in 80 columns
 
 
-def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
-    """The experiment with a model that has a name of its own, where it leaves that open."""
+def with_model(
+    config: ExperimentFile, data: DeviceData, noisy: Callable[[ExperimentFile], RunSetup], topology: Topology
+) -> ExperimentFile:
+    """The experiment with a model that has a name of its own, where it leaves that open; arguments see `completed`."""
     if isinstance(config.model, registry.Lstm) and config.model.vocabulary is None:
         return config.model_copy(update={"model": _reading(config.data, config.model)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
@@ -68,6 +73,7 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
         model = registry.MODELS["softmax"].model_validate({})  # whose scale the paper's step size is for
     elif are_images(data.shape):
         most = registry.MODELS["public-features"].model_validate({}).options()["size"]
+        most *= 2 if _has_little_noise(config, noisy, topology) else 1
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = registry.MODELS["public-features"].model_validate({"size": features.size})
     elif isinstance(config.data, Leaf):
@@ -75,6 +81,26 @@ def with_model(config: ExperimentFile, data: DeviceData) -> ExperimentFile:
     else:
         model = registry.MODELS["logistic"].model_validate({"standardize": True})
     return config.model_copy(update={"model": model})
+
+
+def _has_little_noise(config: ExperimentFile, noisy: Callable[[ExperimentFile], RunSetup], topology: Topology) -> bool:
+    """Whether a linear model would have; its features have no part in that."""
+    if not config.training.left_open or not noise_placement_of(config.method.privacy).private:
+        return False
+    pixels = config.model_copy(update={"model": registry.MODELS["softmax"].model_validate({})})
+    whole = _with(pixels, _rounds(pixels, topology, 1.0, linear=True) | {"step_size": 1.0})
+    return not conflicts(whole) and noise_of_way(noisy(_fixed(whole)), linear=True) < LITTLE
+
+
+def noise_of_way(setup: RunSetup, *, linear: bool) -> float:
+    """Standard deviation of the noise in the last model, if it went the farthest way that pays (`FARTHEST`), in scores.
+
+    Of n records and N nodes that add noise, it is FARTHEST sqrt(N) / (n mu): 2.7, 1.2 and 0.4 for the paper's network,
+    60,000 records and epsilon 1 without trusted edge servers, with all of them trusted and under one sum.
+    """
+    model, norm = noise_on_model(setup), setup.config.training.first_clip_norm
+    assert norm is not None, "gradients are clipped where noise is added"
+    return FARTHEST[linear] * model.noise_std / (model.way * norm)
 
 
 def _reading(data: DataSection, model: registry.Lstm) -> registry.Lstm:
@@ -104,7 +130,7 @@ def _in_turns(config: ExperimentFile) -> bool:
 
 
 def intervals_of(config: ExperimentFile, servers: int) -> int:
-    """K_g, known before the data are: as stated, or as `auto` chooses it.
+    """K_g, known before the data are: as stated, or the least that `auto` chooses.
 
     Args:
         servers: edge servers with devices, of which some take part in an interval where they take turns.
@@ -144,21 +170,29 @@ def completed(
         # Each interval is one step, and the way of the plan is that of 30 turns of each edge server.
         config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
     probe = probe_of(module(), data, config)
-    rounds_of = _rounds(config, probe, topology)
+    rounds_of = _rounds(config, topology, _rounded(_CLIPPED * probe.gradient), linear=probe.linear)
     chosen = _with(config, rounds_of)
     if any(key == "training.budget_decay" for key, _ in conflicts(chosen)):
         rounds_of["budget_decay"] = "none"  # devices take turns, or each step has its noise
         chosen = _with(config, rounds_of)
     if conflicts(chosen):
         return _as_the_paper(config, topology)
+    setup = noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0})))
+    if probe.linear and "intervals" in left_open and not config.control.enabled:
+        rounds_of["intervals"] = _intervals(noise_of_way(setup, linear=True))
+        if rounds_of["intervals"] != setup.config.training.intervals:
+            chosen, setup = _with(config, rounds_of), noisy(_with(config, rounds_of | {"step_size": 1.0}))
     if "step_size" not in left_open:
         return chosen, _lines(chosen, data)
-    model = noise_on_model(noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0}))))
+    model = noise_on_model(setup)
     training, scores = chosen.training, SCORES[probe.linear]
     norm = training.first_clip_norm
     assert norm is not None, "gradients are clipped where noise is added"
     by_noise = scores / (model.noise_std * probe.reach) if model.noise_std else math.inf
-    by_way = FARTHEST[probe.linear] / (model.way * norm * probe.reach)
+    longer = 1.0
+    if probe.linear and not config.control.enabled:  # the first of more steps may be as long as that of 30
+        longer = min(MOST_INTERVALS, max(INTERVALS, training.intervals)) / INTERVALS
+    by_way = FARTHEST[probe.linear] * longer / (model.way * norm * probe.reach)
     size = _rounded(min(by_noise, by_way))
     moved = size * model.noise_std * probe.reach
     falls = "constant" if training.step_decay == "none" else training.step_decay
@@ -169,6 +203,11 @@ def completed(
     return whole, (*_lines(whole, data), why)
 
 
+def _intervals(noise: float) -> int:
+    """K_g of linear models by the noise of the farthest way, see `noise_of_way`."""
+    return round(min(MOST_INTERVALS, max(INTERVALS, INTERVALS * math.sqrt(LITTLE / max(noise, 1e-9)))))
+
+
 def _fixed(config: ExperimentFile) -> ExperimentFile:
     """The run without control: all edge servers in each interval."""
     control = config.control.model_copy(update={"enabled": False})
@@ -176,12 +215,12 @@ def _fixed(config: ExperimentFile) -> ExperimentFile:
     return config.model_copy(update={"control": control, "method": method})
 
 
-def _rounds(config: ExperimentFile, probe: Probe, topology: Topology) -> dict[str, Any]:
+def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, linear: bool) -> dict[str, Any]:
     """One step on all records between messages; of several local steps, each is followed by a local aggregation, as
     several between releases would multiply the sensitivity."""
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
-    falls = "linear" if probe.linear else "none"
+    falls = "linear" if linear else "none"
     return {
         "intervals": intervals_of(config, len(topology.subnets)),
         "local_steps": steps,
@@ -190,7 +229,7 @@ def _rounds(config: ExperimentFile, probe: Probe, topology: Topology) -> dict[st
         "batch_size": None,
         "sampling_rate": 1.0,
         "clip_scope": "record",
-        "clip_norm": _rounded(_CLIPPED * probe.gradient),
+        "clip_norm": clip_norm,
         "step_decay": falls,
         "budget_decay": falls if "step_decay" in training.left_open else training.step_decay,
         "weights": _weights(config),

@@ -78,6 +78,13 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(h2fdp, experiment, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
+@pytest.mark.parametrize("method", ["mr-mtl", "ditto", "moon"])
+def test_a_dry_run_times_steps_of_devices_that_have_models_of_their_own(h2fdp, experiment, method):
+    done = h2fdp("run", experiment, "--dry-run", "--json", "--set", f"method={{extends: {method}, privacy: dp-sgd}}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["time"].startswith("about ")
+
+
 def test_a_dry_run_shows_what_each_observer_will_hold(h2fdp, experiment):
     done = h2fdp("run", experiment, "--dry-run")
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_FENCE = re.compile(r"^```(\S*)\s*$")
+_FENCE = re.compile(r"^```(\S*)(?: .*)?$")  # a directive has a path after its name
 _PROMPT = "$ "
 
 

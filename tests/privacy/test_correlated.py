@@ -2,11 +2,12 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import signal, stats
 
 from h2fdp.privacy import Holder, Place
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
@@ -165,6 +166,95 @@ def test_no_factor_beats_a_matched_schedule_of_independent_noise_for_full_partic
     matched = np.diag(np.sqrt(positive))
     attained = np.linalg.norm(matched @ np.ones(size)) * np.linalg.norm(np.linalg.solve(matched.T, positive))
     assert attained == pytest.approx(positive.sum())
+
+
+def earliest_of(size, between):
+    """(size,) the releases of a record that is in the first one and in each that is so many later."""
+    return (np.arange(size) % between == 0) * 1.0
+
+
+def left(law, size, between, effects=None):
+    """The noise of the last model over that of independent noise of the same account; `effects` (size,) of releases."""
+    earliest, effects = earliest_of(size, between), np.ones(size) if effects is None else effects
+    sensitivity = np.linalg.norm(np.convolve(law.factor(size), earliest)[:size])
+    independent = math.sqrt(earliest.sum()) * np.linalg.norm(effects)
+    return sensitivity * math.sqrt(law.variance(effects)) / independent
+
+
+@dataclass(frozen=True)
+class Buffered(CorrelatedGaussian):
+    """BLT, as docs/privacy.md compares it: c_0 = 1, c_j = sum_i omega_i theta_i^(j-1)."""
+
+    theta: tuple[float, ...]
+    omega: tuple[float, ...]
+
+    def _columns(self, size):
+        powers = np.power.outer(np.array(self.theta), np.arange(size - 1.0))
+        factor = np.concatenate([[1.0], np.array(self.omega) @ powers])
+        return factor, signal.lfilter([1.0], factor, np.eye(1, size)[0])
+
+
+def buffered(theta, omega):
+    return Buffered("banded", len(theta), theta, omega)
+
+
+# Releases, separation, the buffers that make the noise of the last model least; their squared sensitivity and error by
+# jax_privacy 2.0.0: `toeplitz.minsep_sensitivity_squared`, and `toeplitz.per_query_error` of `inverse()` at the end.
+# The first two are of its own `buffered_toeplitz.optimize(n=40, min_sep=5, max_participations=8, error="max")`.
+BUFFERS = [
+    (12, 3, ((1.0, 0.67243), (0.04291, 0.56812)), 11.262672468704858, 2.1269219463066222),
+    (40, 5, ((1.0, 0.67243), (0.04291, 0.56812)), 25.208817458653243, 3.6886838720324464),
+    (40, 10, ((0.9999, 0.7931), (0.0549, 0.4663)), 10.999069742779078, 2.851860890431775),
+    (200, 5, ((0.8083,), (0.7754,)), 217.83213521418836, 8.830569732277581),
+    (200, 10, ((0.887,), (0.6216,)), 96.08560415638041, 5.857084250732775),
+    (1000, 5, ((0.8646,), (0.8453,)), 2172.75961595532, 20.04774584334211),
+    (1000, 10, ((0.9209,), (0.666,)), 948.947571382212, 12.37917046331076),
+]
+
+
+@pytest.mark.parametrize(("size", "between", "buffers", "squared", "error"), BUFFERS, ids=str)
+def test_buffers_have_the_sensitivity_and_the_error_of_jax_privacy(size, between, buffers, squared, error):
+    law = buffered(*buffers)
+    moved = np.convolve(law.factor(size), earliest_of(size, between))[:size]
+    assert moved @ moved == pytest.approx(squared, rel=1e-9)
+    assert law.variance(np.ones(size)) == pytest.approx(error, rel=1e-9)
+    if size == 12:
+        exact = [np.linalg.norm(toeplitz(law.factor(size), size) @ each) for each in patterns_of(size, between)]
+        assert max(exact) ** 2 == pytest.approx(squared, rel=1e-9)
+
+
+LEFT = {  # the table of docs/privacy.md: bands as the separation, the best number of bands, and these; buffers
+    (40, 5): (0.539, 5, 0.539, 0.539),
+    (40, 10): (0.439, 10, 0.439, 0.443),
+    (200, 5): (0.514, 15, 0.493, 0.490),
+    (200, 10): (0.392, 20, 0.377, 0.375),
+    (1000, 5): (0.509, 30, 0.470, 0.467),
+    (1000, 10): (0.382, 50, 0.346, 0.343),
+}
+
+
+@pytest.mark.parametrize(("case", "shown"), LEFT.items(), ids=str)
+def test_buffers_leave_hardly_less_noise_than_bands(case, shown):
+    (size, between), (turns, best, least, buffers) = case, shown
+    parameters = next(each for *found, each, _, _ in BUFFERS if tuple(found) == case)
+    assert left(CorrelatedGaussian("banded", between), size, between) == pytest.approx(turns, abs=6e-4)
+    assert left(CorrelatedGaussian("banded", best), size, between) == pytest.approx(least, abs=6e-4)
+    assert left(buffered(*parameters), size, between) == pytest.approx(buffers, abs=6e-4)
+    others = [left(CorrelatedGaussian("banded", each), size, between) for each in (2, 4, 5, 10, 15, 20, 30, 50, 100)]
+    assert min(others) > least - 6e-4
+
+
+def test_buffers_that_are_made_for_another_curvature_leave_more_than_independent_noise():
+    """Steps decay to 0 linearly, and a step shrinks the noise before it by a share of its size."""
+    steps = np.arange(40, 0, -1) / 40
+
+    def effects(curvature):
+        return steps * np.append(np.cumprod((1 - curvature * steps)[:0:-1])[::-1], 1.0)
+
+    flat, curved, bands = buffered((1.0,), (1.0,)), buffered((0.769,), (1.0,)), CorrelatedGaussian("banded", 5)
+    found = {each: [left(law, 40, 5, effects(each)) for law in (bands, flat, curved)] for each in (0.0, 0.3)}
+    assert found[0.0] == pytest.approx([0.533, 0.480, 0.506], abs=6e-4)
+    assert found[0.3] == pytest.approx([0.515, 1.217, 0.484], abs=6e-4)
 
 
 SIZE, RELEASES, ERROR = 20_000, 8, 1e-6  # numbers of a vector; the rate at which the right noise is rejected

@@ -136,6 +136,33 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     def named_key(self, node, purpose, interval=0, slot=0):
         return (node, slot) if "noise" in purpose else key(self, node, purpose, interval, slot)
 
+    def group(number, name):
+        made = vars(setup.blueprint.device_group(number))
+        if silent:
+            return DeviceGroup(**made | {"engine": Nothing()})
+        # A signal is as long as the difference of two updates, of which each is within the bound.
+        return TimedGroup(**made | {"engine": Signals(heard, name, moved)})
+
+    with monkeypatch.context() as patched:
+        if not silent:
+            patched.setattr(Streams, "borrowed", named)
+            patched.setattr(Streams, "key", named_key)
+            stages = h2fdp.privacy.mechanisms.stages
+            for module in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.privacy.vectors):
+                patched.setattr(module, "add_gaussian_noises", add_each)
+            patched.setattr(stages, "clip_rows", lambda vectors, *_, **__: vectors)  # it would not be linear
+        start = torch.zeros(silent) if silent else torch.zeros(DIMENSION, dtype=torch.float64)
+        listen(setup, patched, heard, group, start, intervals)
+    return heard
+
+
+def listen(setup, patched, heard, group, start, intervals=1, ended=lambda: None):
+    """Run the first intervals of a prepared run from the model `start` (M,), and keep what passes in `heard`.
+
+    Args:
+        group: from the number and the name of a subnet to its devices.
+        ended: called after each interval.
+    """
     levels = {facts.name: int(facts.shares_noise) for facts in setup.blueprint.facts}
     held = {each.name for each in setup.topology.aggregators if each.trust == "secure-sum"}
     held |= {"cloud"} if setup.topology.cloud_trust == "secure-sum" else set()
@@ -179,45 +206,29 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
 
         return in_step(intervals, perform_and_hear)
 
-    def group(number, name):
-        made = vars(setup.blueprint.device_group(number))
-        if silent:
-            return DeviceGroup(**made | {"engine": Nothing()})
-        # A signal is as long as the difference of two updates, of which each is within the bound.
-        return TimedGroup(**made | {"engine": Signals(heard, name, moved)})
-
     in_step = h2fdp.protocol.aggregator.in_step
-    with monkeypatch.context() as patched:
-        if not silent:
-            patched.setattr(Streams, "borrowed", named)
-            patched.setattr(Streams, "key", named_key)
-            stages = h2fdp.privacy.mechanisms.stages
-            for module in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.privacy.vectors):
-                patched.setattr(module, "add_gaussian_noises", add_each)
-            patched.setattr(stages, "clip_rows", lambda vectors, *_, **__: vectors)  # it would not be linear
-        patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)
-        patched.setattr(h2fdp.protocol.tiers._Subtrees, "arrived", nodes_summed)
-        patched.setattr(h2fdp.protocol.tiers.UpperAggregator, "begin", begun)
-        for module in (h2fdp.protocol.edge_server, h2fdp.protocol.tiers):
-            patched.setattr(module, "in_step", listening)
-        names = [subnet.name for subnet in setup.topology.subnets]
-        edges = {name: setup.blueprint.edge_server(at, group(at, name)) for at, name in enumerate(names)}
-        start = torch.zeros(silent) if silent else torch.zeros(DIMENSION, dtype=torch.float64)
-        cloud = replace(setup, initial=start).cloud(InProcessNodes(edges))
-        tiers = cloud._tiers
+    patched.setattr(h2fdp.protocol.edge_server._Subnet, "arrived", seen_summed)
+    patched.setattr(h2fdp.protocol.tiers._Subtrees, "arrived", nodes_summed)
+    patched.setattr(h2fdp.protocol.tiers.UpperAggregator, "begin", begun)
+    for module in (h2fdp.protocol.edge_server, h2fdp.protocol.tiers):
+        patched.setattr(module, "in_step", listening)
+    names = [subnet.name for subnet in setup.topology.subnets]
+    edges = {name: setup.blueprint.edge_server(at, group(at, name)) for at, name in enumerate(names)}
+    cloud = replace(setup, initial=start).cloud(InProcessNodes(edges))
+    tiers = cloud._tiers
 
-        def run(*arguments):
-            uploads = tiers.run_interval(*arguments)
-            hear("cloud", uploads)
-            return uploads
+    def run(*arguments):
+        uploads = tiers.run_interval(*arguments)
+        hear("cloud", uploads)
+        return uploads
 
-        patched.setattr(cloud, "_tiers", SimpleNamespace(run_interval=run, edges=tiers.edges))
-        for interval in range(intervals):
-            plan = cloud.plan(interval)
-            heard.rows += cloud.releases(plan)
-            cloud.run_interval(plan)
-            heard.models.append(_plain(cloud.model))
-    return heard
+    patched.setattr(cloud, "_tiers", SimpleNamespace(run_interval=run, edges=tiers.edges))
+    for interval in range(intervals):
+        plan = cloud.plan(interval)
+        heard.rows += cloud.releases(plan)
+        cloud.run_interval(plan)
+        heard.models.append(_plain(cloud.model))
+        ended()
 
 
 def _plain(vector):

@@ -60,3 +60,8 @@ def test_settings_that_do_less_than_they_say_are_named():
     (line,) = notices(capped)
     assert line.startswith(f"training.batch_size: 5000 is more than the {least} records of the smallest device; ")
     assert notices(small(calibration="accounted").prepare()) == []
+    most = max(subnet.size for subnet in NETWORK.subnets)
+    turning = {"calibration": "accounted", "local_steps": 1, "aggregate_every": 1}
+    (line,) = notices(small(device_turns=most + 1, **turning).prepare())
+    assert line.startswith(f"training.device_turns: {most + 1} is more than the devices of {len(NETWORK.subnets)} of ")
+    assert notices(small(device_turns=min(each.size for each in NETWORK.subnets), **turning).prepare()) == []

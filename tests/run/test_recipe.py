@@ -20,7 +20,7 @@ from h2fdp.data.records import Records
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import FARTHEST, SCORES, probe_of
+from h2fdp.run.recipe import FARTHEST, SCORES, noise_of_way, probe_of
 
 AUTO = {"extends": "auto"}
 NETWORK = {"edges": [{"name": "e-{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]}
@@ -230,3 +230,32 @@ def test_one_training_record_moves_no_other_input():
     )
     changed = np.flatnonzero((one != two).any(1))
     assert len(changed) == 1
+
+
+def little(epsilon, x, **settings):
+    """20,000 records under four edge servers with one noise each; `x` says nothing about labels."""
+    y = np.arange(len(x)) % 3
+    given = {"data": (x, y), "test_data": (x[:50], y[:50]), "partition": "iid", "accountant": "pld"}
+    return asked(network=Topology.regular(4, 2, trust=1), epsilon=epsilon, **(given | settings))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 50.0])
+def test_the_less_noise_the_more_intervals_of_linear_models_up_to_sixty(epsilon):
+    setup = little(epsilon, np.random.default_rng(1).normal(size=(20_000, 3)).astype(np.float32)).prepare()
+    noise = FARTHEST[True] * math.sqrt(4) / (20_000 * mu_of(epsilon, 1e-5))  # of the way, in scores
+    assert noise_of_way(setup, linear=True) == pytest.approx(noise, rel=0.02)
+    assert setup.config.training.intervals == {0.5: 30, 2.0: round(30 * math.sqrt(2 / noise)), 50.0: 60}[epsilon]
+    assert 30 < round(30 * math.sqrt(2 / noise)) < 60 or epsilon != 2.0
+
+
+@pytest.mark.parametrize(("epsilon", "size"), [(0.5, 384), (2.0, 768)])
+def test_with_little_noise_images_have_twice_as_many_features(epsilon, size, monkeypatch):
+    class Asked(Exception):
+        """Features are not computed here."""
+
+    def with_features(_, number):
+        raise Asked(number)
+
+    monkeypatch.setattr("h2fdp.run.prepare.with_features", with_features)
+    with pytest.raises(Asked, match=f"^{size}$"):
+        little(epsilon, np.zeros((20_000, 1, 28, 28), dtype=np.uint8)).prepare()

@@ -70,3 +70,14 @@ def test_a_page_of_a_run_with_a_guarantee_leaves_them_out(tmp_path):
     assert set(COLUMNS) <= set(view.metrics)
     assert not set(COLUMNS) & set(published(view).metrics)
     h2fdp.report(run.directory)
+
+
+def test_a_page_of_a_run_with_a_guarantee_leaves_the_scores_of_own_models_out(tmp_path):
+    run = experiment(method={"extends": "mr-mtl", "privacy": "dp-sgd"}, epsilon=10.0).run(tmp_path / "run")
+    view = RunView.read(run.directory, "run")
+    own = {"personal_accuracy", "personal_loss"}
+    assert own <= set(view.metrics)
+    page = published(view)
+    assert not own & set(page.metrics)
+    assert "personal_" not in h2fdp.report(run.directory).read_text()
+    assert page.summary["accuracy"] == view.summary["accuracy"], "test records are public"
