@@ -68,7 +68,7 @@ def svg(formula: str) -> str:
         steps.append(_COMMANDS[code] + ("" if code == Path.CLOSEPOLY else points))
     width, height, depth = (float(each) / _SIZE for each in (parsed.width, parsed.height, parsed.depth))
     box = f"0 {-(height - depth) * _SIZE:.1f} {width * _SIZE:.1f} {height * _SIZE:.1f}"
-    style = f"width:{width:.3f}em;height:{height:.3f}em;vertical-align:{-depth:.3f}em;max-width:100%;overflow:visible"
+    style = f"width:{width:.3f}em;height:{height:.3f}em;vertical-align:{-depth:.3f}em;overflow:visible"
     label = escape(" ".join(formula.split()), quote=True)
     drawn = f'<path transform="scale(1,-1)" fill="currentColor" d="{"".join(steps)}"/>'
     return f'<svg role="img" aria-label="{label}" viewBox="{box}" style="{style}">{drawn}</svg>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,12 @@ class UserError(Exception):
     def __reduce__(self) -> tuple[type[UserError], tuple[tuple[Problem, ...]]]:
         """Survive the way from a Ray worker to the driver."""
         return type(self), (self.problems,)
+
+
+def no_directory(text: str, path: str | Path) -> UserError:
+    """What a folder lacks, in words, or that there is no such folder.
+
+    >>> str(no_directory("not a run directory", "runs/nowhere"))
+    'runs/nowhere: no such directory'
+    """
+    return UserError(text if Path(path).exists() else "no such directory", str(path))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from h2fdp.config import read_document
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, no_directory
 from h2fdp.network import read as read_topology
 from h2fdp.records import (
     SCHEMA_VERSION,
@@ -251,7 +251,7 @@ def check(path: str | Path) -> Findings:
         return _check_search(directory)
     if not is_run(directory):
         text = "not a run, sweep or tuning directory (expected config.yaml, sweep.json or tune.json)"
-        raise UserError(text if directory.is_dir() else "no such directory", str(directory))
+        raise no_directory(text, directory)
     return check_run(directory)
 
 

@@ -44,6 +44,7 @@ app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("tune")(sweep.tune_command)
 app.command("resume")(run.resume_command)
+app.command("explain", hidden=True)(privacy.explain_command)  # where the group is not looked for
 app.command("plan")(prepare.plan_command)
 app.command("runs")(runs.runs_command)
 app.command("report")(runs.report_command)

@@ -96,18 +96,16 @@ def _show(plan: FirstDecision) -> None:
         for name, facts in list(plan.edges.items())[:_MOST_EDGES_SHOWN]
     ]
     exact = plan.weighed is not None
-    if not plan.stated:
-        print_text(_HYPOTHETICAL)
-        typer.echo()
+    for text in (*plan.chosen, *(() if plan.stated else (_HYPOTHETICAL, ""))):
+        print_text(text)
     print_table(rows, title=f"first decision, at {'the costs of the first interval' if exact else 'mean costs'}")
     if len(plan.edges) > len(rows):
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
     row = {**plan.as_dict(), "devices": "turns" if exact else "random"}
-    costs = costs_in_words(plan.network)
     facts: dict[str, Any] = {
         "tau": plan.tau,
         "why": reason(row),
-        "whole run": ", ".join(f"{what} {value}" for what, value in costs.items()),
+        **{f"{what} of the run": value for what, value in costs_in_words(plan.network).items()},
         "constants": ", ".join(f"{name} {number(each)}" for name, each in plan.constants.items() if each is not None),
     }
     print_facts(facts)

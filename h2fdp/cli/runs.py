@@ -13,8 +13,7 @@ from h2fdp.cli.tables import AsJson, print_json, print_table
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
 
-_COLUMNS = ("method", "seed", "state", "intervals", "accuracy", "accuracy_mean_last_20")
-_HEADS = {"accuracy_mean_last_20": "last 20", "intervals": "K"}
+_COLUMNS = ("method", "seed", "state", "intervals", "accuracy")
 _DAMAGED = 1  # exit code
 _GOES_ON = ("interrupted", "killed", "failed")
 _GIVEN_UP = "stopped"  # by its callback, which meant it; it can be resumed all the same
@@ -58,10 +57,9 @@ def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
     since = summary.get("not_finite_from")
     return {
         "run": name,
-        **{_HEADS.get(key, key): summary.get(key) for key in _COLUMNS},
-        **({"K": f"{summary['intervals']} of {planned}"} if planned else {}),
+        **{key: summary.get(key) for key in _COLUMNS},
+        **({"intervals": f"{summary['intervals']} of {planned}"} if planned else {}),
         **({} if since is None else {"state": f"{summary['state']}, not finite from {since}"}),
-        **({} if (summary.get("intervals") or 0) > 20 else {"last 20": None}),
         "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
         "wall s": summary.get("wall_s"),
     }

@@ -27,7 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 _BETWEEN = 2  # spaces between columns
-_LONGEST_WORD = 20
+_LONGEST_WORD = 16
 _FIGURE = r"[-+<>]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
 _NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")  # or a mean with an interval, or how many of how many
 
@@ -42,7 +42,7 @@ def print_json(values: Any) -> None:
 def print_table(
     rows: Sequence[Mapping[str, Any]], title: str | None = None, columns: Sequence[str] | None = None
 ) -> None:
-    """A table of rows with equal keys; words wrap within the terminal's width, numbers never.
+    """A table of rows with equal keys; words and headings wrap within the terminal's width, numbers never.
 
     Where not even that fits, there is a block of lines for each row.
     """
@@ -57,12 +57,14 @@ def print_table(
     if title:
         print_text(title)  # as wide as the terminal, however narrow the table is
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    least = -_BETWEEN
-    for place, name in enumerate(names):
-        column = [row[place] for row in cells]
-        numeric = any(map(_NUMBER.fullmatch, column))
-        least += _BETWEEN + max(map(_unbroken, [name, *column]))
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+    columns_of = {name: [row[place] for row in cells] for place, name in enumerate(names)}
+    numeric = {name: any(map(_NUMBER.fullmatch, column)) for name, column in columns_of.items()}
+    narrow = {name: max(map(_unbroken, [name, *column])) for name, column in columns_of.items()}
+    least = sum(narrow.values()) + _BETWEEN * (len(names) - 1)
+    wide = least + sum(max(len(name) - narrow[name], 0) for name in names if numeric[name]) > console.width
+    for name in names:
+        head = "\n".join(textwrap.wrap(name, narrow[name])) if wide and numeric[name] else name  # else it is cut
+        table.add_column(head, justify="right" if numeric[name] else "left", overflow="fold", no_wrap=numeric[name])
     if least > console.width:
         typer.echo(("\n" if title else "") + "\n\n".join(_block(names, row) for row in cells))
         return

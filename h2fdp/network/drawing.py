@@ -67,13 +67,14 @@ class Layout:
     devices: dict[str, Floats]
 
 
-def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6.5) -> Figure:
+def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6.5, *, narrow: bool = False) -> Figure:
     """Draw the network, a device's distance to its edge server to scale; write it where a path is given.
 
     Args:
         topology: the network.
         path: a file that ends in .png, .svg or .pdf; None to write nothing.
         width_in: the picture's width in inches.
+        narrow: the legend has one column, below the picture, with room for larger words.
 
     Raises:
         UserError: another suffix, or a place that cannot be written.
@@ -99,7 +100,7 @@ def draw(topology: Topology, path: str | Path | None = None, width_in: float = 6
     cloud = "cloud" if topology.cloud_trust == "untrusted" else f"cloud\n{topology.cloud_trust}"
     axes.text(x, y, cloud, ha="center", va="center", fontsize=9.5, color=INK, zorder=6, bbox=box)
     axes.margins(0.04)
-    _legend(figure, topology)
+    _legend(figure, topology, narrow)
     if path is not None:
         try:
             figure.savefig(path, dpi=200)
@@ -214,7 +215,7 @@ def _draw_names(axes: Axes, topology: Topology, layout: Layout) -> None:
         )  # fmt: skip
 
 
-def _legend(figure: Figure, topology: Topology) -> None:
+def _legend(figure: Figure, topology: Topology, narrow: bool) -> None:
     from matplotlib.lines import Line2D
 
     used = {server.trust for server in topology.servers()}
@@ -235,6 +236,6 @@ def _legend(figure: Figure, topology: Topology) -> None:
         )
         for style in styles
     ]  # fmt: skip
-    figure.legend(
-        handles=handles, loc="lower center", ncol=2, fontsize=7.5, frameon=False, handlelength=3.2, labelcolor=INK
-    )
+    place: dict[str, Any] = {"bbox_to_anchor": (0.1, 0.02), "ncol": 1} if narrow else {"ncol": 2}
+    place["loc"] = "upper left" if narrow else "lower center"
+    figure.legend(handles=handles, fontsize=7.5, frameon=False, handlelength=3.2, labelcolor=INK, **place)

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, no_directory
 from h2fdp.records.atomic import read_checked_json, write_checked_json
 from h2fdp.records.json_lines import SUMS
 
@@ -199,7 +199,7 @@ def reopen(path: Path) -> Iterator[RunDirectory]:
     where, path = str(path), path.resolve()
     directory = RunDirectory(path)
     if not directory.config.is_file() or not directory.topology.is_file():
-        raise UserError("not a run directory (expected config.yaml and topology.yaml)", where)
+        raise no_directory("not a run directory (expected config.yaml and topology.yaml)", where)
     with locked(path, where):
         for folder in (path, directory.checkpoints, path / SUMS):
             for part in folder.glob("*.part"):

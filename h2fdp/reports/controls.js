@@ -22,10 +22,7 @@ for (const [button, state] of [["all", true], ["none", false]]) {
   });
 }
 document.querySelectorAll("input[data-log]").forEach((box) => box.addEventListener("change", () => {
-  const changed = report.figures.find((figure) => figure.key === box.dataset.log);
-  const together = report.figures.filter((figure) => figure === changed || (changed.share && figure.share === changed.share));
-  for (const figure of together) document.querySelector(`input[data-log="${figure.key}"]`).checked = box.checked;
-  together.forEach(draw);
+  draw(report.figures.find((figure) => figure.key === box.dataset.log));
 }));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 

@@ -33,20 +33,6 @@ function curveTraces(figure, curve, colours) {
   return traces;
 }
 
-/** One range of y for the figures that share it, over what they show now. */
-function sharedRange(figure) {
-  const log = isLog(figure);
-  const all = report.figures.filter((each) => each.share === figure.share)
-    .flatMap((each) => each.curves.filter((curve) => isShown(curve.series)).flatMap((curve) => values(each, curve).y))
-    .filter((value) => !log || value > 0);
-  if (all.length === 0) return {};
-  const scaled = (value) => (log ? Math.log10(value) : value);
-  const low = log ? scaled(ends(all)[0]) : 0;
-  const high = scaled(ends(all)[1]);
-  const room = (high - low || 1) * 0.06;
-  return { range: [log ? low - room : low, high + room] };
-}
-
 /** Powers of ten, or 1, 2 and 5 of each where there are few of them. */
 function logarithmic(all) {
   const [low, high] = ends(all.filter((value) => value > 0));
@@ -59,7 +45,6 @@ function drawCurves(figure) {
   const traces = figure.curves.filter((curve) => isShown(curve.series)).flatMap((curve) => curveTraces(figure, curve, colours));
   const of = (name) => traces.flatMap((trace) => trace[name]);
   const scale = isLog(figure) ? logarithmic(of("y")) : { type: "linear", tickformat: "", dtick: wholeStep(of("y")), rangemode: "nonnegative" };
-  const shared = figure.share ? sharedRange(figure) : {};
   const x = axis(figure.x ? figure.x_title : report.axes[chosenAxis()], { dtick: wholeStep(of("x")) });
-  Plotly.react(plotOf(figure), traces, layout({ xaxis: x, yaxis: axis(figure.y_title, { ...scale, ...shared }) }), settings);
+  Plotly.react(plotOf(figure), traces, layout({ xaxis: x, yaxis: axis(figure.y_title, scale) }), settings);
 }

@@ -16,7 +16,9 @@ function setUpExplorer(figure) {
   const names = keys.map((key) => [key, key]);
   place.append(chooser(figure, "metric", "Show", Object.entries(figure.metrics).map(([key, [title]]) => [key, title])));
   place.append(chooser(figure, "x", "along", names, keys[0]));
-  place.append(chooser(figure, "y", "and", [...names, ["", "nothing else (curve)"]], keys[1] ?? ""));
+  place.append(chooser(figure, "y", "and", [...names, ["", "nothing else"]], keys[1] ?? ""));
+  const few = keys.length < 2 || figure.keys[keys[1]].length <= report.dashes.length;
+  place.append(chooser(figure, "look", "as", [["lines", "lines"], ["colours", "colours"]], few ? "lines" : "colours"));
   for (const key of keys) {
     place.append(chooser(figure, "at " + key, "at " + key + " =", figure.keys[key].map((value, at) => [String(at), value])));
   }
@@ -39,18 +41,28 @@ function drawExplorer(figure) {
   const where = rest.map((key) => `${key} = ${figure.keys[key][Number(chosen("at " + key))]}`).join(", ");
   const ticks = { tickvals: across, ticktext: figure.keys[x].map((value) => plain(shortened(value))), type: "linear", tickangle: "auto" };
   const xaxis = axis(plain(x) + (where ? ` (${plain(where)})` : ""), { ...ticks, zeroline: false });
-  if (y === "") {
-    const cells = across.map((number) => cell({ [x]: number }));
-    const kept = across.filter((number) => cells[number] !== null);
-    const tint = colour("curve0");
-    const edge = { x: kept, mode: "lines", hoverinfo: "skip", line: { width: 0 } };
-    const traces = [
-      { ...edge, y: kept.map((at) => cells[at][1]) },
-      { ...edge, y: kept.map((at) => cells[at][2]), fill: "tonexty", fillcolor: faded(tint, 0.2) },
-      { x: kept, y: kept.map((at) => cells[at][0]), mode: "lines+markers", line: { color: tint }, marker: { size: 8 }, name: "",
-        hovertemplate: "%{y:.4g}<extra></extra>" },
-    ];
-    Plotly.react(plotOf(figure), traces, layout({ height: 340, xaxis, yaxis: axis(plain(title), { type: "linear", tickvals: null, ticktext: null }) }), settings);
+  const several = y !== "" && chosen("look") === "lines";
+  place.querySelector('[data-role="look"]').hidden = y === "";
+  if (y === "" || several) {
+    const colours = curveColours();
+    const rows = several ? figure.keys[y] : [""];
+    const traces = rows.map((value, row) => {
+      const cells = across.map((number) => cell(several ? { [x]: number, [y]: row } : { [x]: number }));
+      const kept = across.filter((number) => cells[number] !== null);
+      const take = (of) => kept.map((at) => of(cells[at]));
+      const tint = colours[row % colours.length];
+      return {
+        x: kept.map((at) => at + (row - (rows.length - 1) / 2) * 0.04), // apart, so that no bar hides another
+        y: take((each) => each[0]), mode: "lines+markers", name: plain(`${y} = ${shortened(value)}`),
+        error_y: { type: "data", symmetric: false, array: take((each) => each[2] - each[0]), arrayminus: take((each) => each[0] - each[1]), color: tint, thickness: 1.5, width: 5 },
+        line: { color: tint, dash: report.dashes[row % report.dashes.length] }, marker: { color: tint, size: 8, symbol: report.series[row].marker },
+        customdata: take((each) => `${each[1].toPrecision(4)} to ${each[2].toPrecision(4)}`),
+        hovertemplate: "%{y:.4g}<br>95 % interval over seeds: %{customdata}<extra></extra>",
+      };
+    });
+    const legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
+    const yaxis = axis(plain(title), { type: "linear", tickvals: null, ticktext: null });
+    Plotly.react(plotOf(figure), traces, layout({ height: 340, xaxis, yaxis, legend, showlegend: several }), settings);
     return;
   }
   const up = figure.keys[y].map((_, number) => number);

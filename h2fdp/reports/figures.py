@@ -75,7 +75,6 @@ class CurveChart:
         y_title: the quantity with its unit.
         x: a column; None for the chosen one of `AXES`.
         scale: of the y axis at first: `log` where values span decades; `plain` offers no logarithm.
-        share: figures with the same word have one range of y.
     """
 
     kind: ClassVar[Literal["curves"]] = "curves"
@@ -87,7 +86,6 @@ class CurveChart:
     x: str | None = None
     x_title: str = ""
     scale: Scale = "plain"
-    share: str = ""
 
     def labels(self) -> dict[int, str]:
         """Style -> label, for the legend."""
@@ -280,6 +278,6 @@ def number(value: float) -> str:
     """A number in four digits.
 
     >>> number(0.123456), number(3.0), number(1e-5), number(123456.0)
-    ('0.1235', '3', '1e-05', '1.235e+05')
+    ('0.1235', '3', '1e-05', '123,500')
     """
-    return f"{value:.4g}"
+    return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"

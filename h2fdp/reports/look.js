@@ -22,7 +22,7 @@ const settings = {
 function axis(title, more) {
   const grid = colour("grid");
   return { title: { text: title, standoff: 8, font: { size: 13 } }, gridcolor: grid, linecolor: colour("faint"), zerolinecolor: grid,
-    tickcolor: grid, automargin: true, showline: true, exponentformat: "power", ...more };
+    tickcolor: grid, automargin: true, showline: true, exponentformat: title.endsWith("(bytes)") ? "SI" : "power", ...more };
 }
 
 function layout(more) {

@@ -74,7 +74,7 @@ def _svg(at: int, topology: Topology, accuracy: Mapping[str, float]) -> str:
     """The picture as an element of the page: its colours are the theme's, each node has a title."""
     from matplotlib import rc_context
 
-    figure, file = draw(topology), io.StringIO()
+    figure, file = draw(topology, narrow=True), io.StringIO()
     for text in list(figure.texts):  # the page says it
         text.remove()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))

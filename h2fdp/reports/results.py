@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from h2fdp.network.summary import motion
@@ -32,7 +31,7 @@ def fairness(every: Sequence[Series]) -> ReportSection:
     return ReportSection("fairness", "Devices", "", [figure for figure in figures if figure.curves])
 
 
-_HEADS = ("run", "method", "seed", "state", "intervals", "accuracy", "mean of last 20", "best", "loss")
+_HEADS = ("run", "accuracy", "mean of last 20", "best", "loss", "method", "seed", "state", "intervals")
 _COSTS = ("energy (J)", "sent up (bytes)", "delay (s)", "simulated time (s)", "wall time (s)")
 _MESSAGES = ("run", "averages wait for", "devices' uploads", "edge servers' uploads", "broadcasts", "devices")
 _NOT_SETTINGS = ("name", "sweep")
@@ -43,7 +42,7 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     rows = [_row(run) for run in runs]
     notes = [*map(_outcome, runs[:1] if len(runs) == 1 else ()), *(note for run in runs if (note := _note(run)))]
     footnote = WITHHELD if any(run.withheld for run in runs) else ""
-    tables = {"How each run ended": Table(_HEADS + _COSTS, rows)}
+    tables = {"How each run ended": known_columns(_HEADS + _COSTS, rows)}
     living = [_living(run) for run in runs]
     if any(any(row) for row in living):
         tables["Messages and movement"] = Table(
@@ -83,10 +82,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _row(run: RunView) -> list[Any]:
-    keys = ("intervals", "accuracy", "accuracy_mean_last_20", "best_accuracy", "loss")
+    keys = ("accuracy", "accuracy_mean_last_20", "best_accuracy", "loss", "method", "seed", "state", "intervals")
     costs = ("energy_j", "bytes", "delay_s", "clock_s", "wall_s")
     told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | reached(run.metrics)
-    return [run.name, *(told.get(key) for key in ("method", "seed", "state", *keys, *costs))]
+    return [run.name, *(told.get(key) for key in (*keys, *costs))]
 
 
 def _outcome(run: RunView) -> str:
@@ -156,42 +155,29 @@ def observers_in(every: Iterable[Series]) -> tuple[Observer, ...]:
     return observers_beside(name.removeprefix("epsilon_") for series in every for name in series.columns)
 
 
-def epsilon_figures(every: Sequence[Series], bands: str) -> list[CurveChart]:
-    """A figure for all observers that received anything private; of several runs one for each, all with one range."""
-    found: dict[Observer, list[Curve]] = {}
-    for observer in observers_in(every):
-        accounted = curves_of(every, f"epsilon_{observer}", "accounted", 0)
-        seen = {curve.series for curve in accounted}
-        beside = curves_of(every, "epsilon_claimed", "claimed", 1) + curves_of(every, "epsilon_target", "target", 2)
-        found[observer] = [*accounted, *(curve for curve in beside if curve.series in seen)]
-    scale: Scale = (
-        "log" if _spans_decades(every, [curve for curves in found.values() for curve in curves]) else "linear"
-    )
-    claim = " The claim ends where more was released than planned."
-    if len(every) == 1 and (shown := [observer for observer, curves in found.items() if curves]):
-        own = [replace(found[observer][0], label=observer, style=style) for style, observer in enumerate(shown)]
-        beside = [replace(curve, style=len(shown) + curve.style - 1) for curve in found[shown[0]][1:]]
-        curves = [*own, *beside]
-        who = "; ".join(f"{each}: {_who(each)}" for each in shown)
-        caption = "Accounted epsilon (no unit) so far about the worst device, at the run's delta, of each observer. "
-        caption += (
-            f"{who[0].upper()}{who[1:]}.{claim if any(curve.label == 'claimed' for curve in beside) else ''}{bands}"
-        )
-        return [CurveChart("epsilon", "Epsilon of each observer", caption, "epsilon", curves, scale=scale)]
-    return [
-        CurveChart(
-            f"epsilon-{observer}",
-            f"Epsilon of the observer {observer}",
-            f"What {_who(observer)} has learned about the worst device: epsilon so far (no unit), at the run's "
-            f"delta.{claim if any(curve.column == 'epsilon_claimed' for curve in curves) else ''}{bands}",
-            f"epsilon of {observer}",
-            curves,
-            scale=scale,
-            share="epsilon",
-        )
-        for observer, curves in found.items()
-        if curves
-    ]
+def epsilon_figures(every: Sequence[Series], more: str = "") -> list[CurveChart]:
+    """One figure: of a single run the epsilon of each observer, of several that of the one that learns most.
+
+    Args:
+        more: a sentence that follows the caption.
+    """
+    caption = "Accounted epsilon (no unit) so far about the worst device, at the run's delta, of "
+    if len(every) == 1:
+        shown = [observer for observer in observers_in(every) if known(every[0], f"epsilon_{observer}")]
+        title, who = "Epsilon of each observer", "; ".join(f"{each}: {_who(each)}" for each in shown)
+        caption += f"each observer. {who[:1].upper()}{who[1:]}."
+        named = [(f"epsilon_{observer}", observer) for observer in shown]
+    else:
+        title, named = "Epsilon of the observer that learns most", [("epsilon_most", "accounted")]
+        caption += "the observer that learns most in each run; the table has all observers."
+    accounted = [curve for at, each in enumerate(named) for curve in curves_of(every, *each, at)]
+    seen = {curve.series for curve in accounted}
+    claimed = curves_of(every, "epsilon_claimed", "claimed", len(named))
+    beside = [*claimed, *curves_of(every, "epsilon_target", "target", len(named) + 1)]
+    curves = [*accounted, *(curve for curve in beside if curve.series in seen)]
+    claim = " The claim ends where more was released than planned." if claimed else ""
+    scale: Scale = "log" if _spans_decades(every, curves) else "linear"
+    return [CurveChart("epsilon", title, caption + claim + more, "epsilon", curves, scale=scale)] if accounted else []
 
 
 def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
@@ -207,8 +193,8 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
         lead += f" {', '.join(leaking)} sent raw estimates (control.estimates: oracle), so no epsilon covers it."
     notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
     lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
-    tables = {"Epsilon of each observer at the end": without_claims(_OBSERVED, rows, 2)} if rows else {}
-    return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every, ""), tables)
+    tables = {"Epsilon of each observer at the end": known_columns(_OBSERVED, rows)} if rows else {}
+    return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every), tables)
 
 
 def lead_of(rows: Sequence[Sequence[Any]], claim: int) -> str:
@@ -216,9 +202,9 @@ def lead_of(rows: Sequence[Sequence[Any]], claim: int) -> str:
     return f"{LEAD} {CLAIM}" if any(row[claim] is not None for row in rows) else LEAD
 
 
-def without_claims(heads: Sequence[str], rows: Sequence[Sequence[Any]], claim: int) -> Table:
-    """A table without its column of claims where nothing is claimed."""
-    kept = [at for at in range(len(heads)) if at != claim or any(row[claim] is not None for row in rows)]
+def known_columns(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A table of the columns in which anything is known: claims only where there are some, no seeds left out."""
+    kept = [at for at in range(len(heads)) if any(row[at] is not None for row in rows)]
     return Table([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
 from h2fdp.config import read_document
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, no_directory
 from h2fdp.network import Topology
 from h2fdp.network import read as read_topology
 from h2fdp.network.trust import TRUSTS
-from h2fdp.privacy import Accounts
+from h2fdp.privacy import Accounts, observers_beside
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.places import ADDED_BY, OBSERVERS, ReleaseKind, observers
 from h2fdp.privacy.releases import release_of, rows_in
@@ -107,7 +107,7 @@ class RunView:
         directory = RunDirectory(path)
         summary = read_summary(path)
         if summary is None or not directory.config.is_file():
-            raise UserError("not a run directory (expected config.yaml and summary.json)", str(path))
+            raise no_directory("not a run directory (expected config.yaml and summary.json)", path)
         check_lines(directory.config, directory.topology)
         configuration = read_document(directory.config).values()
         if not isinstance(configuration, dict):
@@ -233,9 +233,21 @@ def series_of(run: RunView) -> Series:
     if intervals and ledger.is_file():
         columns |= noise_columns(read_json_lines(ledger), intervals)
     columns |= decision_columns(run.decisions, intervals)
+    columns["epsilon_most"] = largest_epsilon(columns)
     kept = places(len(intervals), MOST_POINTS)
     thinned = {name: [values[place] for place in kept] for name, values in columns.items()}
     return Series(run.name, thinned | spread_of_accuracy(run.devices))
+
+
+def largest_epsilon(columns: Mapping[str, Column]) -> Column:
+    """The largest of the observers' epsilons in each interval; None where no observer has received anything private.
+
+    >>> largest_epsilon({"epsilon_edge": [None, 1.0], "epsilon_cloud": [None, 2.0], "epsilon_target": [3, 3]})
+    [None, 2.0]
+    """
+    named = [f"epsilon_{each}" for each in observers_beside(name.removeprefix("epsilon_") for name in columns)]
+    rows = zip(*(columns[name] for name in named if name in columns), strict=True)
+    return [max((value for value in row if value is not None), default=None) for row in rows]
 
 
 def spread_of_accuracy(devices: dict[str, Column]) -> dict[str, Column]:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, no_directory
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
 from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, word
@@ -252,7 +252,7 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
             the value.
     """
     if not is_sweep(sweep):
-        raise UserError(f"not a sweep directory (expected {STATE})", str(sweep))
+        raise no_directory(f"not a sweep directory (expected {STATE})", sweep)
     if target is not None and not 0 < target <= 1:
         raise UserError(f"expected an accuracy from 0 to 1, found {target:g}", "--target")
     keys = tuple(SweepView.read(sweep).keys)

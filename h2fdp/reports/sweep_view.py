@@ -16,8 +16,8 @@ from h2fdp.records import read_summary
 from h2fdp.records.atomic import read_checked_json
 from h2fdp.reports.decisions import schedule
 from h2fdp.reports.figures import Column, Explorer, ReportSection, Series, Table, number, places
-from h2fdp.reports.results import epsilon_figures, lead_of, observers_in, training, without_claims
-from h2fdp.reports.run_view import MOST_POINTS, WITHHELD, table_of
+from h2fdp.reports.results import epsilon_figures, known_columns, lead_of, observers_in, training
+from h2fdp.reports.run_view import MOST_POINTS, WITHHELD, largest_epsilon, table_of
 
 STATE, TABLE, STUDY = "sweep.json", "summary.parquet", "study.yaml"
 SEED = "seed"
@@ -106,6 +106,7 @@ def _points(
         if None not in targets and "epsilon_claimed" in columns:  # then nothing is claimed
             columns = {column: each for column, each in columns.items() if not column.startswith("epsilon_claimed")}
             columns["epsilon_target"] = [targets.pop() if len(targets) == 1 else None] * len(kept)
+        columns["epsilon_most"] = largest_epsilon(columns)
         points.append(GridPoint(values, count, Series(name, columns), summaries))
     return points
 
@@ -184,8 +185,19 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
 
 
 def _standing(sweep: SweepView) -> str:
+    """How many runs ended how; the lowest and the highest accuracy, with their places; the lowest and highest cost."""
     counts = Counter(sweep.states.values())
-    return f"{len(sweep.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.most_common())}."
+    said = f"{len(sweep.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.most_common())}."
+    names = ("accuracy", "energy_j", "clock_s")
+    found = [
+        [(last[0], point.series.name) for point in sweep.points if (last := last_of(point, name))] for name in names
+    ]
+    if len(sweep.points) > 1 and all(found):
+        (low, where), (high, there) = min(found[0]), max(found[0])
+        costs = [dict.fromkeys((number(min(each)[0]), number(max(each)[0]))) for each in found[1:]]
+        said += f" Test accuracy {100 * low:.1f} % ({where}) to {100 * high:.1f} % ({there}); "
+        said += f"{' to '.join(costs[0])} J, {' to '.join(costs[1])} s on the simulated clock."
+    return said
 
 
 def _metrics(sweep: SweepView) -> dict[str, str]:
@@ -198,8 +210,8 @@ def _metrics(sweep: SweepView) -> dict[str, str]:
 def _tables(sweep: SweepView) -> dict[str, Table]:
     titles = _metrics(sweep)
     shown = [name for name in titles if any(last_of(point, name) for point in sweep.points)]
-    heads = ["point", "runs", *(titles[name] for name in shown)]
-    rows = [[point.series.name, point.runs, *(_told(point, name) for name in shown)] for point in sweep.points]
+    heads = ["point", *(titles[name] for name in shown), "runs"]
+    rows = [[point.series.name, *(_told(point, name) for name in shown), point.runs] for point in sweep.points]
     tables = (
         {
             "Results at each point of the grid: means over seeds, with 95 % intervals of accuracy and loss": Table(
@@ -229,8 +241,11 @@ def _told(point: GridPoint, metric: str) -> str | float | None:
     last = last_of(point, metric)
     if last is None or metric not in _WITH_INTERVAL:
         return last and last[0]
-    mean, low, high = map(number, last)
-    return mean if low == high else f"{mean} ({low} to {high})"
+    mean, _, high = last
+    if not high > mean:  # one run, or all alike
+        return mean
+    decimals = max(0, 1 - math.floor(math.log10(high - mean)))
+    return f"{mean:.{decimals}f} ± {high - mean:.{decimals}f}"
 
 
 def _explorer(sweep: SweepView) -> Explorer:
@@ -244,8 +259,8 @@ def _explorer(sweep: SweepView) -> Explorer:
     metrics = {name: (title, [last_of(point, name) for point in sweep.points]) for name, title in titles.items()}
     known = {name: found for name, found in metrics.items() if any(found[1])}
     caption = (
-        "Final results along one or two of the swept keys: means over seeds, with the 95 % interval as a band or when "
-        "you point at a value. Choose the quantity and the keys above; the other keys keep the chosen value."
+        "Final results along one or two of the swept keys: means over seeds, with their 95 % intervals as bars, or "
+        "where you point at a colour. Choose the quantity and the keys above; the other keys keep the chosen value."
     )
     return Explorer("explorer", "Along the swept keys", caption, dict(zip(short, values, strict=True)), points, known)
 
@@ -261,9 +276,9 @@ def _in_order(values: Any) -> list[str]:
 def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
     rows = [row for point in sweep.points if (row := _verdict(point))]
     heads = ("point", "claimed", "largest accounted", "verdict")
-    tables = {"The verdict at each point, over all observers and seeds": without_claims(heads, rows, 1)} if rows else {}
+    tables = {"The verdict at each point, over all observers and seeds": known_columns(heads, rows)} if rows else {}
     lead = f"{lead_of(rows, 1)} The worst verdict over runs and observers is shown." if rows else ""
-    return ReportSection("privacy", "Privacy", lead, epsilon_figures(every, _BANDS), tables)
+    return ReportSection("privacy", "Privacy", lead, epsilon_figures(every, " Means over seeds."), tables)
 
 
 def _verdict(point: GridPoint) -> list[Any] | None:

@@ -17,7 +17,7 @@ from h2fdp.data.configured import configured_data, from_arguments, given_records
 from h2fdp.data.federated import DeviceData, label_counts
 from h2fdp.data.from_python import PythonData
 from h2fdp.data.source import GIVEN, Given
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, no_directory
 from h2fdp.experiment.file import (
     Setting,
     document_of,
@@ -153,7 +153,7 @@ class Experiment:
         """
         config = Path(run) / "config.yaml"
         if not config.is_file():
-            raise UserError("not a run directory (expected config.yaml)", str(run))
+            raise no_directory("not a run directory (expected config.yaml)", run)
         check_lines(config, config.with_name("topology.yaml"))
         document, records = read_document(config), None
         for key, part in {"data": data, "model": model}.items():

@@ -93,25 +93,26 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     unit = "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
     public = "" if run.data.public is None else f", {len(run.data.public)} public"
     about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
-    lines = [f"{about} ({run.config.name})", *_of_observers(learned), _of_bound(costly)]
+    facts = [_of_bound(costly)]
     if (adaptive := run.blueprint.adaptive) is not None:
-        way = f"clip norm: from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
-        lines.append(f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2")
-    lines += [_of_noises(report["noises"]), _of_compression(run), _of_costs(network), *run.chosen]
+        way = f"from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
+        facts.append(("clip norm", f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2"))
+    facts += [("noise", _of_noises(report["noises"])), *_of_compression(run), ("cost", _of_costs(network))]
+    facts += [("" if at else "chosen", each.removeprefix("chosen: ")) for at, each in enumerate(run.chosen)]
     scores, pays = noise_in_scores(run), changes(run)
-    if settled(run.config):
-        lines.append("this noise is in the sums that the cloud makes the model of, not on the model")
-    else:
-        lines.append(f"noise moves the last model's scores by {scores:.3g}; about 1 is best")
+    moved = f"noise moves the last model's scores by {scores:.3g}; about 1 is best"
+    facts.append(("", "noise is in the sums that give the model") if settled(run.config) else ("in scores", moved))
     if pays:
         best, joules = pays[-1], f"{network['energy_j']:.3g} J"
         then = f"then {best['scores']:.2g}, and {best['energy_j']:.3g} J for {joules}"
-        lines.append(f"what pays most: {' and '.join(best['sections'])}: auto; {then}")
-        lines += [f"  {each.removeprefix('chosen: ')}" for each in best["chosen"][:2]]
+        facts.append(("pays most", f"{' and '.join(best['sections'])}: auto; {then}"))
+        facts += [("", each.removeprefix("chosen: ")) for each in best["chosen"][:2]]
     if not comparable(run):
-        lines.append("other settings cannot be compared: no account of them is known before the run")
+        facts.append(("", "other settings cannot be compared: no account of them is known before the run"))
+    lines = textwrap.wrap(f"{about} ({run.config.name})", WIDTH, break_on_hyphens=False)
+    lines += [*laid_out([("observer", "epsilon", "receives"), *_of_observers(learned)]), "", *laid_out(facts)]
     return {
-        "lines": [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ")],
+        "lines": lines,
         "observers": learned,
         **{key: costly and getattr(costly, key) for key in ("bound", "sensitivity", "steps")},
         "noises": report["noises"],
@@ -163,25 +164,36 @@ def _of_devices(run: RunSetup, sums: set[bool]) -> str:
     return f"{single}, or the sum alone" if True in sums else f"{single} of a device"
 
 
-def _of_observers(learned: Mapping[Observer, Mapping[str, Any]]) -> list[str]:
-    """At most four lines: tiers together, public with the cloud where it learns as much."""
-    lines = {}
+def laid_out(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Columns as lines of at most `WIDTH`: the last column wraps.
+
+    >>> laid_out([("edge", "1", "uploads"), ("cloud", "0.5", "averages")])
+    ['edge   1    uploads', 'cloud  0.5  averages']
+    """
+    widths = [max(map(len, column)) + 2 for column in zip(*(row[:-1] for row in rows), strict=True)]
+    texts = ("".join(map(str.ljust, row, widths)) + row[-1] for row in rows)
+    margin = " " * sum(widths)
+    return [line for text in texts for line in textwrap.wrap(text, WIDTH, subsequent_indent=margin)]
+
+
+def _of_observers(learned: Mapping[Observer, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """At most four rows: tiers together, public with the cloud where it learns as much."""
+    rows: dict[Observer, tuple[str, ...]] = {}
     for name, each in learned.items():
-        known = "no account" if each["epsilon"] is None else f"epsilon {each['epsilon']:.3g}"
-        lines[name] = f"{name}: {known}; {each['sees']}"
+        rows[name] = (name, "none" if each["epsilon"] is None else f"{each['epsilon']:.3g}", each["sees"])
     if tiers := [name for name in learned if height_of(name) > 1]:
         epsilon = max(learned[name]["epsilon"] or 0.0 for name in tiers)
-        lines = {name: line for name, line in lines.items() if name not in tiers[1:]}
-        lines[tiers[0]] = f"{tiers[0]}..: epsilon {epsilon:.3g} at most; averages of branches"
+        rows = {name: row for name, row in rows.items() if name not in tiers[1:]}
+        rows[tiers[0]] = (f"{tiers[0]}..", f"{epsilon:.3g}", "averages of branches; the largest epsilon of these tiers")
     if learned["cloud"]["epsilon"] == learned["public"]["epsilon"]:
-        lines["cloud"] = lines["cloud"].replace("cloud:", "cloud, public:", 1)
-        del lines["public"]
-    return list(lines.values())[-4:]
+        rows["cloud"] = ("cloud, public", *rows["cloud"][1:])
+        del rows["public"]
+    return list(rows.values())[-4:]
 
 
-def _of_bound(release: Release | None) -> str:
+def _of_bound(release: Release | None) -> tuple[str, str]:
     if release is None:
-        return "bound: nothing leaves those who may see raw updates"
+        return "bound", "nothing leaves those who may see raw updates"
     moves = {
         "step": "a record moves the sum of a step's gradients",
         "central": "a device moves the global average",
@@ -189,7 +201,7 @@ def _of_bound(release: Release | None) -> str:
     }
     several = f"{release.steps} step{'s' if release.steps > 1 else ''}"
     what = moves.get(release.kind, f"a record moves {several}")
-    return f"bound {release.bound}: {what} by at most {release.sensitivity:.3g}"
+    return "bound", f"{release.bound}: {what} by at most {release.sensitivity:.3g}"
 
 
 def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
@@ -198,21 +210,22 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
     for row in levels:
         of_source = largest.setdefault(row["added_by"], {})
         of_source[row["kind"]] = max(of_source.get(row["kind"], 0.0), row["noise_std"])
-    added = [" and ".join(f"{level:.3g}" for level in each.values()) + f" by {who}" for who, each in largest.items()]
-    return "noise: " + ", ".join(added)
+    return ", ".join(
+        " and ".join(f"{level:.3g}" for level in each.values()) + f" by {who}" for who, each in largest.items()
+    )
 
 
-def _of_compression(run: RunSetup) -> str:
+def _of_compression(run: RunSetup) -> list[tuple[str, str]]:
     """What links carry, and whose noise hides no other device any more; empty where vectors travel as they are."""
     section = run.config.compression
     words = {"devices": link_in_words(section.device), "edge servers": link_in_words(section.edge)}
     links = "; ".join(f"{senders} {stated}" for senders, stated in words.items() if stated)
     hidden = all(each.keeps_sums for each in section.of_devices) and not (section.of_edges and run.topology.depth > 1)
-    return f"compression{'' if hidden else ' (noise of others not credited)'}: {links}" if links else ""
+    return [("compression", links + ("" if hidden else " (noise of others not credited)"))] if links else []
 
 
 def _of_costs(network: Mapping[str, Any]) -> str:
     """What the network spends on the whole run."""
     seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
     joules, sent = f"{network['energy_j']:.4g} J", f"{network['bytes'] / 1e6:.4g} MB sent"
-    return f"cost: {nearness(network)}{joules}, {seconds}, {sent}"
+    return f"{nearness(network)}{joules}, {seconds}, {sent}"

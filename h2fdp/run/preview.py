@@ -232,6 +232,7 @@ class FirstDecision:
             each sends with its own power.
         stated: whether the experiment asks for this controller; where it does not, its own schedule decides in a run.
         network: what the whole run under this controller is expected to cost, see `PlannedWork.costs`.
+        chosen: what the file leaves open, in words.
     """
 
     tau: int
@@ -246,6 +247,7 @@ class FirstDecision:
     power_dbm: dict[str, float] | None
     stated: bool
     network: dict[str, Any]
+    chosen: tuple[str, ...]
 
     def _repr_html_(self) -> str:
         """For notebooks: tau, who takes part, and what the objective is made of."""
@@ -287,6 +289,7 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
         power_dbm=range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None,
         stated=stated,
         network=planned_work(run).costs,
+        chosen=tuple(run.chosen),
     )
 
 

@@ -21,7 +21,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
 from h2fdp.data.federated import Standardizing
 from h2fdp.data.public_features import PublicFeatures
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, no_directory
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
 from h2fdp.models.construct import ParameterLayout, build, own_model
@@ -100,7 +100,7 @@ class Run:
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", Path(self.directory))
         if not (self.directory / "config.yaml").is_file():
-            raise UserError("not a run directory (expected config.yaml)", str(self.directory))
+            raise no_directory("not a run directory (expected config.yaml)", self.directory)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -180,7 +180,7 @@ def load_model(run: str | Path) -> torch.nn.Module:
     """
     path = Path(run)
     if not (path / "model.pt").is_file() or not (path / "config.yaml").is_file():
-        raise UserError("not a run directory with a model (expected model.pt and config.yaml)", str(path))
+        raise no_directory("not a run directory with a model (expected model.pt and config.yaml)", path)
     check_lines(path / "config.yaml")
     values = yaml.safe_load((path / "config.yaml").read_text())
     summary = read_summary(path) or {}

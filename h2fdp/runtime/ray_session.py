@@ -50,6 +50,7 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
         if ray.is_initialized():
             yield
             return
+        print("note: starting processes on Ray, which takes some seconds", file=sys.stderr, flush=True)
         with _joined(address) if address else _started(data_bytes):
             try:
                 yield

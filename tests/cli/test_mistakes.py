@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from h2fdp.cli.tables import print_table
 from tests.cli.conftest import SMALL
 
 
@@ -117,8 +118,14 @@ def test_a_tracker_that_is_not_installed_names_its_line(h2fdp, experiment, tmp_p
 
 def test_explain_says_in_plain_lines_who_learns_what_and_what_would_buy_most(h2fdp, experiment):
     lines = h2fdp("privacy", "explain", experiment).stdout.splitlines()
+    assert lines == h2fdp("explain", experiment).stdout.splitlines()
     assert lines[0].startswith("what is learned about one record")
-    assert any(line.startswith("what pays most: training and model: auto") for line in lines)
+    assert any(line.startswith("pays most  training and model: auto") for line in lines)
+    assert lines[1].split() == ["observer", "epsilon", "receives"]
+    rows = lines[2 : lines.index("")]
+    names = [row[: lines[1].index("epsilon")].strip() for row in rows]
+    assert [name for name in names if name] == ["edge", "peer", "cloud, public"]
+    assert max(map(len, lines)) <= 80
     found = json.loads(h2fdp("privacy", "explain", experiment, "--json").stdout)
     assert found["lines"] == lines
     assert [row["sections"] for row in found["pays"]] == [["training"], ["training", "model"]]
@@ -151,3 +158,31 @@ def test_ctrl_c_before_anything_runs_is_answered_in_a_line(h2fdp, experiment, mo
     monkeypatch.setattr("h2fdp.tuning.plan.read_plan", interrupted)
     done = h2fdp("tune", experiment)
     assert (done.returncode, done.stderr.strip()) == (130, "stopped")
+
+
+@pytest.mark.parametrize("command", [["resume"], ["report"], ["table"], ["plot"], ["runs"], ["runs", "--check"]])
+def test_a_folder_that_is_not_there_is_named(h2fdp, tmp_path, command):
+    done = h2fdp(*command, tmp_path / "runs" / "fist")
+    assert (done.returncode, done.stderr) == (2, f"{tmp_path}/runs/fist: no such directory\n")
+    (tmp_path / "runs" / "fist").mkdir(parents=True)
+    if command[0] != "runs":
+        assert ": not a " in h2fdp(*command, tmp_path / "runs" / "fist").stderr
+
+
+def test_headings_of_a_table_wrap_and_none_is_cut(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    heads = ["probability", "epsilon", *(f"difference in {each}" for each in ("test accuracy, points", "energy, J"))]
+    rows = [dict(zip(heads, ("0.25", "2", "-0.6 ± 10.5", "0.0012 ± 0.0004"), strict=True))]
+    print_table(rows * 2)
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= 80
+    rule = next(at for at, line in enumerate(shown) if "──" in line)
+    assert all(word in " ".join(shown[:rule]).split() for head in heads for word in head.split())
+    assert shown[rule + 1].split() == ["0.25", "2", "-0.6", "±", "10.5", "0.0012", "±", "0.0004"]
+
+
+def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
+    done = h2fdp("plan", experiment, "--set", "training=auto", "--set", "privacy.calibration=accounted")
+    assert done.stdout.startswith("training: auto has no rule for this method; the paper's values are used")
+    assert "hypothetical: control.enabled is false" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80

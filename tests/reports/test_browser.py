@@ -77,7 +77,7 @@ def test_every_figure_is_drawn_and_the_axis_can_be_chosen_by_keyboard(opened, co
     assert x_of(page, "accuracy") == [1, 2, 3]
     page.get_by_role("radio", name="intervals").focus()
     page.keyboard.press("ArrowRight")
-    assert x_of(page, "accuracy") == x_of(page, "epsilon-cloud") == [4, 8, 12]
+    assert x_of(page, "accuracy") == x_of(page, "epsilon") == [4, 8, 12]
     for name, title in (("joules", "energy so far (J)"), ("simulated seconds", "simulated time (s)")):
         page.get_by_role("radio", name=name).check()
         assert page.evaluate('document.getElementById("plot-loss").layout.xaxis.title.text') == title
@@ -104,13 +104,31 @@ def test_a_sweep_can_be_looked_at_along_its_keys(opened, sweep):
     page = opened(report(sweep), PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     plot = 'document.getElementById("plot-explorer").data'
+    assert page.evaluate(f"{plot}.map((each) => each.name)") == ["epsilon = 2", "epsilon = 10"]
+    assert page.evaluate(f"[...{plot}[1].error_y.array]") == pytest.approx([0, 0.01, 0.01])
+    page.locator('select[name="look"]').select_option("colours")
     assert page.evaluate(f"{plot}[0].type") == "heatmap"
     assert page.evaluate(f"[{plot}[0].z.length, {plot}[0].z[0].length]") == [2, 3]
     corner = page.evaluate(f"{plot}[0].z[1][2]")  # epsilon 10, trust 1
     assert corner == pytest.approx(2.02)
     for name, chosen in (("metric", "loss"), ("x", "epsilon"), ("y", "")):
         page.locator(f'select[name="{name}"]').select_option(chosen)
-    assert page.evaluate(f"{plot}.length") == 3
+    assert page.evaluate(f"{plot}.length") == 1
     page.get_by_label("at probability =").select_option("1")
-    assert page.evaluate(f"[...{plot}[2].y]") == pytest.approx([0.72, 1.52])
-    assert page.evaluate(f"[...{plot}[0].y]") == pytest.approx([0.71, 1.51])
+    assert page.evaluate(f"[...{plot}[0].y]") == pytest.approx([0.72, 1.52])
+    assert page.evaluate(f"[...{plot}[0].error_y.arrayminus]") == pytest.approx([0.01, 0.01])
+
+
+def test_a_phone_shows_the_accuracy_without_a_swipe(opened, compared, sweep):
+    for path in (compared, report(sweep)):
+        page = opened(path, PHONE)
+        second = page.locator("#results th[scope=col]").nth(1)
+        assert "accuracy" in second.inner_text()
+        box = second.bounding_box()
+        assert box["x"] + box["width"] <= PHONE["width"]
+
+
+def test_every_choice_has_a_name(opened, compared):
+    page = opened(compared, DESKTOP)
+    for box in page.locator("#controls input").all():
+        assert box.evaluate("(each) => each.labels[0].innerText.trim()")

@@ -51,6 +51,17 @@ def test_curves_show_the_columns_of_the_metrics(runs, together):
             assert columns[name] == pytest.approx(metrics[name], rel=1e-5)
 
 
+def test_several_runs_share_one_figure_of_epsilon(runs, tmp_path):
+    page = Page(report([runs["fixed"], runs["controlled"]], tmp_path / "both.html"))
+    assert [each["key"] for each in page.data["figures"] if each["key"].startswith("epsilon")] == ["epsilon"]
+    shown = [curve["series"] for curve in page.figure("epsilon")["curves"] if curve["column"] == "epsilon_most"]
+    assert shown == [0, 1]
+    for series, name in zip(page.data["series"], ("fixed", "controlled"), strict=True):
+        metrics = Run(runs[name]).metrics
+        of_each = metrics[[f"epsilon_{each}" for each in ("edge", "peer", "cloud", "public")]]
+        assert series["columns"]["epsilon_most"] == pytest.approx(list(of_each.max(axis=1)), rel=1e-4)  # five digits
+
+
 def test_a_run_without_privacy_has_no_epsilon_and_says_so(runs, tmp_path):
     found = page_of(runs["open"], out=tmp_path / "open.html")
     keys = [each["key"] for each in found.data["figures"]]

@@ -78,7 +78,8 @@ def test_the_grid_can_be_looked_at_along_its_keys(sweep):
 def test_results_verdicts_and_failures_are_told(sweep):
     words = Page(report(sweep)).words
     assert "12 runs: 10 done, 2 failed." in words
-    assert "probability=1, epsilon=2 2 1.22 (1.21 to 1.23)" in words
+    assert "Test accuracy 22.0 % (probability=0, epsilon=2) to 202.0 % (probability=1, epsilon=10); 4 J" in words
+    assert "probability=1, epsilon=2 1.220 ± 0.010" in words
     assert "probability=0, epsilon=10 10 8 ? open" in words
     assert "probability=1, epsilon=10 10 2 ✓ met" in words
     assert "<b>no memory" in words
