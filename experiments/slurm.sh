@@ -5,6 +5,7 @@
 #SBATCH --no-requeue         # a lost node ends the job: continue by `sbatch slurm.sh h2fdp resume DIR`, not from the beginning
 #SBATCH --signal=B:TERM@60   # a minute before the time limit, h2fdp stops with a checkpoint
 set -euo pipefail
+python -c "import ray"   # ends the job here, with the reason, where `python` is not that of h2fdp
 
 head=$(hostname --all-ip-addresses | cut -d' ' -f1)   # state it here if other nodes reach this one at another address
 export RAY_ADDRESS=$head:$((20000 + SLURM_JOB_ID % 10000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,9 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            print("stopped", file=sys.stderr)
+            print("stopped", file=sys.stderr, flush=True)
+            if any(each.name == "compiling" for each in threading.enumerate()):
+                os._exit(INTERRUPTED)  # Python would wait for the kernels, which the next run compiles as well
             raise typer.Exit(INTERRUPTED) from None
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]

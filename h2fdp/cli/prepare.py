@@ -96,7 +96,7 @@ def _show(plan: FirstDecision) -> None:
         for name, facts in list(plan.edges.items())[:_MOST_EDGES_SHOWN]
     ]
     exact = plan.weighed is not None
-    for text in (*plan.chosen, *(() if plan.stated else (_HYPOTHETICAL, ""))):
+    for text in (*(() if plan.stated else (_HYPOTHETICAL,)), *plan.chosen, ""):
         print_text(text)
     print_table(rows, title=f"first decision, at {'the costs of the first interval' if exact else 'mean costs'}")
     if len(plan.edges) > len(rows):

@@ -48,7 +48,8 @@ def _folders(home: Path) -> list[Path]:
 
 def _name(run: Path, directory: Path) -> str:
     """Of a run in a sweep of a folder with its sweep."""
-    return f"{run.parent.parent.name}/{run.name}" if run.parent.parent.parent == directory else run.name
+    inside = run.relative_to(directory).parts
+    return f"{inside[0]}/{run.name}" if len(inside) == 3 else run.name
 
 
 def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ function axis(title, more) {
 function layout(more) {
   return {
     height: 300,
-    margin: { l: 52, r: 12, t: 8, b: 44 },
+    margin: { l: 52, r: 12, t: 32, b: 44 }, // above the curves is the bar of buttons
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("ink") },

@@ -51,6 +51,7 @@ from h2fdp.schedules.registry import chosen as chosen_schedule
 from h2fdp.streams import Streams
 from h2fdp.training.losses import loss_of
 from h2fdp.training.probe import Probe
+from h2fdp.wording import counted
 
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE = 2.0  # noise in the last model, see `noise_of_way`: below it, more intervals and more features pay
@@ -317,7 +318,7 @@ def _as_the_paper(config: ExperimentFile, topology: Topology) -> Recipe:
     if found := conflicts(whole):
         raise UserError([Problem(text, key=key) for key, text in found])
     model = "your model" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
-    return whole, ("training: auto has no rule for this method; the paper's values are used,", f"and {model}")
+    return whole, ("chosen: the paper's training, as auto has no rule for this method", model)
 
 
 def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
@@ -351,7 +352,7 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
         unlike = ("not standardised, as test records are devices': state ranges of all columns",)
     return (
         f"chosen: {model}{size}",
-        f"{most}{training.intervals} intervals of {steps} {records}{clipped}{norm}",
+        f"{most}{counted(training.intervals, 'interval')} of {steps} {records}{clipped}{norm}",
         *unlike,
     )
 

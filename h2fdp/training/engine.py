@@ -99,7 +99,8 @@ def build_engine(
 def compile_ahead() -> None:
     """Begin to compile all kernels, or to read them from disk, in a thread of their own; a second call does nothing.
 
-    Whoever trains meanwhile waits for them. A process that ends earlier ends when they are on disk.
+    A thread that trains meanwhile waits for them. A process that ends earlier waits until they are on disk, unless
+    Ctrl-C ends it.
     """
     threading.Thread(target=_compile_all, name="compiling").start()
 
@@ -112,7 +113,7 @@ def _compile_all() -> None:
     # Threads that compute features meanwhile ask for the interpreter at each operation: they compute a sixth more so.
     sys.setswitchinterval(_HANDED_ON)
     try:
-        with suppress(Exception):  # whoever calls a kernel meets it again
+        with suppress(Exception):  # the first call of a kernel raises it again
             from h2fdp.training.compiled.kernels import compile_both
 
             compile_both()

@@ -183,6 +183,6 @@ def test_headings_of_a_table_wrap_and_none_is_cut(capsys, monkeypatch):
 
 def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
     done = h2fdp("plan", experiment, "--set", "training=auto", "--set", "privacy.calibration=accounted")
-    assert done.stdout.startswith("training: auto has no rule for this method; the paper's values are used")
+    assert "\nchosen: the paper's training, as auto has no rule for this method\n" in done.stdout
     assert "hypothetical: control.enabled is false" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
