@@ -88,8 +88,8 @@ class Streams:
 
     Attributes:
         attempt: empty, or a name under which every stream differs: what a run draws after it was resumed in another
-            environment. The same noise on another update would be a second release that nobody accounts for.
-        secret: the key of the hash, up to 64 bytes; empty where whoever knows the seed may know all draws.
+            environment. The same noise on another update would be a second release outside the account.
+        secret: the key of the hash, up to 64 bytes; empty where an attacker who knows the seed may know all draws.
 
     >>> streams = Streams(seed=1)
     >>> float(streams.open("library", "trust").random()) == float(streams.open("library", "trust").random())

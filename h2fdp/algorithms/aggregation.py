@@ -44,7 +44,7 @@ class Contributions:
     planned_steps: int
 
     def __post_init__(self) -> None:
-        """Nobody changes them."""
+        """They do not change."""
         for array in (self.shares, self.records, self.devices, self.steps, self.gradients):
             array.flags.writeable = False
 
@@ -242,7 +242,7 @@ class OwnAggregation(Aggregation):
         try:
             first, second = np.asarray(once), np.asarray(again)
         except ValueError:
-            return once  # no array at all, which whoever uses it says
+            return once  # no array at all, which its user reports
         if first.dtype.kind in "fiu" and not np.array_equal(first, second, equal_nan=True):
             words = Words(f"{_few(first)}, and {_few(second)} when asked again")
             raise self.origin.wrong(what, f"the same {what} for the same facts", words)

@@ -64,7 +64,7 @@ class SubnetTranscript:
 
     @cached_property
     def noise_variances(self) -> np.ndarray:
-        """(segments,) variance of the noise on each average; 0 where nobody's upload arrived."""
+        """(segments,) variance of the noise on each average; 0 where no upload arrived."""
         variances = (self.place.parts(self.noise_std, self.weights) ** 2).sum(axis=1)
         return np.asarray(np.where(self.steps.any(axis=1), variances, 0.0))
 
@@ -316,7 +316,7 @@ class InstrumentedRun:
         return np.asarray(part.noise_std * step_size * np.sqrt(part.steps) / batches)
 
     def _rounds(self, name: str, steps: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(segments, N) models and (segments, s, N) uploads of a subnet; the model stays where nobody's arrived.
+        """(segments, N) models and (segments, s, N) uploads of a subnet; the model stays where none arrived.
 
         Args:
             steps: (segments, s) behind each upload.

@@ -28,7 +28,7 @@ broadcast at the rate of the slowest of them. In a deeper tree every aggregation
 the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
 
 Where devices fail, S is at each aggregation those whose uploads arrive, energy has every step that was computed, and
-the slots of the interval pass for all: nobody waits for a device that dropped out, nor less for a slow one.
+the slots of the interval pass for all: no node waits for a device that dropped out, nor less for a slow one.
 
 Where devices choose their power, t of what comes down to them is that at their own power
 (:mod:`h2fdp.costs.messages`).

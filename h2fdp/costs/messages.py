@@ -145,7 +145,7 @@ class MessageCosts:
 
     @property
     def sooner(self) -> Floats:
-        """(I,) seconds by which a message comes down sooner than it goes up; 0 where nobody chooses power."""
+        """(I,) seconds by which a message comes down sooner than it goes up; 0 where no power is chosen."""
         return self.seconds - self.down_seconds
 
 

@@ -30,10 +30,10 @@ class FederatedData:
         scaling: the public constants between stored and model inputs.
         order: places in `train`, shape (records in use,), int64, each at most once, but for rows (see `for_rows`).
         offsets: where each device's places begin in `order`, shape (I + 1,), int64.
-        test_owners: the device of each test record; None where they are nobody's.
+        test_owners: the device of each test record; None where no device owns them.
         public: training records that are no device's and count as public, or None.
         class_names: what the labels are called, in order; empty where they are numbers alone.
-        holders: whose records each device has, by name; empty where these are nobody's.
+        holders: whose records each device has, by name; empty where these have no owner.
     """
 
     name: str

@@ -199,7 +199,7 @@ def _whitening(channels: int, side: int, size: int) -> Whitening:
 
 def _public_images(channels: int, side: int) -> NDArray[Any]:
     """Photographs, for grey images; dead leaves for colours, of which two photographs have too few: on CIFAR-10 at
-    epsilon 1, with nobody trusted, photographs make 51 % and leaves 56 %."""
+    epsilon 1, with no trusted node, photographs make 51 % and leaves 56 %."""
     if channels == 1:
         return crops(_CROPS, side)
     return dead_leaves(_LEAVES, channels, side, _COLOURS)

@@ -165,7 +165,7 @@ class Pool:
 
     Attributes:
         owners: a number for who holds each training record, shape (n,); None when a partitioner is to decide.
-        test_owners: the same of each test record, shape (n',); None where they are nobody's.
+        test_owners: the same of each test record, shape (n',); None where no device owns them.
         validation: the data set's own validation records; None where it has none.
         class_names: what the labels are called, in order; empty where they are numbers alone.
         owner_names: the same of `owners`.

@@ -162,7 +162,7 @@ class PrivacySection(Section):
         correlated: `{kind: banded, bands: 5}`: noise takes back a part of earlier noise of the same node. Null: it does
             not.
         noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
-            seed, so that a run can be reproduced, and its noise removed by whoever guesses the seed.
+            seed, so that a run can be reproduced, and its noise removed by an attacker who guesses the seed.
     """
 
     epsilon: Magnitude = 1.0

@@ -184,7 +184,7 @@ class Aggregator:
 
     Attributes:
         name: unique among all nodes.
-        trust: in it; what a trusted one holds is shown to nobody else. `True` and `False` as for a `Subnet`.
+        trust: in it; what a trusted one holds is shown to no other node. `True` and `False` as for a `Subnet`.
         link: its link to the node above it.
         parent: the name of the aggregator above it; None for the cloud.
     """

@@ -22,7 +22,7 @@ KEY_BITS = SHARE_BITS = 256  # of a public key, of a share of a secret: elliptic
 
 NoiseSource = Literal["none", "device", "edge", "cloud"]
 ADDED_BY: Mapping[NoiseSource, str] = {
-    "none": "nobody",
+    "none": "no node",
     "device": "each device",
     "edge": "the edge server",
     "cloud": "the cloud",

@@ -168,7 +168,7 @@ class Aggregator(ABC):
            broadcasts the result (13) at the beginning of the next stage, `compressed`. Noise is due where anything in
            the average is raw, and is broadcast, or sent to a node that may not see it.
         3. At the end it uploads the model that it received less its own: everything that was accumulated below, noises
-           included (14). Its own last average is in it whoever aggregates at the end, itself or a node above.
+           included (14). Its own last average is in it whether it aggregates at the end or a node above does.
 
         Args:
             broadcast: what came down: (M,) a model, or more vectors, of which the plan says which is which.

@@ -246,7 +246,7 @@ class Cloud:
         self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload], uploaded: Uploaded | None
     ) -> IntervalObservation:
         """What the schedule is shown, measurements included. Its decisions and the model that it keeps are public."""
-        assert plan.clip_norm is None, "uploads that end in votes are shown to nobody"
+        assert plan.clip_norm is None, "uploads that end in votes are not shown"
         measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
         measured = self._tiers.edges.call("measure", self.model, measuring) if measuring else {}
         uploads = [received[name].update for name in plan.parts]

@@ -19,7 +19,7 @@ from h2fdp.schedules.stretches import Stretch
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
-    """Whose uploads an aggregation averages, after the faults of the interval; arrays are empty where nobody's.
+    """Whose uploads an aggregation averages, after the faults of the interval; arrays are empty where none arrived.
 
     Attributes:
         rows: (s,) rows of the devices within the subnet, ascending.

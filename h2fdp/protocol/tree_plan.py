@@ -110,7 +110,7 @@ class TreePlanner:
         )
 
     def shares(self, children: Sequence[str]) -> dict[str, float]:
-        """Each subnet's share in the cloud's average, by whoever arrives in the whole interval; they sum to 1."""
+        """Each subnet's share in the cloud's average, by all devices that arrive in the interval; they sum to 1."""
         masses = {name: mass for name in children if (mass := self._mass(name)) > 0}
         total = sum(masses.values())
         by_subnet: dict[str, float] = {}
@@ -193,7 +193,7 @@ class TreePlanner:
         return float(self.facts[name].records[rows].sum()), len(rows)
 
     def _mass(self, name: str) -> float:
-        """By what a node has its share in the whole interval: 1, or the records; 0 where nobody arrives."""
+        """By what a node has its share in the whole interval: 1, or the records; 0 where no device arrives."""
         records, devices = self._arriving(name, 0, len(self.heights))
         return records if self.averaging.weighting == "by-size" else float(devices > 0)
 

@@ -24,7 +24,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """A binary file that takes `path`'s place when the block ends without an error.
 
     Args:
-        private: nobody but its owner may read it, at any time.
+        private: only its owner may read it, at any time.
     """
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)  # one that a crash left may have other permissions

@@ -1,9 +1,9 @@
 """The secret key of a run's noise: 128 bits from the operating system, kept until the run is complete.
 
-Who can draw the noise again can subtract it, and amplification by sampling needs batches that nobody knows. Both are
+Who can draw the noise again can subtract it, and amplification by sampling needs secret batches. Both are
 therefore drawn under a key that is in no file that describes the run: not in its configuration, summary or report. It
 lies beside the checkpoints, so that a run that was killed repeats its intervals to the bit, and is deleted when there
-is nothing left to repeat. Whoever knows the seed learns only what is public by definition: the network, the partition,
+is nothing left to repeat. The seed tells only what is public by definition: the network, the partition,
 the first model, faults, and who takes part.
 """
 
@@ -17,7 +17,7 @@ from h2fdp.records.checkpoint import make_folder
 from h2fdp.records.directory import RunDirectory
 
 _BYTES = 16
-BY_SEED = "noise key: drawn by the seed (privacy.noise_key: seed); whoever guesses the seed can remove the noise"
+BY_SEED = "noise key: drawn by the seed (privacy.noise_key: seed); an attacker who guesses the seed can remove it"
 
 
 def drawn() -> bytes:

@@ -64,7 +64,7 @@ def _started(data_bytes: int) -> Iterator[None]:
     with _own_token(), _loopback(), _own_folder() as folder:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # address="local": an address in the environment belongs to somebody else's cluster.
-        # log_to_driver: what actors print belongs to nobody's terminal; their errors come back with the call.
+        # log_to_driver: what actors print belongs to no terminal; their errors come back with the call.
         try:
             ray.init(
                 address="local",

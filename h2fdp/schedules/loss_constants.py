@@ -192,7 +192,7 @@ class LearnedConstants:
 
     def learned(self, seen: IntervalObservation) -> LearnedConstants:
         """With the estimates of one more interval: released vectors for all, measurements over them where made."""
-        if not seen.uploads:  # nobody was there, and nothing is known of it
+        if not seen.uploads:  # no device was there, and nothing is known of it
             return self
         current = ReleasedInterval(
             np.stack([upload.numpy().astype(np.float64) for upload in seen.uploads]),

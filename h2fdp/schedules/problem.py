@@ -35,7 +35,7 @@ class ControlledNetwork:
         limits: (N,) the most devices of each that may take part.
         trusted: (N,) 1 where one noise covers the sum, 0 where each upload has its own.
         topology: the tree, whose upper tiers may aggregate within an interval; None for one tier of edge servers.
-        exchanges: (N,) what devices exchange for secure sums; None where they have none, or nobody has.
+        exchanges: (N,) what devices exchange for secure sums; None where they have none, or no device has.
     """
 
     names: list[str]

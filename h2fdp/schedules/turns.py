@@ -74,7 +74,7 @@ def most_turns(intervals: int, servers: int, of: int) -> int:
 def next_turn(taken: Counts, servers: int, saving: Floats, groups: Counts | None = None) -> Counts:
     """(m,) ascending numbers of the edge servers that take part now.
 
-    Those with fewer turns come first, so that turns never differ by more than one, and nobody, nor a label that only
+    Those with fewer turns come first, so that turns never differ by more than one, and no device, nor a label that only
     its devices have, is left out for longer than a round. Of equals those that save most, from all groups alike, as an
     aggregator averages whatever is below it, and a group of one would weigh as much as one of many.
 

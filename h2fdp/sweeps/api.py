@@ -64,7 +64,7 @@ def grid_setting(grid: Mapping[str, Sequence[Any]]) -> Setting:
     """The setting that replaces a document's grid.
 
     Raises:
-        UserError: values of a key that are no sequence; a text is one of letters, which nobody means.
+        UserError: values of a key that are no sequence; a text is one of letters, which is never meant.
     """
     for key, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Iterable):

@@ -85,7 +85,7 @@ class NormVotes:
 
     @classmethod
     def none(cls, norm: float, like: Tensor) -> NormVotes:
-        """Nobody voted yet, of as many devices as `like` (n, ...) has rows."""
+        """No votes yet, of as many devices as `like` (n, ...) has rows."""
         return cls(norm, torch.zeros(len(like), device=like.device))
 
     def count(self, norms: Tensor, drawn: Tensor) -> None:

@@ -90,7 +90,7 @@ class DeviceRecords:
 
 
 def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:
-    """Records as the training engines take them; without offsets they belong to nobody in particular."""
+    """Records as the training engines take them; without offsets they belong to no device in particular."""
     return DeviceRecords(
         x=torch.from_numpy(_writable(records.x)),
         y=torch.from_numpy(_writable(records.y)),

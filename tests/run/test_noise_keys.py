@@ -116,7 +116,7 @@ def test_a_key_of_the_seed_gives_the_bits_of_the_seed_and_is_marked(tmp_path, ca
         assert torch.equal(weights(one), weights(small().run(tmp_path / "third")))
     assert (one.summary["noise_key"], one.summary["noise_key_id"]) == ("seed", None)
     for notes in (one.summary["privacy"]["notes"], one.privacy.notes):
-        assert any("whoever guesses the seed can remove the noise" in note for note in notes)
+        assert any("an attacker who guesses the seed can remove it" in note for note in notes)
     assert not any("noise key" in note for note in h2fdp.Run(tmp_path / "third").summary["privacy"]["notes"])
     monkeypatch.setattr("sys.argv", ["h2fdp", "runs", str(tmp_path)])
     with pytest.raises(SystemExit):

@@ -241,7 +241,7 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
 
     Args:
         direction: 0 for a record removed, 1 for one added.
-        enough: an epsilon below which nobody asks for more precision.
+        enough: an epsilon below which more precision is of no use.
     """
 
     def on_grid(interval: float) -> Parts:

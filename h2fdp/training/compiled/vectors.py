@@ -189,7 +189,7 @@ def _fetch(_typing: Any, rows: Any, number: Any) -> Any:
 
 def _view(shape: int) -> Any:
     def made(_typing: Any, vector: Any, first: Any, *sizes: Any) -> Any:
-        """The numbers from the first-th on, C-contiguous, of these sizes; nobody counts references to them.
+        """The numbers from the first-th on, C-contiguous, of these sizes; references to them are not counted.
 
         Slices and `reshape` do the same, and took half of the time that compiling took. The sizes must fit.
         """
@@ -232,7 +232,7 @@ def _matrix(_typing: Any, vector: Any, first: Any, rows: Any, width: Any) -> Any
 
 
 def _borrowed(_typing: Any, arrays: Any) -> Any:
-    """The same tuple of arrays and numbers, whose arrays nobody counts references to.
+    """The same tuple of arrays and numbers, references to whose arrays are not counted.
 
     Counting took a twentieth of a step, and threads would wait for each other's counts of what they share. The caller
     must hold the arrays as long as any of these is used.

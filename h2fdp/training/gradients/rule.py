@@ -158,7 +158,7 @@ class FunctionalGradients:
     ) -> Tensor:
         given = (models, x, y, shares, *(others or ()))
         if self._clipping is None:
-            # Torch computes the last few numbers of a tensor by another routine than the rest: they are nobody's.
+            # Torch computes the last few numbers of a tensor by another routine than the rest: they belong to no layer.
             padding = -(-_LAST_NUMBERS // min(shares.shape[1], *self._losses.flat.sizes))
             padded = (torch.cat([each, each[-1:].expand(padding, *each.shape[1:])]) for each in given)
             sums: Tensor = vmap(grad(self._sum))(*padded)
