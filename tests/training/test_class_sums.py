@@ -6,13 +6,17 @@ import torch
 from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from h2fdp.algorithms import StatelessObjective
 from h2fdp.algorithms.one_shot import ClassSums, discriminant
+from h2fdp.algorithms.own import OwnObjective
+from h2fdp.config.own_answers import Origin
 from h2fdp.data.public_features import BIAS
 from h2fdp.models.architectures import SHARE
 from h2fdp.models.construct import build
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import build_engine
+from h2fdp.training.losses import CROSS_ENTROPY, minimised
 from tests.training.groups import records
 
 CLASSES, SIDE = 10, 5
@@ -82,6 +86,15 @@ def test_no_neighbour_moves_an_update_further_than_its_sensitivity_and_some_move
         worst_replaced = max(worst_replaced, np.linalg.norm(with_it - replaced))
     assert 0.999 * LENGTH / 6 < worst <= LENGTH / 6 * (1 + 1e-6)
     assert LENGTH / 6 < worst_replaced <= 2 * LENGTH / 6
+
+
+class Mine(StatelessObjective):
+    loss = 0.5
+
+
+def test_what_users_call_loss_in_an_objective_is_no_loss():
+    assert minimised(OwnObjective(Mine(), Origin("mine:Mine")), CROSS_ENTROPY) is CROSS_ENTROPY
+    assert minimised(ClassSums(), CROSS_ENTROPY) is ClassSums.loss
 
 
 def drawn(rng, counts, features=6):
