@@ -152,3 +152,16 @@ def test_shrinkage_by_the_noise_beats_none_where_noise_is_as_large_as_the_covari
         right = [(np.argmax(whole @ discriminant(sums, moments, k).numpy().T, axis=1) == y).mean() for k in (0.2, 0)]
         better += right[0] > right[1]
     assert better >= stats.binom.ppf(1 - 1e-3, 12, 0.5)
+
+
+def test_noise_near_the_least_eigenvalue_of_the_covariance_costs_little():
+    """There an inverse is largest, and second moments, whose eigenvalues stay above 0, do not show the noise."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        x, y = drawn(rng, [200] * 5, features=30)
+        sums, moments, whole = summed(x, y, 5)
+        covariance = moments[:30, :30] - 5 * sums[:, :30].T @ sums[:, :30]
+        deviation = float(torch.linalg.eigvalsh(covariance)[0]) * 4 / 3
+        noise = torch.from_numpy(rng.standard_normal(sums.shape)) * deviation * ((1 - SHARE) / SHARE) ** 0.5
+        weights = discriminant(sums + noise, moments + symmetric(rng, 31, deviation), 0.2)
+        assert (np.argmax(whole @ weights.numpy().T, axis=1) == y).mean() > 0.99
