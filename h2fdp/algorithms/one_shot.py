@@ -102,8 +102,8 @@ class DiscriminantOptions(ServerOptions):
     """A linear discriminant of class sums and second moments.
 
     Attributes:
-        shrinkage: what is added to all eigenvalues of the covariance, as a multiple of how far noise brought the least
-            of them below 0.
+        shrinkage: what is added to all eigenvalues of the covariance, as a multiple of how far noise alone would bring
+            the least of them below 0.
     """
 
     objective: ClassVar[str | None] = "class-sums"
@@ -121,20 +121,22 @@ def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:
     p_c are the shares of the classes, m_c their means, S is the covariance inside classes: the second moments without
     those of the means. Without noise this is the linear discriminant of the records.
 
-    How large the noise is, the least eigenvalue of the moments says, which would not be below 0: the edge of the
-    spectrum of a symmetric matrix of noise of deviation v off the diagonal is 2 v sqrt(D) (Wigner 1955). The shares are
-    drawn towards equal ones by it, as by James and Stein (1961), and are equal where noise alone could have made what
-    they differ by. The means whose moments are taken away are drawn towards their mean, for else noise is taken away,
-    too. Of the eigenvalues of S those are 0 that are smaller than half of what noise brings the least one below 0.
+    How large the noise is, the last feature says, which is `BIAS` in all records: its products with the others are
+    their sums times `BIAS`, but for noise. The edge of the spectrum of a symmetric matrix of noise of deviation v off
+    the diagonal is 2 v sqrt(D) (Wigner 1955). The shares are drawn towards equal ones by the noise, as by James and
+    Stein (1961), and are equal where noise alone could have made what they differ by. The means whose moments are taken
+    away are drawn towards their mean, for else noise is taken away, too. Of the eigenvalues of S those are 0 that are
+    smaller than half of that edge.
 
     Args:
         sums: (C, D) sums over a class's records, divided by the number of all; the last feature is `BIAS` in all.
         moments: (D, D) symmetric, the sum of x x^T over all records, divided by their number.
-        shrinkage: what the eigenvalues of S grow by, in units of the least one below 0.
+        shrinkage: what the eigenvalues of S grow by, in units of that edge.
     """
     classes, features = len(sums), sums.shape[1] - 1
-    noise = -float(torch.linalg.eigvalsh(moments)[0].clamp(max=0)) / math.sqrt(2 * len(moments))
-    noise *= math.sqrt((1 - SHARE) / SHARE)  # of the sums
+    left = moments[:features, -1] - BIAS * sums[:, :features].sum(dim=0)  # noise alone
+    sent = float(left.square().mean()) / (1 / (2 * (1 - SHARE)) + BIAS**2 * classes / SHARE)  # variance in a message
+    noise, edge = math.sqrt(sent / SHARE), math.sqrt(2 * features * sent / (1 - SHARE))  # of the sums; of S
     unlike = sums[:, -1] / BIAS - 1 / classes
     kept = 1 - _DOUBT * classes * (noise / BIAS) ** 2 / max(float(unlike.square().sum()), _NONE)
     shares = (1 / classes + max(kept, 0.0) * unlike).clamp(min=_RAREST / classes)
@@ -144,8 +146,8 @@ def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:
     apart = (means - middle).square().sum(dim=1, keepdim=True).clamp(min=_NONE)
     drawn = middle + (1 - features * (1 - shares) * (noise / shares) ** 2 / apart).clamp(min=0) * (means - middle)
     values, axes = torch.linalg.eigh(moments[:features, :features] - (drawn * shares).T @ drawn)
-    below, largest = -float(values[0].clamp(max=0)), float(values[-1].abs())
-    projected = means @ axes / ((values - below / 2).clamp(min=0) + shrinkage * below + _LEAST * largest)
+    least = shrinkage * edge + _LEAST * float(values[-1].abs())
+    projected = means @ axes / ((values - edge / 2).clamp(min=0) + least)
     weights = projected @ axes.T
     constant = shares.log() - (weights * means).sum(dim=1, keepdim=True) / 2
     return torch.cat([weights, constant / BIAS], dim=1)

@@ -294,6 +294,9 @@ def _of_one_shot(experiment: ExperimentFile, axes: Axes) -> Found:
         if found != right and not partner and key not in ("clip_norm", "clip_scope"):
             text = f"{objective.name} is one step of length 1 on all records of a device"
             yield f"training.{key}", f"{text}; expected {'null' if right is None else f'{right:g}'}, found {found:g}"
+    if isinstance(experiment.training.clip_norm, float | int) and experiment.training.clip_scope != "record":
+        text = "the cloud divides by the number of records, and the sum over a batch is cut; expected record"
+        yield "training.clip_scope", f"{text}, found {experiment.training.clip_scope}"
     once = f"{objective.name} is one message of each device, which all wait for"
     if not isinstance(method.schedule, FixedOptions):
         yield "method.schedule", f"{once}; expected fixed, found {method.schedule.name}"

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
-from h2fdp.config.own_answers import FAILURES, Origin, Words
+from h2fdp.config.own_answers import FAILURES, Checked, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.local_steps import FeatureComparison, LocalObjective
@@ -221,8 +221,8 @@ def _taken_at_once(loss: OwnLoss, scores: Tensor, labels: Tensor, gradients: Ten
 
 
 def minimised(objective: LocalObjective, reported: Loss) -> Loss:
-    """The loss that devices minimise: the objective's own where it states one, as `loss`; else the reported one."""
-    loss: Loss = getattr(objective, "loss", reported)
+    """The loss that devices minimise: the `loss` of a built-in objective that has one; else the reported one."""
+    loss: Loss = reported if isinstance(objective, Checked) else getattr(objective, "loss", reported)
     return loss
 
 

@@ -14,6 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.algorithms import one_shot
+from h2fdp.audit.run_audit import audit
 from h2fdp.models.architectures import SHARE
 from h2fdp.run.explain import explanation
 from h2fdp.run.loop import start_run
@@ -146,6 +147,13 @@ def test_engines_agree(tmp_path):
     assert models[0].numpy() == pytest.approx(models[1].numpy(), rel=1e-2, abs=1e-2 * float(models[0].abs().max()))
 
 
+@pytest.mark.parametrize("observer", ["edge", "cloud", "peer"])
+def test_an_audit_hears_what_nodes_send(observer):
+    found = audit(small("edges" if observer != "edge" else "nobody").prepare(), observer, 16, noise_scale=1e-3)
+    assert found.intervals == 1
+    assert found.right == found.guesses > 0
+
+
 ONE_STEP = "class-sums is one step of length 1 on all records of a device; expected"
 REFUSED = {
     f"training.intervals: {ONE_STEP} 1, found 5": {"intervals": 5},
@@ -168,6 +176,7 @@ REFUSED = {
     "privacy.correlated: class-sums is one message": {"correlated": {"kind": "banded-inverse", "bands": 4}},
     "method.schedule: class-sums is one message": {"method": {"extends": "one-shot", "schedule": "buffered"}},
     "method.upcycle: class-sums is one message": {"method": "upcycled-one-shot"},
+    "training.clip_scope: the cloud divides by the number of records": {"clip_scope": "batch", "clip_norm": 1.0},
     "method.objective: votes go beside updates": {"clip_norm": {"quantile": 0.5}},
 }
 

@@ -6,13 +6,17 @@ import torch
 from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from h2fdp.algorithms import StatelessObjective
 from h2fdp.algorithms.one_shot import ClassSums, discriminant
+from h2fdp.algorithms.own import OwnObjective
+from h2fdp.config.own_answers import Origin
 from h2fdp.data.public_features import BIAS
 from h2fdp.models.architectures import SHARE
 from h2fdp.models.construct import build
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.engine import build_engine
+from h2fdp.training.losses import CROSS_ENTROPY, minimised
 from tests.training.groups import records
 
 CLASSES, SIDE = 10, 5
@@ -84,6 +88,15 @@ def test_no_neighbour_moves_an_update_further_than_its_sensitivity_and_some_move
     assert LENGTH / 6 < worst_replaced <= 2 * LENGTH / 6
 
 
+class Mine(StatelessObjective):
+    loss = 0.5
+
+
+def test_what_users_call_loss_in_an_objective_is_no_loss():
+    assert minimised(OwnObjective(Mine(), Origin("mine:Mine")), CROSS_ENTROPY) is CROSS_ENTROPY
+    assert minimised(ClassSums(), CROSS_ENTROPY) is ClassSums.loss
+
+
 def drawn(rng, counts, features=6):
     """Records of unlike classes with a covariance in common: (n, features), (n,)."""
     mixing = rng.standard_normal((features, features)) / 8
@@ -139,3 +152,16 @@ def test_shrinkage_by_the_noise_beats_none_where_noise_is_as_large_as_the_covari
         right = [(np.argmax(whole @ discriminant(sums, moments, k).numpy().T, axis=1) == y).mean() for k in (0.2, 0)]
         better += right[0] > right[1]
     assert better >= stats.binom.ppf(1 - 1e-3, 12, 0.5)
+
+
+def test_noise_near_the_least_eigenvalue_of_the_covariance_costs_little():
+    """There an inverse is largest, and second moments, whose eigenvalues stay above 0, do not show the noise."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        x, y = drawn(rng, [200] * 5, features=30)
+        sums, moments, whole = summed(x, y, 5)
+        covariance = moments[:30, :30] - 5 * sums[:, :30].T @ sums[:, :30]
+        deviation = float(torch.linalg.eigvalsh(covariance)[0]) * 4 / 3
+        noise = torch.from_numpy(rng.standard_normal(sums.shape)) * deviation * ((1 - SHARE) / SHARE) ** 0.5
+        weights = discriminant(sums + noise, moments + symmetric(rng, 31, deviation), 0.2)
+        assert (np.argmax(whole @ weights.numpy().T, axis=1) == y).mean() > 0.99
