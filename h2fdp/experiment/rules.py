@@ -72,7 +72,7 @@ def problems(experiment: ExperimentFile, axes: Axes) -> Found:
     yield from _of_epochs(experiment, axes)
     yield from _of_schedule(experiment, axes)
     yield from _of_own_models(experiment, axes)
-    yield from _of_one_shot(experiment, axes)
+    yield from _of_one_shot(experiment)
     if axes.schedule.buffers:
         yield from _of_buffers(experiment, axes)
     yield from _of_turns(experiment, axes)
@@ -274,7 +274,7 @@ def _of_own_models(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "training.local_steps", f"{text}; expected at least 2 steps between two models that a device receives"
 
 
-def _of_one_shot(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_one_shot(experiment: ExperimentFile) -> Found:
     """What an objective that is no descent leaves no choice in, and the model that it is made for."""
     method, model, objective = experiment.method, experiment.model, experiment.method.objective
     head = model.head if isinstance(model, PublicFeatures) and "head" in model.model_fields_set else None

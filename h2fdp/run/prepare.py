@@ -93,6 +93,7 @@ def prepare(
         data = poisoned(data, topology, Streams(config.seed))
 
     def noisy(complete: ExperimentFile) -> RunSetup:
+        # On the records as they are when this is called: images before, features after the model is chosen.
         runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
         inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
         return RunSetup.of(inputs, calibrate(inputs, rough_accounts))

@@ -243,13 +243,15 @@ def little(epsilon, x, **settings):
 def test_the_less_noise_the_more_intervals_of_linear_models_up_to_sixty(epsilon):
     setup = little(epsilon, np.random.default_rng(1).normal(size=(20_000, 3)).astype(np.float32)).prepare()
     noise = FARTHEST[True] * math.sqrt(4) / (20_000 * mu_of(epsilon, 1e-5))  # of the way, in scores
-    assert noise_of_way(setup, linear=True) == pytest.approx(noise, rel=0.02)
+    assert noise_of_way(setup) == pytest.approx(noise, rel=0.02)
     assert setup.config.training.intervals == {0.5: 30, 2.0: round(30 * math.sqrt(2 / noise)), 50.0: 60}[epsilon]
     assert 30 < round(30 * math.sqrt(2 / noise)) < 60 or epsilon != 2.0
 
 
-@pytest.mark.parametrize(("epsilon", "size"), [(0.5, 384), (2.0, 768)])
-def test_with_little_noise_images_have_twice_as_many_features(epsilon, size, monkeypatch):
+@pytest.mark.parametrize(("epsilon", "size", "control"), [(0.5, 384, {}), (2.0, 768, {}), (2.0, 384, {"joules": 1.0})])
+def test_with_little_noise_images_have_twice_as_many_features(epsilon, size, control, monkeypatch):
+    """But for a budget, which longer messages would spend on fewer turns."""
+
     class Asked(Exception):
         """Features are not computed here."""
 
@@ -258,4 +260,4 @@ def test_with_little_noise_images_have_twice_as_many_features(epsilon, size, mon
 
     monkeypatch.setattr("h2fdp.run.prepare.with_features", with_features)
     with pytest.raises(Asked, match=f"^{size}$"):
-        little(epsilon, np.zeros((20_000, 1, 28, 28), dtype=np.uint8)).prepare()
+        little(epsilon, np.zeros((20_000, 1, 28, 28), dtype=np.uint8), control=control).prepare()
