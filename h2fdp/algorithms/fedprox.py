@@ -31,7 +31,7 @@ class Proximal(ObjectiveOptions):
     d <- |1 - eta mu| d + 2 eta G a step; while eta mu <= 2 that is no more than the plain objective's 2 eta G.
 
     Attributes:
-        mu: weight of the proximal term.
+        mu: weight of the added term.
     """
 
     name: Literal["proximal"] = "proximal"
