@@ -1,6 +1,6 @@
 """How close training comes to a stationary point: the bounds of H2FDP's Prop. 4.2 and Theorem 4.3.
 
-The theorem is here as printed and as corrected; docs/control.md says how both compare with runs on quadratic losses.
+The theorem is here as printed and as corrected; experiments/controlled.md compares both with runs on quadratic losses.
 """
 
 from __future__ import annotations

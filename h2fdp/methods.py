@@ -29,14 +29,14 @@ class Method(Section):
     """A choice on each axis.
 
     Attributes:
-        objective: what a device minimises.
-        privacy: where noise is added.
-        aggregation: with which weights every aggregator adds up what its children upload.
-        server: what the cloud does with the average of the uploads.
-        upcycle: how far a second update goes on in the direction of each; null has none.
-        schedule: who decides interval length, participation and step size; `h2fdp` is `control.enabled`.
-        topology: `tree` takes the network as it is; `star` puts all devices under one edge server, the cloud's own,
-            which has no local aggregations (they would be global ones).
+        objective: the local objective of devices.
+        privacy: the noise placement.
+        aggregation: how every aggregator combines its children's uploads.
+        server: how the cloud updates the model with the average of the uploads.
+        upcycle: length of a second update in the direction of each; null for none.
+        schedule: how interval length, participation and step size are decided; `h2fdp` is `control.enabled`.
+        topology: `tree`: the network as it is; `star`: all devices directly under the cloud, without local
+            aggregations.
     """
 
     objective: ObjectiveSection = Plain()

@@ -60,8 +60,8 @@ class ByLinkOptions(AggregationOptions):
     """An aggregation for each link.
 
     Attributes:
-        device: of what devices send to the lowest edge servers.
-        edge: of what edge servers send up.
+        device: rule for the uploads of devices.
+        edge: rule for the uploads of edge servers.
 
     >>> AGGREGATIONS.read({"edge": "median"}).made().at("edge").name
     'median'

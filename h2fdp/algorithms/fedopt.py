@@ -60,7 +60,7 @@ class MomentumOptions(SteppingOptions):
     """FedAvgM's.
 
     Attributes:
-        beta1: what is kept of the earlier averages.
+        beta1: share of the earlier averages that is kept.
     """
 
     name: Literal["momentum"] = "momentum"
@@ -77,7 +77,7 @@ class AdaptiveOptions(ServerOptions):
     Attributes:
         server_step: the length of the cloud's step.
         adaptivity: tau, which is added to the root of v.
-        beta1: what is kept of the earlier averages.
+        beta1: share of the earlier averages that is kept.
     """
 
     server_step: Magnitude = 0.01
@@ -109,7 +109,7 @@ class _TwoMoments(AdaptiveOptions):
     """What FedAdam and FedYogi have.
 
     Attributes:
-        beta2: what is kept of the second moment v.
+        beta2: share of the second moment v that is kept.
     """
 
     beta2: Decay = 0.99

@@ -31,7 +31,7 @@ class Proximal(ObjectiveOptions):
     d <- |1 - eta mu| d + 2 eta G a step; while eta mu <= 2 that is no more than the plain objective's 2 eta G.
 
     Attributes:
-        mu: its weight.
+        mu: weight of the added term.
     """
 
     name: Literal["proximal"] = "proximal"
@@ -65,7 +65,7 @@ class FedDyn(ObjectiveOptions):
     interval h_i <- h_i - alpha (w_i - w(t_k)): at an optimum of the regularised loss that is its gradient.
 
     Attributes:
-        alpha: its weight; the server has the same.
+        alpha: weight of the regulariser; the server uses the same.
     """
 
     server: ClassVar[str | None] = "feddyn"

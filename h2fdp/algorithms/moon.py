@@ -22,7 +22,7 @@ class Moon(ObjectiveOptions):
     that it received and the one with which it ended its last interval; in its first that is the received one too.
 
     Attributes:
-        mu: its weight.
+        mu: weight of the added term.
     """
 
     temperature: ClassVar[float] = 0.5  # in all experiments of the paper (Sec. 4.1)

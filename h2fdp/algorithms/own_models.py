@@ -23,7 +23,7 @@ class _Pulled(OwnModels, ObjectiveOptions):
     """w_i <- w_i - eta (g + lambda (w_i - received)), where w_i goes on from interval to interval.
 
     Attributes:
-        penalty: lambda. With 0 a device's model is its own alone; with `infinite` it is the one that it received.
+        penalty: lambda, the pull towards the received model: 0 is none, `infinite` starts each interval from it.
     """
 
     penalty: Penalty = 0.1
@@ -66,7 +66,7 @@ class PersonalHead(OwnModels, ObjectiveOptions):
     """FedPer: plain steps on the whole model, of which the last layers never leave the device.
 
     Attributes:
-        layers: how many of the last layers that have parameters.
+        layers: number of last layers with parameters that stay on the device.
     """
 
     name: Literal["personal-head"] = "personal-head"

@@ -21,8 +21,8 @@ class PFedMe(ObjectiveOptions):
     device's personal model.
 
     Attributes:
-        penalty: lambda, which ties it to the shared model.
-        inner_step_size: of these steps.
+        penalty: lambda, the pull of the personal model towards the shared one.
+        inner_step_size: step size of the inner steps.
     """
 
     inner_steps: ClassVar[int] = 5  # k, of the paper's experiments (K in Sec. 5)

@@ -207,7 +207,7 @@ class _Closest(RobustOptions):
     """Uploads that lie close to most of the others.
 
     Attributes:
-        liars: the share of the uploads that may be anything.
+        liars: the share of arbitrary uploads that the rule withstands.
     """
 
     liars: Half = 0.2

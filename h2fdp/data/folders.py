@@ -237,8 +237,8 @@ class Leaf(FromFiles, Pooled):
     """LEAF's JSON files, in a folder with `train` and `test`, or one that has them under `data`.
 
     Attributes:
-        vocabulary: of Sent140: numbers that words are hashed to.
-        embeddings: of Sent140: a public list of words instead, as LEAF's embs.json or GloVe's text files.
+        vocabulary: Sent140: how many numbers words are hashed to.
+        embeddings: Sent140: a public list of words instead, as LEAF's embs.json or GloVe's text files.
     """
 
     description: ClassVar[str] = "LEAF's JSON files of FEMNIST or Sentiment140, one owner for each user"

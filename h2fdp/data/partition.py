@@ -48,10 +48,10 @@ class DevicePartition(Section):
     """One of the partitions, with its parameters.
 
     Attributes:
-        labels_per_device: each device has records of so many labels.
+        labels_per_device: number of labels on each device.
         dirichlet: each label is spread by shares from a Dirichlet distribution: the smaller, the more uneven.
-        shards: records sorted by label are cut into so many, with `per_device`.
-        per_device: how many `shards` each device is dealt.
+        shards: number of shards into which the records, sorted by label, are cut; needs `per_device`.
+        per_device: number of `shards` on each device.
     """
 
     labels_per_device: Count | None = None
@@ -74,7 +74,7 @@ class EdgePartition(Section):
     """Records are split between edge servers, then between the devices of each.
 
     Attributes:
-        labels: each edge server has records of so many labels; null: of all.
+        labels: number of labels under each edge server; null: all.
         devices: how devices of one edge server differ, `{labels_per_device: 1}`; null: not at all.
     """
 
@@ -92,8 +92,8 @@ class PartitionSection(DevicePartition):
     """One of the partitions, with its parameters; `sizes` alone spreads records at random.
 
     Attributes:
-        by_edge: edge servers differ, `{labels: 5}`, and the devices of each as `devices` says, or not at all.
-        sizes: how the sizes of devices differ; null for alike, as far as the partition allows.
+        by_edge: how edge servers differ, `{labels: 5}`, and in `devices` how the devices of each do.
+        sizes: how the numbers of records differ; null: equal, as far as the partition allows.
     """
 
     by_edge: EdgePartition | None = None

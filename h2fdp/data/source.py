@@ -108,7 +108,7 @@ class FromFiles(DataOptions):
     """A data set in files of the user.
 
     Attributes:
-        path: of the file or folder; the page on data says what is to be in it.
+        path: path of the file or folder; the page on data describes its contents.
     """
 
     path: FilePath
@@ -122,7 +122,7 @@ class WithOwners(FromFiles):
     """Records in files that say who holds them.
 
     Attributes:
-        by: the column that names the device of a record, for `images` one of metadata.csv; null: no column does.
+        by: the column with the owner of each record (`images`: of metadata.csv); null for none.
     """
 
     by: Text | None = None

@@ -53,7 +53,7 @@ class Span(Section):
     """Numbers between two ends, whole ones where both ends are.
 
     Attributes:
-        uniform: the ends.
+        uniform: the ends of the range.
         log: the ends, searched on a logarithmic scale.
     """
 
@@ -97,11 +97,11 @@ class TuneSection(Section):
     """`tune:`, a search for the best values of keys.
 
     Attributes:
-        ranges: dotted key -> what may become of it; keys separated by commas have lists of values that go together.
-        trials: how many; the mean of a random number under `privacy: account`.
+        ranges: dotted key -> its range or choices; keys separated by commas have lists of values that go together.
+        trials: number of trials; its mean under `privacy: account`.
         objective: `accuracy` on the validation records, and costs: `[accuracy, joules]`.
-        limits: cost of a whole run -> the most of it; a trial that exceeds it is stopped, and never best.
-        privacy: who pays for the search: `account` counts it in epsilon, `ignore` leaves it out of every epsilon.
+        limits: cost of a whole run -> its maximum; a trial that exceeds it is stopped, and never best.
+        privacy: `account` counts the search in epsilon, `ignore` leaves it out of every epsilon.
         stand_in: a `data:` section that trials use instead, so that the search reveals nothing.
     """
 
@@ -154,15 +154,16 @@ class PrivacySection(Section):
             formula (H2FDP, Prop. 3.1), whose claim may not hold. Null is accounted where there is an account of the
             planned run, else paper.
         adjacency: which data sets are neighbours: one record becomes a null record, is missing, or becomes another.
-        sensitivity: of an upload: by the planned steps, as in the `paper`, or by those really accumulated (`tight`).
+        sensitivity: sensitivity of an upload: by the planned steps, as in the `paper`, or by those really accumulated
+            (`tight`).
         c2: the constant of Prop. 3.1 that the paper leaves open; also v2, its twin for untrusted subnets in the bounds.
-        accountant: by which a target is met, and `run.privacy` accounts.
-        target_observers: whose accounts have to meet epsilon.
+        accountant: accountant of the target and of `run.privacy`.
+        target_observers: observers whose accounts meet epsilon.
         budget: observer -> epsilon; training stops before it is exceeded.
-        correlated: `{kind: banded, bands: 5}`: noise takes back a part of earlier noise of the same node. Null: it does
-            not.
-        noise_key: by what noise and batches are drawn: 128 bits from the operating system, new for each run; or the
-            seed, so that a run can be reproduced, and its noise removed by an attacker who guesses the seed.
+        correlated: `{kind: banded, bands: 5}`: noise takes back a part of earlier noise of the same node; null:
+            independent noise.
+        noise_key: key of noise and batches: `system`, 128 random bits, new for each run; or `seed`: reproducible, and
+            removable by an attacker who guesses the seed.
     """
 
     epsilon: Magnitude = 1.0
@@ -189,7 +190,7 @@ class StragglerSection(Section):
     """Devices that finish part of their steps: a whole number, uniform between two fractions, at least one.
 
     Attributes:
-        probability: that a device is slow in an interval.
+        probability: probability that a device is slow in an interval.
         fraction: the smallest and the largest share of its steps that a slow device finishes.
     """
 
@@ -206,8 +207,8 @@ class OutageSection(Section):
     """Edge servers that are offline for a while.
 
     Attributes:
-        probability: that an outage of an edge server begins in an interval.
-        intervals: how long it lasts.
+        probability: probability that an outage of an edge server begins in an interval.
+        intervals: length of an outage.
     """
 
     probability: Probability = 0
@@ -218,8 +219,7 @@ class FaultsSection(Section):
     """Faults of the simulated world; nothing fails by default.
 
     Attributes:
-        device_dropout: the probability that a device drops out of an interval that it takes part in: it sends what
-            aggregations before that moment take, and nothing after it.
+        device_dropout: probability that a device drops out of an interval: it sends nothing after that moment.
         straggler: devices that finish part of their steps.
         edge_outage: edge servers that are offline for a while.
     """
@@ -245,12 +245,11 @@ class CompressionSection(Section):
     `{top_k: 0.01}`, the share of the coordinates that is sent, those farthest from 0; `{rand_k: 0.01}`, random ones.
 
     Attributes:
-        device: what becomes of devices' uploads, `{quantise: 8}`, `{top_k: 0.01}` or `{rand_k: 0.01}`; `error_feedback:
-            true` adds what the latter two leave out to the next upload. Null sends them as they are. But for `rand_k`
-            without feedback, no account gives credit for the noise of other devices then.
-        edge: the same for what edge servers of every tier send up.
-        down: `{quantise: 8}`, what becomes of models on their way to devices. The cloud, and an edge server after each
-            of its own averages, rounds what it broadcasts, once for all; all below train from that.
+        device: compression of devices' uploads: `{quantise: 8}`, `{top_k: 0.01}` or `{rand_k: 0.01}`; `error_feedback:
+            true` adds what the latter two leave out to the next upload. Accounts give no credit for the noise of other
+            devices then, except with `rand_k` without feedback.
+        edge: the same for uploads of edge servers.
+        down: rounding of broadcast models, `{quantise: 8}`; devices train from the rounded model.
     """
 
     device: CompressedLink | None = None
@@ -300,19 +299,20 @@ class ExperimentFile(Section):
     """One experiment: what the user wrote, checked, every default filled in.
 
     Attributes:
-        name: of the experiment; run and sweep directories are called after it.
-        topology: the network: the path of a topology file, relative to this file, or what such a file holds.
-        data: the data set, and who holds which records.
-        model: what is trained: a name, a mapping with options, or a model of your own.
+        name: name of the experiment; run and sweep directories are named after it.
+        topology: the network: a topology file's path, relative to this file, or its contents.
+        data: the data set, and the records of each device.
+        model: the model: a name, a mapping with options, or a model of your own.
         method: a name, or a mapping of the axes that may extend a name.
         training: how devices train and how often they aggregate.
         privacy: the target and the calibration of the noise.
-        compression: what makes messages smaller.
+        compression: compression of messages.
         control: whether and how the cloud plans intervals by their cost.
         runtime: where the run computes; never changes its results.
-        faults: of the simulated world.
-        tracking: who watches the metrics.
-        seed: of the network, the data, the channel and the faults; of noise and batches by `privacy.noise_key: seed`.
+        faults: failures in the simulated world.
+        tracking: services that receive the metrics.
+        seed: seed of the network, the data, the channel and the faults; with `privacy.noise_key: seed` also of noise
+            and batches.
         sweep: dotted key -> list of values, the grid of `h2fdp sweep`; keys separated by commas vary together.
         tune: the search of `h2fdp tune`.
     """

@@ -131,13 +131,12 @@ class TrainingSection(Section):
             or how it follows a quantile,
             `{quantile: 0.5, initial: 1.0}`; `normalized` brings all nearly to length 1; null clips nothing.
         clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
-        loss: of a record's scores; devices minimise its mean.
-        momentum: of the local steps; it restarts at zero with each received model.
+        loss: loss of a record's scores; devices minimise its mean.
+        momentum: momentum of the local steps, from zero with each received model.
         sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size (with
             `local_epochs` parts of the shuffled records).
         participation: share of each subnet's devices that take part in an interval; at least one device does.
-        device_turns: devices take part in turns: the i-th of an edge server in each interval whose number has the same
-            remainder as i when divided by this; 1 has all of them in each.
+        device_turns: b: devices take part in turns, each in one of b intervals; 1: in all.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
         evaluate_devices: at each evaluation also the accuracy of each device, by its own test records or its own mix of

@@ -112,8 +112,8 @@ class Logistic(ModelOptions):
     """Logistic regression.
 
     Attributes:
-        standardize: by mean and deviation of the test records' inputs, which are public; not where these belong to
-            devices.
+        standardize: standardise inputs by the mean and deviation of the test records, which are public; not where these
+            belong to devices.
     """
 
     description: ClassVar[str] = "softmax regression with a bias"
@@ -164,7 +164,7 @@ class Lstm(ModelOptions):
 
     Attributes:
         vocabulary: the largest number of a word; null: as `data` says, or 10,000 where it does not.
-        embedding: dimensions of a word.
+        embedding: dimensions of a word's vector.
         hidden: the width of the hidden layer, or of the LSTM's state.
     """
 

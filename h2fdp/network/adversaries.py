@@ -142,7 +142,7 @@ class Backdoor(Attack):
     The metrics have `backdoor_accuracy`: the share of the test images of other labels that are, with the square.
 
     Attributes:
-        target: the label.
+        target: label of the marked images.
         records: the share of a liar's records that get the square and the label.
         factor: by which uploads are multiplied, so that the backdoor survives the average (Bagdasaryan et al. 2020).
     """

@@ -28,7 +28,7 @@ class PathLoss(ABC):
 
     # The paper is silent on distances; 50 m is ours.
     columns: ClassVar[Mapping[str, Column]] = {
-        "distance_m": Column(50.0, "m", Positive, "from the device to its edge server, m.", stream="distance")
+        "distance_m": Column(50.0, "m", Positive, "distance to the edge server, m.", stream="distance")
     }
 
     @abstractmethod
@@ -138,8 +138,8 @@ class Ofdma(Access, Options):
     """Devices send at once, each over a part of the bandwidth: R = beta W log2(1 + SNR / beta), beta = 1/s if equal.
 
     Attributes:
-        shares: of the bandwidth. Null: equal ones, which the clock alone follows, as in the paper; `equal`: energy and
-            delay follow too; `equal-time`: so too, of those under which all uploads end together.
+        shares: shares of the bandwidth. Null: equal, for the clock alone, as in the paper; `equal`: for energy and
+            delay too; `equal-time`: those under which all uploads end together.
     """
 
     name: Literal["ofdma"] = "ofdma"
@@ -172,8 +172,7 @@ class OverTheAir(Access, Options):
     channel, however many devices there are (see :mod:`h2fdp.costs.over_the_air`).
 
     Attributes:
-        truncate_db: a device whose fading is deeper in an interval, against its mean, takes no part in it: to be heard
-            like the others it would have to send with more than its power.
+        truncate_db: a device whose fading is below this takes no part in an interval.
     """
 
     name: Literal["over-the-air"] = "over-the-air"

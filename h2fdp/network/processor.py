@@ -39,9 +39,7 @@ Cycles = Annotated[float, Field(ge=0, le=1e18), Expect("a number from 0 to 1e18"
 OF_STEPS: Mapping[str, Column] = {
     "seconds_per_step": Column(0.0, "s", Cost, "of a local step, whatever the batch.", decimals=None),
     "joules_per_step": Column(0.0, "J", Cost, "of a local step, whatever the batch.", decimals=None),
-    "cycles_per_record": Column(
-        0.0, "cycles", Cycles, "c, of the processor for one record in one local step, which cost time and energy."
-    ),
+    "cycles_per_record": Column(0.0, "cycles", Cycles, "c, cycles of the processor for one record in one local step."),
     "cpu_ghz": Column(1.0, "GHz", Positive, "f, the frequency of the processor; needs `cycles_per_record`."),
     "capacitance": Column(
         2e-28,

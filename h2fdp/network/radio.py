@@ -51,7 +51,7 @@ class _Models(Section):
 
     Attributes:
         access: how devices of a subnet share the channel: `tdma`, `ofdma` or `over-the-air`, or a model of your own.
-        fading: of the channel, drawn for each interval: `rayleigh` or `none`, or a model of your own.
+        fading: fading, drawn for each interval: `rayleigh` or `none`, or a model of your own.
         pathloss: how the mean gain falls with the distance, or a model of your own.
     """
 
@@ -64,10 +64,10 @@ class RadioSection(_Models):
     """The wireless channel.
 
     Attributes:
-        bandwidth_mhz: of the channel of each subnet.
+        bandwidth_mhz: bandwidth of each subnet's channel.
         noise_dbm_per_hz: power of the thermal noise for each hertz.
         fading_floor_db: the worst fading that is drawn; deeper ones count as this one.
-        bits_per_parameter: of the model, in every message.
+        bits_per_parameter: bits of a parameter in messages.
     """
 
     bandwidth_mhz: Bandwidth = 1.0
@@ -107,7 +107,7 @@ class Radio:
 
     columns: ClassVar[Mapping[str, Column]] = {
         **PathLoss.columns,
-        "power_dbm": Column(24.0, "dBm", Decibels, "with which the device sends."),  # H2FDP, Appendix D
+        "power_dbm": Column(24.0, "dBm", Decibels, "transmit power of the device."),  # H2FDP, Appendix D
     }
 
     bandwidth_hz: float = 1e6

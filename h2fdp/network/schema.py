@@ -124,7 +124,7 @@ class DeviceSection(_Columns):
     """One device.
 
     Attributes:
-        name: of the device; null is the edge server's name and a number.
+        name: name of the device; null: the edge server's name and a number.
     """
 
     name: Name | None = None
@@ -139,7 +139,7 @@ class DevicesSection(_Columns):
     """All devices of an edge server at once.
 
     Attributes:
-        count: how many, or `{uniform: [least, most]}`.
+        count: number of devices, or `{uniform: [least, most]}`.
     """
 
     count: HowMany
@@ -177,8 +177,8 @@ class LinkSection(Section):
     """The link from an edge server to the node above it.
 
     Attributes:
-        rate_mbps: of the link.
-        power_dbm: with which the edge server sends.
+        rate_mbps: rate of the link.
+        power_dbm: transmit power of the edge server.
     """
 
     rate_mbps: Rate = 100.0
@@ -189,11 +189,11 @@ class _ServerSection(Section):
     """What every edge server has, at any height.
 
     Attributes:
-        name: of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
-        repeat: how many of these there are.
+        name: name of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
+        repeat: number of copies.
         trust: `trusted`, `secure-sum`, `relay` or `untrusted`; drawn where it is not stated. `trusted: true` and
             `trusted: false` are short for the first and the last.
-        link: to the node above; null is `cloud.link`.
+        link: link to the node above; null: `cloud.link`.
     """
 
     name: Name
@@ -256,9 +256,8 @@ class CloudSection(Section):
     """The cloud.
 
     Attributes:
-        link: the default for every edge server of every tier.
-        trust: `secure-sum` where it learns the sum of what its children send, and nothing else; `untrusted` where it
-            sees what each of them sends.
+        link: default link of every edge server.
+        trust: `secure-sum`: the cloud learns only the sum of its children's messages; `untrusted`: each of them.
     """
 
     link: LinkSection = LinkSection()
@@ -276,8 +275,8 @@ class WaypointSection(Section):
         edges: name -> [x, y] of each edge server, in metres.
         area_m: width and height of the rectangle, one of which may be 0: a road.
         speed_m_s: the lowest and the highest speed of a leg.
-        pause_s: at each point.
-        interval_s: of the walk, from one interval to the next.
+        pause_s: pause at each point.
+        interval_s: seconds of the walk from one interval to the next.
         resolution_m: distances are rounded up to multiples of it.
     """
 
@@ -342,8 +341,8 @@ class AdversariesSection(Section):
     """Nodes that lie.
 
     Attributes:
-        devices, edges: the names of those that do, or the share of all of them, drawn by the seed.
-        attack: what they do.
+        devices, edges: names of the liars, or their share, drawn by the seed.
+        attack: the attack of all liars.
     """
 
     devices: Liars = 0.0
@@ -355,12 +354,12 @@ class TopologyFile(Section):
     """A whole topology file.
 
     Attributes:
-        name: of the network.
+        name: name of the network.
         cloud: the root of the tree.
         radio: the wireless channel from devices to edge servers.
-        devices: the numbers of every device whose edge server does not state them.
+        devices: defaults of all devices.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
-        mobility: how devices change their edge server between intervals; null is not at all.
+        mobility: how devices change their edge server between intervals; null: they do not.
         association: which edge server each device joins, by where it is; null is that of the file.
         adversaries: devices and edge servers that lie; null is none.
         edges: the edge servers, with their devices or with edge servers below them.

@@ -52,10 +52,9 @@ class TrustSection(Section):
         trusted: p_c, the probability that an edge server is trusted, also called `probability`; null is 0.5, or 0 where
             one of the next two is stated.
         secure-sum: the probability that an edge server is not trusted, but learns sums alone.
-        relay: the probability that it passes masked vectors on, of one secure sum over the whole network, for which all
-            edge servers must: `{relay: 1}`.
-        exact: these are shares instead: just so many of the edge servers (of those with devices, and of those above
-            them), rounded, halves up. The seed decides only which ones they are.
+        relay: the probability of a relay of masked vectors; all edge servers must be relays: `{relay: 1}`.
+        exact: the numbers above are exact shares of the edge servers (of those with devices, and of those above them),
+            rounded; the seed decides only which servers they are.
     """
 
     trusted: Probability | None = Field(default=None, validation_alias=AliasChoices("trusted", "probability"))

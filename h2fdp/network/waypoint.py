@@ -29,7 +29,7 @@ class Waypoint:
         edges: name -> x, y of each edge server, in metres.
         area_m: width and height of the rectangle that devices are in, from the corner 0, 0.
         speed_m_s: the lowest and the highest speed; that of each leg is uniform between them.
-        pause_s: at each point.
+        pause_s: pause at each point.
         interval_s: from one interval to the next.
         resolution_m: distances are rounded up to multiples of it; devices have a row for each of these.
     """

@@ -48,11 +48,10 @@ class CorrelatedSection(Section):
     """Noise that takes back a part of earlier noise, at every node that adds noise to what it sends.
 
     Attributes:
-        kind: `banded-inverse`, the inverse of the factor C has few bands: a release holds the newest draws alone; or
-            `banded`, C itself has (BandMF's shape): in turns of at least as many releases these cost nothing more.
+        kind: `banded-inverse`: the inverse of the factor C has few bands; `banded`: C itself has (BandMF).
         bands: w; 1 is independent noise.
-        between: every record's releases from a trusted edge server are at least so many of its releases apart: a run
-            in which they would not be is refused. Null asks for nothing; accounts are of the real turns either way.
+        between: least number of a trusted edge server's releases from one of a record to the next; other runs are
+            refused. Null: no check.
     """
 
     kind: Kind = "banded-inverse"

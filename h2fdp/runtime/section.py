@@ -55,7 +55,7 @@ class RuntimeSection(Section):
         hosts: the number of Ray actors, or of threads with `inline`; `auto` is one for each CPU.
         cpus_per_host: CPUs that Ray keeps for a host; `auto` is 1 for `packed`, otherwise an even share of all.
         gpus_per_host: GPUs of a host; may be a fraction.
-        address: of a Ray cluster that is there already, HOST:PORT, or `auto` on one of its machines; null starts one.
+        address: address of a running Ray cluster, HOST:PORT, or `auto` on one of its machines; null starts one.
         engine: the code that trains devices; `auto` chooses by the experiment alone.
         checkpoint_every: intervals between checkpoints; 60 seconds, if these are sooner.
     """

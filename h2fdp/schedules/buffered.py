@@ -222,9 +222,9 @@ class BufferedOptions(ScheduleOptions):
 
     Attributes:
         buffer: how many uploads are averaged.
-        deadline_s: every aggregator averages so long after the last time at the latest, if anything has arrived.
-            `median`: when half of those below it could have uploaded, by their speeds in the first round.
-        staleness_power: a: an upload from a model that was averaged tau times since has the weight (1 + tau)^-a.
+        deadline_s: seconds after its last average at which an aggregator averages at the latest, if an upload has
+            arrived. `median`: when half of its children could have uploaded, by their speeds in the first round.
+        staleness_power: a: an upload from a model that is tau averages old has the weight (1 + tau)^-a.
     """
 
     name: Literal["buffered"] = "buffered"

@@ -25,25 +25,20 @@ class ControlSection(Section):
 
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
-        joules: a budget, the energy of the whole run: least noise for what may be spent.
-        seconds: a budget, the delay of the whole run, added up over devices as problem P does.
-        accuracy: instead of a budget, a test accuracy that ends the run: least cost until then, `alpha1` joules +
-            `alpha2` seconds. Unless it is stated alpha2 is 0 here.
-        noise: with `accuracy`, the most noise that there may be in the model, as a share of the way that it goes; null
-            weighs cost against noise.
-        turns: of a run that is planned as a whole, the share of the edge servers in each interval, in turns; null takes
-            0.2.
-        trust: of a run that is planned as a whole, whether trusted edge servers are `used`, so that they add one noise
-            to the sum of their devices, or it is `weighed` whether devices rather add noise to their own steps and send
-            less.
-        least_dbm: let each device choose its transmit power in each interval, from this to its own, by its channel and
-            by what a joule and a second weigh; null sends with that of the topology file.
-        least_ghz: let each processor run in each interval at a frequency from this to its own `cpu_ghz`, by when the
-            last device is ready and by what a joule and a second of `clock_s` weigh; null takes its own.
+        joules: budget: the energy of the whole run; the plan has least noise.
+        seconds: budget: the delay of the whole run, summed over devices.
+        accuracy: instead of a budget: a test accuracy that ends the run, at least cost: `alpha1` joules + `alpha2`
+            seconds, where alpha2 is 0 unless stated.
+        noise: with `accuracy`: the most noise in the model, as a share of its way; null weighs cost against noise.
+        turns: with a budget or an accuracy: share of the edge servers in each interval, in turns; null: 0.2.
+        trust: with a budget or an accuracy: `used` relies on trusted edge servers; `weighed` also considers noise on
+            devices' own steps, with fewer messages.
+        least_dbm: each device chooses its transmit power in each interval, from this to its own; null: its own.
+        least_ghz: each processor chooses its frequency in each interval, from this to its own `cpu_ghz`; null: its own.
         alpha1: weight of energy in problem P.
         alpha2: weight of delay in problem P.
         alpha3: weight of the privacy gap in problem P.
-        phi: brings the gap to the range of the other two; null chooses it so that they start alike.
+        phi: scale of the gap; null: equal to the other two terms at the start.
         tau_max: the longest interval.
         slots: T, the local steps of the whole run; null is intervals x local_steps.
         solver: `exact`, or `two-level` as in the paper: one level of participation for all trusted subnets, one for the

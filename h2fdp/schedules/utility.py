@@ -141,9 +141,9 @@ class UtilityOptions(ScheduleOptions):
 
     Attributes:
         channel: exponent of the rate of the device's channel in the coming interval.
-        age: exponent of the intervals since it was last selected.
-        norm: exponent of the length of the last released vector that it had a part in; above 0 decisions depend on
-            releases.
+        age: exponent of the intervals since the device was last selected.
+        norm: exponent of the length of the last released vector with a contribution of the device; above 0 decisions
+            depend on releases.
     """
 
     name: Literal["utility"] = "utility"

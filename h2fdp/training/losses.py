@@ -104,7 +104,7 @@ class LabelSmoothing(NamedLoss):
     """Cross-entropy against smoothed labels, (1 - s) one-hot(label) + s / classes (Szegedy et al. 2016).
 
     Attributes:
-        smoothing: what of a label's weight all classes share.
+        smoothing: share of a label's weight that is spread over all classes.
     """
 
     name: Literal["label-smoothing"] = "label-smoothing"

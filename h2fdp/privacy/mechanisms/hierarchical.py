@@ -120,9 +120,8 @@ class GradientNoise(BoundedInputs):
     """Noise on what steps add up, or on the steps.
 
     Attributes:
-        noise: what devices add it to where trust is missing, or always with `local`: `uploads`, or each of their local
-            `steps`.
-        law: of the noise: `gaussian`, or `laplace`, whose account needs no delta.
+        noise: where devices add noise: to `uploads`, or to each of their local `steps`.
+        law: distribution of the noise: `gaussian`, or `laplace`, whose account needs no delta.
     """
 
     noise: Literal["uploads", "steps"] = "uploads"
@@ -259,9 +258,9 @@ class SecureSumSection(Section):
     """What secure sums withstand.
 
     Attributes:
-        colluding: devices that tell their shares of the noise.
+        colluding: number of devices that may reveal their shares of the noise.
         dropouts: devices that may be lost while a sum is made: a number, or a share below 1 of those that begin.
-        rounding: b: what is added up are integers modulo 2^b under discrete noise; null adds up numbers.
+        rounding: b: sums are of integers modulo 2^b, under discrete noise; null: of real numbers.
     """
 
     colluding: Whole = 0
@@ -277,8 +276,8 @@ class HierarchicalDp(GradientNoise):
     all are relays of one sum over the whole network, a share of the noise that a trusted cloud would add.
 
     Attributes:
-        secure_sum: what the sums of `secure-sum` edge servers, or of relays, withstand; null is no colluding device, no
-            lost one.
+        secure_sum: colluding and lost devices that sums of `secure-sum` edge servers, or of relays, withstand; null:
+            none.
 
     >>> [HierarchicalDp().place((trust,), 1).holder.name for trust in ("trusted", "secure-sum", "untrusted")]
     ['NODE', 'SHARE', 'DEVICE']

@@ -212,7 +212,7 @@ class BoundedInputs(NoisePlacement):
 
     Attributes:
         input_bound: a public bound on the norm of inputs, which are divided by it; every record is checked. Softmax
-            regression needs no clipping then. Null, which `objective` does not take, has none.
+            regression needs no clipping then. Null, not for `objective`: no bound.
     """
 
     input_bound: Magnitude | None = None
