@@ -170,6 +170,10 @@ class AggregationTimes:
         local = [min(self._height(number), depth) for number in range(1, len(self.offsets(local_steps)) + 1)]
         return (*local, depth + 1)
 
+    def upper_counts(self, local_steps: int, depth: int) -> np.ndarray:
+        """(depth - 1,) local aggregations of height 2 .. depth in an interval."""
+        return np.bincount(self.heights(local_steps, depth), minlength=depth + 2)[2 : depth + 1]
+
     def _height(self, number: int) -> int:
         """Of the local aggregation of this number in its interval, counted from 1."""
         return max(height for height, step in enumerate(self._steps, start=1) if step and number % step == 0)
