@@ -169,7 +169,7 @@ class Ofdma(Access, Options):
 @ACCESSES.register
 class OverTheAir(Access, Options):
     """All devices of an access point send at once, and their signals add up on the way: a number for each use of the
-    channel, however many devices there are (see :mod:`h2fdp.costs.over_the_air`).
+    channel, however many devices there are (see :mod:`h2fdp.costs.device_costs`).
 
     Attributes:
         truncate_db: a device whose fading is deeper in an interval, against its mean, takes no part in it: to be heard

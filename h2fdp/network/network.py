@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.network.devices import PLACES, Column, Floats, Integers, Rule
-from h2fdp.network.processor import OF_STEPS
+from h2fdp.network.devices import OF_STEPS, PLACES, Column, Floats, Integers, Rule
 from h2fdp.network.radio import Radio
 from h2fdp.network.trust import Trust, trust_of
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from h2fdp.costs import ExchangeSizes, MessageCosts
-from h2fdp.costs.wires import beyond_edge, path_seconds
+from h2fdp.costs.traffic import beyond_edge, path_seconds
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats, Integers
 

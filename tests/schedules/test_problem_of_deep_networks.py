@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs.device_costs import StepCosts
 from h2fdp.network import Aggregator, Topology
-from h2fdp.network.processor import StepCosts
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.prices import prices
 from h2fdp.schedules.problem import ControlProblem
