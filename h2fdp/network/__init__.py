@@ -3,10 +3,10 @@
 from h2fdp.network.adversaries import Adversaries as Adversaries
 from h2fdp.network.adversaries import Lies as Lies
 from h2fdp.network.channel import Access as Access
+from h2fdp.network.channel import Fading as Fading
 from h2fdp.network.channel import PathLoss as PathLoss
 from h2fdp.network.devices import Column as Column
 from h2fdp.network.drawing import draw as draw
-from h2fdp.network.fading import Fading as Fading
 from h2fdp.network.files import from_document as from_document
 from h2fdp.network.files import imported as imported
 from h2fdp.network.files import read as read

@@ -18,18 +18,20 @@ from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.network.channel import (
     ACCESSES,
+    FADINGS,
     PATH_LOSSES,
     Access,
+    Fading,
     LogDistance,
     Ofdma,
     OverTheAir,
     PathLoss,
+    Rayleigh,
     Shares,
     Tdma,
     gathered,
 )
 from h2fdp.network.devices import Column, Decibels, Floats, Integers
-from h2fdp.network.fading import FADINGS, Fading, Rayleigh
 
 Model = Options | OwnPart
 

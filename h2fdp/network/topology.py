@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries
 from h2fdp.network.association import AssociationSection, Value, everywhere
+from h2fdp.network.channel import NoFading
 from h2fdp.network.devices import DeviceTable, Integers
-from h2fdp.network.fading import NoFading
 from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, Subnet, repeated_names, star_of

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from h2fdp.config.parsing import plain_scalar
-from h2fdp.network.channel import ACCESSES, PATH_LOSSES
+from h2fdp.network.channel import ACCESSES, FADINGS, PATH_LOSSES
 from h2fdp.network.devices import Floats
-from h2fdp.network.fading import FADINGS
 from h2fdp.network.network import Aggregator, Link, Subnet
 from h2fdp.network.schema import UNLIMITED
 from h2fdp.network.topology import Topology
