@@ -92,7 +92,7 @@ class Mobility:
         if self.stay is not None:
             return {"stay": self.stay}
         if self.waypoint is not None:
-            return {"waypoint": self.waypoint.values()}
+            return {"waypoint": self.waypoint.model_dump()}
         return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
 
     @property
@@ -222,11 +222,6 @@ class Visits:
         devices, rows = self.moves[begin:end].T
         moves: Integers = np.stack([last[devices], rows], axis=1)[(rows >= 0) & (rows != last[devices])]
         return moves
-
-    @property
-    def roam(self) -> np.ndarray:
-        """(rows,) whether the device of the row has other rows, too."""
-        return np.asarray(np.bincount(self.device, minlength=len(self.home))[self.device] > 1)
 
 
 def expanded(subnets: Sequence[Subnet], mobility: Mobility, columns: Iterable[str]) -> tuple[list[Subnet], Visits]:

@@ -8,43 +8,50 @@ devices are where legs pass, which is nearer the middle, and slow legs last long
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Self
 
 import numpy as np
+from pydantic import AfterValidator, Field, model_validator
 
+from h2fdp.config.fields import Expect, NonNegative, Positive, Section, ascending
 from h2fdp.errors import UserError
 from h2fdp.network.network import Subnet
 from h2fdp.streams import Streams
 
-Point = Sequence[float]  # two numbers
+Metres = Annotated[float, Field(ge=0, le=1e7), Expect("a number from 0 to 1e7")]
+Point = Annotated[list[Metres], Field(min_length=2, max_length=2), Expect("[x, y] in metres")]
 
 
-@dataclass(frozen=True)
-class Waypoint:
-    """How devices walk; see `mobility.waypoint` of a topology file.
+class Waypoint(Section):
+    """Devices that walk to random points of a rectangle, at the nearest edge server in each interval.
 
     Attributes:
-        edges: name -> x, y of each edge server, in metres.
-        area_m: width and height of the rectangle that devices are in, from the corner 0, 0.
-        speed_m_s: the lowest and the highest speed; that of each leg is uniform between them.
+        edges: name -> [x, y] of each edge server, in metres.
+        area_m: width and height of the rectangle, one of which may be 0: a road.
+        speed_m_s: the lowest and the highest speed of a leg.
         pause_s: at each point.
-        interval_s: from one interval to the next.
-        resolution_m: distances are rounded up to multiples of it; devices have a row for each of these.
+        interval_s: of the walk, from one interval to the next.
+        resolution_m: distances are rounded up to multiples of it.
     """
 
-    edges: Mapping[str, Point]
-    area_m: Point = (1000.0, 1000.0)
-    speed_m_s: Point = (1.0, 15.0)
-    pause_s: float = 0.0
-    interval_s: float = 60.0
-    resolution_m: float = 10.0
+    edges: dict[str, Point]
+    area_m: Point = Field(default=[1000.0, 1000.0])
+    speed_m_s: Annotated[
+        list[Positive],
+        Field(min_length=2, max_length=2),
+        AfterValidator(ascending),
+        Expect("[lowest, highest] in metres a second, above 0"),
+    ] = Field(default=[1.0, 15.0])
+    pause_s: NonNegative = 0.0
+    interval_s: Positive = 60.0
+    resolution_m: Positive = 10.0
 
-    def values(self) -> dict[str, Any]:
-        """In the words of a topology file."""
-        points = {name: list(point) for name, point in self.edges.items()}
-        return asdict(self) | {"edges": points, "area_m": list(self.area_m), "speed_m_s": list(self.speed_m_s)}
+    @model_validator(mode="after")
+    def _of_some_size(self) -> Self:
+        if not any(self.area_m):
+            raise ValueError("expected an area_m of some width or height, found [0, 0]")
+        return self
 
     def lines(self, subnets: Sequence[Subnet], intervals: int, streams: Streams) -> list[tuple[int, str, str, float]]:
         """Those of a trace: interval from 1, device, edge server, distance; where anything of it changes.

@@ -31,7 +31,7 @@ from h2fdp.experiment.file import (
 )
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
-from h2fdp.network.yaml_text import yaml_text
+from h2fdp.network.files import yaml_text
 from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import code_of, counted
 from h2fdp.run.prepare import prepare
