@@ -14,7 +14,6 @@ from h2fdp.network.files import write as write
 from h2fdp.network.network import CLOUD as CLOUD
 from h2fdp.network.network import Aggregator as Aggregator
 from h2fdp.network.network import Link as Link
-from h2fdp.network.network import Relays as Relays
 from h2fdp.network.network import Subnet as Subnet
 from h2fdp.network.radio import Radio as Radio
 from h2fdp.network.schema import TopologyFile as TopologyFile

@@ -56,21 +56,10 @@ class Relays:
     power_dbm: Floats
 
     def __post_init__(self) -> None:
-        count = len(self.names)
-        if len(set(self.names)) < count:  # two of one name would have the same fading
-            raise UserError("expected each access point once", key="relays.names")
-        sizes: Integers = np.array(self.sizes, dtype=np.int64)
-        if count == 0 or sizes.shape != (count,) or sizes.min() < 1:
-            raise UserError("expected the number of devices, at least 1, of each access point", key="relays.sizes")
-        sizes.flags.writeable = False
-        object.__setattr__(self, "sizes", sizes)
-        for name, words in (("rate_bps", "numbers above 0"), ("power_dbm", "finite numbers")):
-            values: Floats = np.array(getattr(self, name), dtype=np.float64)
-            right = values > 0 if name == "rate_bps" else np.isfinite(values)
-            if values.shape != (count,) or not right.all():
-                raise UserError(f"expected {count} {words}", key=f"relays.{name}")
+        for values in (self.sizes, self.rate_bps, self.power_dbm):
             values.flags.writeable = False
-            object.__setattr__(self, name, values)
+        if not np.isfinite(self.power_dbm).all():
+            raise UserError(f"expected {len(self.names)} finite numbers", key="relays.power_dbm")
 
     @property
     def devices(self) -> int:
