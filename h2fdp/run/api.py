@@ -13,7 +13,7 @@ import yaml
 from torch import nn
 
 from h2fdp.config import Document, read_document
-from h2fdp.data.configured import configured_data, from_arguments, given_records, own_records
+from h2fdp.data.federate import configured_data, from_arguments, given_records, own_records
 from h2fdp.data.federated import DeviceData, label_counts
 from h2fdp.data.from_python import PythonData
 from h2fdp.data.source import GIVEN, Given

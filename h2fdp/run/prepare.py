@@ -19,9 +19,8 @@ from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.costs import NetworkCosts, interval_cost
-from h2fdp.data.configured import DataSource, Network, configured_data
-from h2fdp.data.federate import within_unit_ball
-from h2fdp.data.federated import DeviceData, FederatedData, Standardizing
+from h2fdp.data.federate import DataSource, Network, configured_data
+from h2fdp.data.federated import DeviceData, FederatedData, Standardizing, within_unit_ball
 from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
 from h2fdp.data.records import Records

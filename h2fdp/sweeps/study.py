@@ -16,7 +16,7 @@ import yaml
 
 from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart, own_parts_in
-from h2fdp.data.configured import configured_data
+from h2fdp.data.federate import configured_data
 from h2fdp.data.source import DataRequest, Pool
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import (
