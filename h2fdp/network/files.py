@@ -22,11 +22,10 @@ from h2fdp.network.devices import Floats
 from h2fdp.network.graph_files import read_gml, read_graph, read_places
 from h2fdp.network.graph_import import from_graph, from_places, tree_document
 from h2fdp.network.mobility import Mobility, read_trace
-from h2fdp.network.network import CLOUD, Aggregator, Link, Subnet
+from h2fdp.network.network import CLOUD, Aggregator, Link, Subnet, TrustSection
 from h2fdp.network.schema import UNLIMITED, AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
-from h2fdp.network.trust import TrustSection
 from h2fdp.streams import Streams
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
