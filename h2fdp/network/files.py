@@ -19,9 +19,9 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries, drawn
 from h2fdp.network.channel import ACCESSES, FADINGS, PATH_LOSSES
 from h2fdp.network.devices import Floats
-from h2fdp.network.graph_files import read_gml, read_graph, read_places
+from h2fdp.network.graph_files import read_gml, read_graph, read_places, read_trace
 from h2fdp.network.graph_import import from_graph, from_places, tree_document
-from h2fdp.network.mobility import Mobility, read_trace
+from h2fdp.network.mobility import Mobility
 from h2fdp.network.network import CLOUD, Aggregator, Link, Subnet, TrustSection
 from h2fdp.network.schema import UNLIMITED, AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -22,6 +23,7 @@ from h2fdp.config.fields import Expect
 from h2fdp.config.parsing import Node, plain_scalar, read_text
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode, Places
+from h2fdp.network.mobility import Mobility
 from h2fdp.network.templates import MOST_DEVICES
 
 _NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name"}
@@ -163,6 +165,29 @@ def read_places(path: Path) -> Places:
     if problems:
         raise UserError(problems[:50])
     return Places(path, positions, on_earth, list(names) if named is not None else None)
+
+
+_TRACE = ("interval", "device", "edge", "distance_m")
+MOST_LINES = 200_000
+
+
+def read_trace(path: Path) -> Mobility:
+    """The trace of a CSV file with the columns interval, device, edge and, if any, distance_m.
+
+    Raises:
+        UserError: with every line that is none.
+    """
+    header, rows = read_csv(path, MOST_LINES)
+    if tuple(header) not in (_TRACE, _TRACE[:3]):
+        text = f"expected the columns {', '.join(_TRACE)}, the last of which may be left out"
+        raise UserError(f"{text}; found {', '.join(header) or 'nothing'}", f"{path}:1")
+    return Mobility([_move(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
+
+
+def _move(row: Sequence[str]) -> tuple[Any, ...]:
+    """What stands in a line: what is no number stays a text, which is refused with its line."""
+    interval, *words = (each.strip() for each in row)
+    return (plain_scalar(interval), *words[:2], *map(plain_scalar, words[2:]))
 
 
 def _graphml(file: str, text: str) -> Node:

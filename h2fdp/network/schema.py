@@ -25,9 +25,9 @@ from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.association import AssociationSection
 from h2fdp.network.devices import PLACES, Column, Decibels
+from h2fdp.network.mobility import Waypoint
 from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
 from h2fdp.network.radio import Radio, RadioSection
-from h2fdp.network.waypoint import Waypoint
 
 LARGEST_NAME = 200
 

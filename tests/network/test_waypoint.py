@@ -8,9 +8,8 @@ from scipy import integrate
 
 from h2fdp import Topology, UserError
 from h2fdp.network import read, write
-from h2fdp.network.mobility import Mobility
+from h2fdp.network.mobility import Mobility, Waypoint, mean_distance
 from h2fdp.network.network import Link
-from h2fdp.network.waypoint import Waypoint, mean_distance
 from h2fdp.streams import Streams
 
 ROAD = Waypoint(edges={"a": [0.0, 0.0]}, area_m=[2000.0, 0.0], speed_m_s=[2.0, 20.0], interval_s=10.0)
