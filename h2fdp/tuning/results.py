@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from h2fdp.config.parsing import text_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records import in_use, noise_key
@@ -273,7 +273,7 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     if sweep:
         comment.append("so the sweep: section of the search's file is left out")
     text = "".join(f"# {line}\n" for line in comment)
-    write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
+    write_text(path, text + text_of(values))
     reached = {"trial": trial.number, "validation_accuracy": trial.accuracy, **trial.costs}
     return reached | {"values": tried, "file": str(path), "epsilon": epsilon}
 
