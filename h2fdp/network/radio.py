@@ -79,15 +79,8 @@ class RadioSection(_Models):
 
     def radio(self) -> Radio:
         """The section as a value."""
-        return Radio(
-            bandwidth_hz=self.bandwidth_mhz * 1e6,
-            noise_dbm_per_hz=self.noise_dbm_per_hz,
-            access=self.access,
-            fading=self.fading,
-            fading_floor_db=self.fading_floor_db,
-            bits_per_parameter=self.bits_per_parameter,
-            pathloss=self.pathloss,
-        )
+        same = {key: getattr(self, key) for key in type(self).model_fields if key != "bandwidth_mhz"}
+        return Radio(bandwidth_hz=self.bandwidth_mhz * 1e6, **same)
 
 
 _POWERS = 10_000

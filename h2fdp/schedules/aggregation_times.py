@@ -46,8 +46,8 @@ class DeviceTurns:
         intervals: K_g, those that are planned.
 
     >>> turns = DeviceTurns(every=2, intervals=5)
-    >>> turns.rows(0, size=3), turns.rows(1, size=3), turns.most, turns.separation
-    (array([0, 2]), array([1]), 3, 2)
+    >>> turns.rows(0, size=3), turns.rows(1, size=3), turns.most
+    (array([0, 2]), array([1]), 3)
     """
 
     every: int
@@ -61,11 +61,6 @@ class DeviceTurns:
     def most(self) -> int:
         """The most intervals in which a device takes part; fewer where it fails."""
         return math.ceil(self.intervals / self.every)
-
-    @property
-    def separation(self) -> int:
-        """The fewest intervals from one in which a device takes part to its next one."""
-        return self.every
 
 
 StepDecay = Literal["sqrt", "linear", "none"]
