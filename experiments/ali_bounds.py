@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
+from experiments.arguments import require, require_between, require_count
 from experiments.drift import DriftConstants, Numbers, loss_bound, secants
 from h2fdp.schedules import DeviceSecants
 from h2fdp.schedules.device_estimates import SHORTEST_SECANT
-from h2fdp.schedules.privacy_gap import require, require_between, require_count
 
 
 @dataclass(frozen=True)

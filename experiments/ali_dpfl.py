@@ -24,10 +24,10 @@ from experiments.ali_bounds import (
     mean_curvature,
     mean_loss_change,
 )
+from experiments.arguments import require
 from experiments.drift import DriftConstants, drift_constants, stated_drift
 from h2fdp.errors import UserError
 from h2fdp.schedules import Decision, DeviceSecants, Horizon, IntervalObservation, OwnSchedule, ScheduleContext
-from h2fdp.schedules.privacy_gap import require
 from h2fdp.schedules.traits import Measured
 
 LONGEST = 100  # tau is never above it

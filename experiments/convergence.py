@@ -11,14 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from h2fdp.schedules.privacy_gap import (
-    PrivacyTerms,
-    gap_scale,
-    largest_first_step_size,
-    require,
-    require_between,
-    require_count,
-)
+from experiments.arguments import require, require_between, require_count
+from h2fdp.schedules.problem import PrivacyTerms, gap_scale, largest_first_step_size
 
 BoundForm = Literal["printed", "corrected"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import norm
 
 from experiments.convergence import LossConstants, Timing, convergence_bound
-from h2fdp.schedules.privacy_gap import PrivacyTerms
+from h2fdp.schedules.problem import PrivacyTerms
 
 SUBNETS = 3_000_000  # of one device
 LOCAL_STEPS, INTERVALS, AGGREGATED = 50, 400, (12, 25, 38)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.arguments import require, require_between
 from h2fdp.errors import UserError
 from h2fdp.schedules import DeviceSecants
 from h2fdp.schedules.device_estimates import SHORTEST_SECANT
-from h2fdp.schedules.privacy_gap import require, require_between
 
 Numbers = np.ndarray | float
 _LEAST_SMOOTHNESS = 1e-5  # of a device that moved at all

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from experiments.arguments import require, require_count
 from h2fdp.schedules import Decision, FixedSchedule, OwnSchedule
-from h2fdp.schedules.privacy_gap import require, require_count
 
 
 class NoiseDecay(OwnSchedule):

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from experiments.arguments import require, require_count
 from experiments.drift import DriftConstants, affordable_local_steps, drift_constants, mean_loss, stated_drift
 from experiments.resource_prices import ResourceAccount, ResourceBudget, radio_prices
 from h2fdp.errors import UserError
 from h2fdp.schedules import Decision, Horizon, IntervalObservation, OwnSchedule, ScheduleContext
-from h2fdp.schedules.privacy_gap import require, require_count
 from h2fdp.schedules.traits import Measured
 
 

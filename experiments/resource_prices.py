@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.arguments import require
 from experiments.drift import BudgetPrices
 from h2fdp.costs import SumMessages, interval_cost
 from h2fdp.schedules import ScheduleContext, draw_participants
-from h2fdp.schedules.privacy_gap import require
 
 Prices = Callable[[int], tuple[float, float]]
 

@@ -222,8 +222,8 @@ def tune_command(
 ) -> None:
     """Search the ranges under `tune:` for the best values; repeat the command to continue."""
     from h2fdp.sweeps.study import SharedInputs
-    from h2fdp.tuning.api import Tuned
     from h2fdp.tuning.plan import read_plan
+    from h2fdp.tuning.results import Tuned
     from h2fdp.tuning.search import conduct
 
     shared = SharedInputs()

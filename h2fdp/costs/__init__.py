@@ -1,8 +1,7 @@
 """Energy and delay of messages: wireless channels, wired links, what an interval costs and how long it takes."""
 
-from h2fdp.costs.active import ExchangeSizes as ExchangeSizes
-from h2fdp.costs.active import Failing as Failing
-from h2fdp.costs.active import SumMessages as SumMessages
+from h2fdp.costs.device_costs import FrequencyRule as FrequencyRule
+from h2fdp.costs.device_costs import PowerRule as PowerRule
 from h2fdp.costs.interval_cost import IntervalCost as IntervalCost
 from h2fdp.costs.interval_cost import interval_cost as interval_cost
 from h2fdp.costs.interval_cost import with_waiting as with_waiting
@@ -12,4 +11,6 @@ from h2fdp.costs.messages import NetworkCosts as NetworkCosts
 from h2fdp.costs.messages import fading_power as fading_power
 from h2fdp.costs.messages import mean_snr as mean_snr
 from h2fdp.costs.messages import path_gain_db as path_gain_db
-from h2fdp.costs.power import PowerRule as PowerRule
+from h2fdp.costs.traffic import ExchangeSizes as ExchangeSizes
+from h2fdp.costs.traffic import Failing as Failing
+from h2fdp.costs.traffic import SumMessages as SumMessages

@@ -19,12 +19,12 @@ Energy and delay add up everybody's. The clock runs while subnets work side by s
     clock = max_a [ steps * max_S t_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
 Where shares of the bandwidth are stated (`shares`, :mod:`h2fdp.network.shares`), e and t of an upload are those over
-the device's share. Over the air t is the same for all, and so is uplink_a (:mod:`h2fdp.costs.over_the_air`).
+the device's share. Over the air t is the same for all, and so is uplink_a (:mod:`h2fdp.costs.device_costs`).
 
 uplink_a counts from when the slowest device has done its steps: faster ones send before, as soon as the channel is
 theirs. S are the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
 broadcast at the rate of the slowest of them. In a deeper tree every aggregation waits for the slowest below it; see
-:mod:`h2fdp.costs.wires`. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
+:mod:`h2fdp.costs.traffic`. uplink_a is sum_S t when devices take turns (`tdma`). When s of them share
 the bandwidth (`ofdma`) it is the longest of Q M / R, R = W/s log2(1 + s SNR).
 
 Where devices fail, S is at each aggregation those whose uploads arrive, energy has every step that was computed, and
@@ -36,7 +36,7 @@ Where devices choose their power, t of what comes down to them is that at their 
 Where aggregators do not wait, energy and bytes count what has arrived, whether or not an average has taken it
 (:func:`with_waiting`); delay counts averages.
 
-Secure sums exchange more than vectors, see :mod:`h2fdp.costs.active`. Whatever a device sends costs joules as
+Secure sums exchange more than vectors, see :mod:`h2fdp.costs.traffic`. Whatever a device sends costs joules as
 its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
 keys down to the slowest, each device's shares down, and the shares that remove the masks up.
 
@@ -51,13 +51,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from h2fdp.costs.active import Active, ExchangeSizes, Failing, SumMessages, SumQuantity, active_devices
+from h2fdp.costs.device_costs import StepCosts
 from h2fdp.costs.messages import DrawnCosts, watts
-from h2fdp.costs.wires import NO_SUMS, Wires, beyond_edge, path_seconds
+from h2fdp.costs.traffic import (
+    NO_SUMS,
+    Active,
+    ExchangeSizes,
+    Failing,
+    SumMessages,
+    SumQuantity,
+    Wires,
+    active_devices,
+    beyond_edge,
+    path_seconds,
+)
 from h2fdp.network import Topology
 from h2fdp.network.channel import gathered
 from h2fdp.network.devices import Floats, Integers
-from h2fdp.network.processor import StepCosts
 from h2fdp.network.shares import PlannedUploads, seconds_over
 
 

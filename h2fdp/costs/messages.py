@@ -5,9 +5,9 @@ H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth
 interval and holds all through it (block fading). A message takes t = Q M / R seconds and p t joules; one that is
 compressed has fewer bits than Q M. Everything is a flat array over the whole network, devices in the order of the tree.
 
-Where devices choose their power (:mod:`h2fdp.costs.power`), that is what they send with. What comes down to them takes
-as long as it would at their own power: an edge server does not send with less because a device does. (The paper has
-the same rate both ways.)
+Where devices choose their power (:mod:`h2fdp.costs.device_costs`), that is what they send with. What comes down to
+them takes as long as it would at their own power: an edge server does not send with less because a device does. (The
+paper has the same rate both ways.)
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.costs.over_the_air import analog_sums
-from h2fdp.costs.power import PowerRule
+from h2fdp.costs.device_costs import FrequencyRule, PowerRule, StepCosts, analog_sums, step_costs
 from h2fdp.errors import UserError
 from h2fdp.network import Link, Topology
 from h2fdp.network.devices import Floats, Integers
-from h2fdp.network.processor import FrequencyRule, StepCosts, step_costs
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams
 

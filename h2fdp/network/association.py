@@ -204,14 +204,3 @@ def mean_divergence(labels: Integers) -> Value:
         return float((below * terms).sum() / len(below))
 
     return value
-
-
-def label_counts(labels: Integers, offsets: Integers, classes: int) -> Integers:
-    """(I, L) records of each label of devices whose labels are joined.
-
-    >>> label_counts(np.array([0, 1, 1]), np.array([0, 1, 3]), 2).tolist()
-    [[1, 0], [0, 2]]
-    """
-    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    counts = np.bincount(owners * classes + labels, minlength=(len(offsets) - 1) * classes)
-    return np.asarray(counts.reshape(-1, classes))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from h2fdp.config.fields import Expect
+from h2fdp.config.fields import Expect, Positive
 from h2fdp.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -77,6 +77,21 @@ class Column:
         return copy
 
 
+Cycles = Annotated[float, Field(ge=0, le=1e18), Expect("a number from 0 to 1e18")]
+OF_STEPS: Mapping[str, Column] = {
+    "seconds_per_step": Column(0.0, "s", Cost, "of a local step, whatever the batch.", decimals=None),
+    "joules_per_step": Column(0.0, "J", Cost, "of a local step, whatever the batch.", decimals=None),
+    "cycles_per_record": Column(0.0, "cycles", Cycles, "c, cycles of the processor for one record in one local step."),
+    "cpu_ghz": Column(1.0, "GHz", Positive, "f, the frequency of the processor; needs `cycles_per_record`."),
+    "capacitance": Column(
+        2e-28,
+        "",
+        Positive,
+        "alpha, the effective switched capacitance of the processor: joules are half of it times cycles times the "
+        "square of the frequency in hertz; needs `cycles_per_record`.",
+        decimals=None,
+    ),
+}
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 Coordinate = Annotated[float, Field(ge=-1e9, le=1e9), Expect("a number from -1e9 to 1e9")]
 PLACES: Mapping[str, Column] = {

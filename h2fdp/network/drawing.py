@@ -18,10 +18,9 @@ import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats
-from h2fdp.network.network import CLOUD, Aggregator, Subnet
+from h2fdp.network.network import CLOUD, Aggregator, Subnet, Trust
 from h2fdp.network.summary import headline, trust_words
 from h2fdp.network.topology import Topology
-from h2fdp.network.trust import Trust
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from h2fdp.config import Document, check, empty_document, read_document
 from h2fdp.config.parsing import plain_scalar
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries, drawn
-from h2fdp.network.graph_files import read_gml, read_graph, read_places
+from h2fdp.network.channel import ACCESSES, FADINGS, PATH_LOSSES
+from h2fdp.network.devices import Floats
+from h2fdp.network.graph_files import read_gml, read_graph, read_places, read_trace
 from h2fdp.network.graph_import import from_graph, from_places, tree_document
-from h2fdp.network.mobility import Mobility, read_trace
-from h2fdp.network.network import CLOUD, Aggregator, Link
-from h2fdp.network.schema import AdversariesSection, TopologyFile
+from h2fdp.network.mobility import Mobility
+from h2fdp.network.network import CLOUD, Aggregator, Link, Subnet, TrustSection
+from h2fdp.network.schema import UNLIMITED, AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
-from h2fdp.network.waypoint import Waypoint
-from h2fdp.network.yaml_text import cloud_trust, head, link_values, named_devices, trust_values, yaml_text
 from h2fdp.streams import Streams
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
@@ -132,8 +136,7 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
         return replace(read_trace(document.folder / section.trace), handover=handover)
     lines = section.trace or ()
     places = [document.where(("mobility", "trace", at)) for at in range(len(lines))]
-    waypoint = None if section.waypoint is None else Waypoint(**section.waypoint.model_dump())
-    return Mobility(lines, section.stay, waypoint, handover, places)
+    return Mobility(lines, section.stay, section.waypoint, handover, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
@@ -163,10 +166,6 @@ def _line(problem: Problem) -> float:
     return int(match.group(1)) if match else float("inf")
 
 
-MOST_GRAPH_DEVICES = 20_000  # beyond these the file would be larger than what is read, 5 MB
-_SECOND_NAME = "the cloud"  # of the cloud's node, in a star whose edge server is the cloud's own and named so
-
-
 def write(topology: Topology, path: str | Path, state_trust: bool = True) -> None:
     """Write YAML, GraphML or node-link JSON, by the suffix of the path.
 
@@ -180,66 +179,195 @@ def write(topology: Topology, path: str | Path, state_trust: bool = True) -> Non
         UserError: a suffix that names no format, or a place that cannot be written.
     """
     path = Path(path)
-    text = {"yaml": yaml_text, "graphml": graphml_text, "json": node_link_text}[format_of(path)](topology, state_trust)
+    kind = format_of(path)
+    text = yaml_text(topology, state_trust) if kind == "yaml" else _graph_text(topology, kind, state_trust)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", str(path)) from None
 
 
-def graphml_text(topology: Topology, state_trust: bool = True) -> str:
-    """The topology as GraphML; what concerns the whole has dotted keys, as ``radio.bandwidth_mhz``."""
+MOST_EXPLICIT_DEVICES = 1_000  # in a larger network, distances that follow a rule are written as the rule
+_SPELT = {"None": "null", "inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
+_WORD = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
+
+
+def yaml_text(topology: Topology, state_trust: bool = True) -> str:
+    """The topology as a YAML file, an edge server on each line, or a named device.
+
+    >>> print(yaml_text(Topology.regular(edges=1, devices=2, trust=1.0, name="small")).splitlines()[-1])
+      - {name: edge-1, trusted: true, devices: {count: 2, distance_m: [45.792, 29.859], power_dbm: 24}}
+    """
+    default, explicit = common_link(topology), topology.devices <= MOST_EXPLICIT_DEVICES
+    nodes = {server.name: server for server in topology.servers()}
+
+    def written(name: str, indent: str) -> Iterator[str]:
+        """An edge server and all below it."""
+        node = nodes[name]
+        values = {"name": name, **(trust_values(node) if state_trust else {})}
+        values |= {} if node.link == default else {"link": link_values(node.link)}
+        if isinstance(node, Subnet) and node.names is None:
+            yield f"{indent}- {flow(values | {'devices': _devices(node, explicit)})}"
+            return
+        for key, value in values.items():
+            yield f"{indent}{'-' if key == 'name' else ' '} {key}: {flow(value)}"
+        if isinstance(node, Subnet):
+            yield f"{indent}  devices:"
+            yield from (f"{indent}    - {flow(device)}" for device in named_devices(node))
+            return
+        yield f"{indent}  edges:"
+        for child in topology.children(name):
+            yield from written(child, indent + "  ")
+
+    lines = [f"{key}: {flow(value)}" for key, value in head(topology, state_trust).items()]
+    lines += [f"cloud: {flow({'link': link_values(default), **cloud_trust(topology)})}", "edges:"]
+    for name in topology.children(None):
+        lines += written(name, "  ")
+    return "\n".join(lines) + "\n"
+
+
+def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
+    """Everything about the network but its nodes, in the file's keys and units."""
+    radio = topology.radio
+    values: dict[str, Any] = {
+        "name": topology.name,
+        "radio": {
+            "bandwidth_mhz": mega(radio.bandwidth_hz),
+            "noise_dbm_per_hz": radio.noise_dbm_per_hz,
+            "access": ACCESSES.stated(radio.access),
+            "fading": FADINGS.stated(radio.fading),
+            "fading_floor_db": radio.fading_floor_db,
+            "bits_per_parameter": radio.bits_per_parameter,
+            "pathloss": PATH_LOSSES.stated(radio.pathloss),
+        },
+    }
+    probability = topology.trust_probability
+    if probability is not None or not state_trust:
+        trusted = TrustSection().bounds[0] if probability is None else probability
+        secure = topology.secure_sum_probability
+        values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
+    if topology.mobility is not None:
+        wire = topology.mobility.handover
+        values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
+    if topology.association is not None:
+        values["association"] = topology.association.values()
+    if topology.adversaries is not None:
+        values["adversaries"] = topology.adversaries.values()
+    return values
+
+
+def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
+    """The trust in an edge server, in the file's keys."""
+    plain = server.trust in ("trusted", "untrusted")
+    return {"trusted": server.trusted} if plain else {"trust": server.trust}
+
+
+def cloud_trust(topology: Topology) -> dict[str, Any]:
+    """The trust in the cloud, in the file's keys, where it is not the default."""
+    return {} if topology.cloud_trust == "untrusted" else {"trust": topology.cloud_trust}
+
+
+def common_link(topology: Topology) -> Link:
+    """The link that most edge servers have; only others are written at their edge server."""
+    links = [each.link for each in topology.subnets] + [each.link for each in topology.aggregators]
+    return Counter(links).most_common(1)[0][0]
+
+
+def link_values(link: Link) -> dict[str, Any]:
+    """A link in the file's keys and units."""
+    return {"rate_mbps": UNLIMITED if math.isinf(link.rate_bps) else mega(link.rate_bps), "power_dbm": link.power_dbm}
+
+
+def mega(value: float) -> float:
+    """A value in millions, such that a million times it is the value to the last bit where a float can do that."""
+    quotient = value / 1e6
+    near = (quotient, math.nextafter(quotient, math.inf), math.nextafter(quotient, 0.0))
+    return min(
+        (candidate for candidate in near if candidate * 1e6 == value),
+        key=lambda candidate: len(repr(candidate)),
+        default=quotient,
+    )
+
+
+def flow(value: Any) -> str:
+    """A value on one line of YAML, read back by our own rules of what a plain word means.
+
+    >>> flow({"name": "1e5", "distance_m": [40.0, 75.5], "trusted": True})
+    '{name: "1e5", distance_m: [40, 75.5], trusted: true}'
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{flow(key)}: {flow(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        plain = _WORD.fullmatch(value) and plain_scalar(value) == value
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value).removesuffix(".0")
+    return _SPELT.get(text, text)
+
+
+def _devices(subnet: Subnet, explicit: bool) -> dict[str, Any]:
+    rules = {} if explicit else subnet.rules
+    return {"count": subnet.size} | {
+        name: {"uniform": [rules[name].lowest, rules[name].highest], "seed": rules[name].seed}
+        if name in rules
+        else _one_or_all(values)
+        for name, values in subnet.columns.items()
+    }
+
+
+def _one_or_all(values: Floats) -> Any:
+    """One number when all are equal."""
+    return float(values[0]) if np.all(values == values[0]) else values.tolist()
+
+
+def named_devices(subnet: Subnet) -> list[dict[str, Any]]:
+    """The name and the numbers of each device."""
+    rows = zip(*(values.tolist() for values in subnet.columns.values()), strict=True)
+    return [
+        {"name": name, **dict(zip(subnet.columns, numbers, strict=True))}
+        for name, numbers in zip(subnet.device_names(), rows, strict=True)
+    ]
+
+
+MOST_GRAPH_DEVICES = 20_000  # beyond these the file would be larger than what is read, 5 MB
+_SECOND_NAME = "the cloud"  # of the cloud's node, in a star whose edge server is the cloud's own and named so
+_NOT_IN_GRAPHS = {"mobility": "how devices move", "adversaries": "which nodes lie", "association": "how devices join"}
+
+
+def _graph_text(topology: Topology, kind: str, state_trust: bool) -> str:
+    """The topology as GraphML, in which what concerns the whole has dotted keys, or as node-link JSON."""
     import networkx as nx  # 0.2 s, for those who write graphs
 
-    nodes, links = _graph(topology, state_trust)
-    network: nx.Graph[str] = nx.Graph(**_dotted(head(topology, state_trust)))
-    for node in nodes:
-        network.add_node(node.pop("id"), **node)
-    for link in links:
-        network.add_edge(link.pop("source"), link.pop("target"), **link)
-    return "\n".join(nx.generate_graphml(network)) + "\n"
-
-
-def node_link_text(topology: Topology, state_trust: bool = True) -> str:
-    """The topology as node-link JSON, a node or link on each line."""
-    nodes, links = _graph(topology, state_trust)
-    lists = [
-        f'"{key}": [\n  ' + ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in listed) + "\n]"
-        for key, listed in (("nodes", nodes), ("links", links))
-    ]
-    graph = json.dumps(head(topology, state_trust), ensure_ascii=False)
-    return '{"directed": false, "multigraph": false,\n"graph": ' + ",\n".join([graph, *lists]) + "}\n"
-
-
-def _graph(topology: Topology, state_trust: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Nodes with `id` and links with `source` and `target`, from the cloud down."""
-    if topology.mobility is not None:
-        raise UserError("a graph does not say how devices move; expected .yaml", topology.name, "mobility")
-    if topology.adversaries is not None:
-        raise UserError("a graph does not say which nodes lie; expected .yaml", topology.name, "adversaries")
-    if topology.association is not None:
-        raise UserError("a graph does not say how devices join; expected .yaml", topology.name, "association")
+    for key, what in _NOT_IN_GRAPHS.items():
+        if getattr(topology, key) is not None:
+            raise UserError(f"a graph does not say {what}; expected .yaml", topology.name, key)
     if topology.devices > MOST_GRAPH_DEVICES:
-        raise UserError(
-            f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found "
-            f"{topology.devices:,}; use .yaml",
-            topology.name,
-        )
+        text = f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found {topology.devices:,}"
+        raise UserError(f"{text}; use .yaml", topology.name)
+    whole = head(topology, state_trust)
+    graph: nx.Graph[str] = nx.Graph(**(_dotted(whole) if kind == "graphml" else {}))
     cloud = _SECOND_NAME if any(subnet.name == CLOUD for subnet in topology.subnets) else CLOUD
-    nodes: list[dict[str, Any]] = [{"id": cloud, "kind": "cloud", **cloud_trust(topology)}]
-    links: list[dict[str, Any]] = []
+    graph.add_node(cloud, kind="cloud", **cloud_trust(topology))
     for server in topology.servers():
-        trust = trust_values(server) if state_trust else {}
-        above = cloud if server.parent is None else server.parent
-        nodes.append({"id": server.name, "kind": "edge", **trust})
-        links.append({"source": above, "target": server.name, **link_values(server.link)})
-        if isinstance(server, Aggregator):
-            continue
-        for device in named_devices(server):
+        graph.add_node(server.name, kind="edge", **(trust_values(server) if state_trust else {}))
+        graph.add_edge(cloud if server.parent is None else server.parent, server.name, **link_values(server.link))
+        for device in [] if isinstance(server, Aggregator) else named_devices(server):
             name = device.pop("name")
-            nodes.append({"id": name, "kind": "device"})
-            links.append({"source": server.name, "target": name, **device})
-    return nodes, links
+            graph.add_node(name, kind="device")
+            graph.add_edge(server.name, name, **device)
+    if kind == "graphml":
+        return "\n".join(nx.generate_graphml(graph)) + "\n"
+    values = {
+        "directed": False,
+        "multigraph": False,
+        "graph": whole,
+        "nodes": [{"id": name, **node} for name, node in graph.nodes(data=True)],
+        "links": [{"source": above, "target": below, **link} for above, below, link in graph.edges(data=True)],
+    }
+    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
 
 
 def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

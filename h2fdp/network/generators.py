@@ -19,10 +19,9 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Count, Expect, Positive, Probability, Whole
 from h2fdp.errors import UserError
 from h2fdp.network.devices import NEAREST_M, Floats
-from h2fdp.network.network import MOST_TIERS
+from h2fdp.network.network import MOST_TIERS, TrustSection
 from h2fdp.network.schema import DevicesSection, EdgeSection, Name, TopologyFile, UpperEdgeSection
 from h2fdp.network.templates import DRAWN_DECIMALS, MOST_DEVICES, MOST_EDGES, expand
-from h2fdp.network.trust import TrustSection
 from h2fdp.streams import Streams
 
 _LAYOUT = "layout"

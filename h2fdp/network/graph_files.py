@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 import numpy as np
@@ -19,13 +20,14 @@ from pydantic import Field
 
 from h2fdp.config import Document, Section, check, parse
 from h2fdp.config.fields import Expect
-from h2fdp.config.parsing import DEEPEST_NESTING, Node, plain_scalar, read_text
+from h2fdp.config.parsing import Node, plain_scalar, read_text
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.graph_import import ON_GRAPH, ON_LINKS, ON_NODES, Graph, GraphLink, GraphNode, Places
+from h2fdp.network.mobility import Mobility
 from h2fdp.network.templates import MOST_DEVICES
 
 _NOT_TEXTS = {*ON_LINKS, *ON_NODES, *ON_GRAPH} - {"name"}
-_NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
+_NAMESPACE = "http://graphml.graphdrawing.org/xmlns:"  # before the name of an element
 
 
 _ESCAPE = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
@@ -51,7 +53,7 @@ def read_graph(path: Path) -> Graph:
             nodes without an id or links without ends.
     """
     text, file = read_text(path), str(path)
-    root = _parse(text, file) if path.suffix.lower() == ".json" else _GraphML(file, text).root
+    root = _parse(text, file) if path.suffix.lower() == ".json" else _graphml(file, text)
     document = Document(file, root, path.parent)
     if not isinstance(root.content, dict):
         raise UserError("expected an object with `nodes` and `links`", file)
@@ -165,86 +167,86 @@ def read_places(path: Path) -> Places:
     return Places(path, positions, on_earth, list(names) if named is not None else None)
 
 
-class _GraphML:
-    """GraphML as the values of the node-link form, each with the line of its node or link.
+_TRACE = ("interval", "device", "edge", "distance_m")
+MOST_LINES = 200_000
+
+
+def read_trace(path: Path) -> Mobility:
+    """The trace of a CSV file with the columns interval, device, edge and, if any, distance_m.
+
+    Raises:
+        UserError: with every line that is none.
+    """
+    header, rows = read_csv(path, MOST_LINES)
+    if tuple(header) not in (_TRACE, _TRACE[:3]):
+        text = f"expected the columns {', '.join(_TRACE)}, the last of which may be left out"
+        raise UserError(f"{text}; found {', '.join(header) or 'nothing'}", f"{path}:1")
+    return Mobility([_move(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
+
+
+def _move(row: Sequence[str]) -> tuple[Any, ...]:
+    """What stands in a line: what is no number stays a text, which is refused with its line."""
+    interval, *words = (each.strip() for each in row)
+    return (plain_scalar(interval), *words[:2], *map(plain_scalar, words[2:]))
+
+
+def _graphml(file: str, text: str) -> Node:
+    """GraphML as the values of the node-link form, `graph`, `nodes` and `links`, each with the line of its element.
 
     A document type is refused: it can define entities that expand to gigabytes or read other files.
     """
+    parser, builder = expat.ParserCreate(namespace_separator=":"), TreeBuilder()
+    lines: dict[Element, str] = {}
 
-    def __init__(self, file: str, text: str) -> None:
-        self._file = file
-        self._keys: dict[str, dict[str, str]] = {}
-        self._defaults: dict[str, dict[str, Node]] = defaultdict(dict)  # of nodes, links, the whole
-        self._open: list[tuple[str, dict[str, Any]]] = []  # elements: their kinds, and what data in them are about
-        self._text = ""
-        self._lists: dict[str, list[Node]] = {"graph": [], "node": [], "edge": []}
-        self._parser = expat.ParserCreate(namespace_separator=":")
-        self._parser.StartDoctypeDeclHandler = self._refuse_document_type
-        self._parser.StartElementHandler = self._begin
-        self._parser.CharacterDataHandler = self._take
-        self._parser.EndElementHandler = self._end
-        try:
-            self._parser.Parse(text, True)
-        except expat.ExpatError as error:
-            raise UserError(f"not valid XML: {expat.ErrorString(error.code)}", f"{file}:{error.lineno}") from None
-        if not self._lists["graph"]:
-            raise UserError("expected a <graph> in the namespace of GraphML, found none", file)
+    def here() -> str:
+        return f"{file}:{parser.CurrentLineNumber}"
 
-    @property
-    def root(self) -> Node:
-        """`graph`, `nodes` and `links`."""
-        for kind, listed in self._lists.items():
-            for node in listed:
-                node.content = self._defaults["all"] | self._defaults[kind] | node.content
-        graph, nodes, links = (Node(each, self._file) for each in self._lists.values())
-        return Node({"graph": graph.content[0], "nodes": nodes, "links": links}, self._file)
+    def refuse(*_: object) -> None:
+        raise UserError("a document type (DOCTYPE) is not allowed here", here())
 
-    def _here(self) -> str:
-        return f"{self._file}:{self._parser.CurrentLineNumber}"
+    def begin(tag: str, given: dict[str, str]) -> None:
+        lines[builder.start(tag, given)] = here()
 
-    def _refuse_document_type(self, *_: object) -> None:
-        raise UserError("a document type (DOCTYPE) is not allowed here", self._here())
+    parser.StartDoctypeDeclHandler, parser.StartElementHandler = refuse, begin
+    parser.CharacterDataHandler, parser.EndElementHandler = builder.data, builder.end
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise UserError(f"not valid XML: {expat.ErrorString(error.code)}", f"{file}:{error.lineno}") from None
+    root = builder.close()
+    graphs, keys = [*root.iter(f"{_NAMESPACE}graph")], {key.get("id"): key for key in root.iter(f"{_NAMESPACE}key")}
+    if not graphs:
+        raise UserError("expected a <graph> in the namespace of GraphML, found none", file)
+    for other in [*graphs[1:], *root.iter(f"{_NAMESPACE}hyperedge")]:
+        kind = other.tag.removeprefix(_NAMESPACE)
+        raise UserError(f"expected one graph of nodes and edges, found another <{kind}>", lines[other])
 
-    def _begin(self, tag: str, given: dict[str, str]) -> None:
-        space, _, kind = tag.rpartition(":")
-        about = self._open[-1][1] if self._open else {}
-        if len(self._open) >= DEEPEST_NESTING:
-            raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", self._here())
-        if space != _NAMESPACE:  # other programs'
-            kind = ""
-        elif (kind == "graph" and self._lists["graph"]) or kind == "hyperedge":
-            raise UserError(f"expected one graph of nodes and edges, found another <{kind}>", self._here())
-        elif kind in self._lists:
-            ends = {"graph": (), "node": ("id",), "edge": ("source", "target")}[kind]
-            about = {end: Node(given.get(end), self._here()) for end in ends}
-            self._lists[kind].append(Node(about, self._here()))
-        elif kind == "key":
-            about = self._keys.setdefault(given.get("id", ""), given)
-        elif kind == "data":
-            about = {"key": given.get("key", ""), "of": about}
-        self._text = ""
-        self._open.append((kind, about))
+    def stated(element: Element, kind: str, *ends: str) -> Node:
+        """What an element is about: its ends, and the values of its keys, or their defaults."""
+        where = lines[element]
+        content = {end: Node(element.get(end), where) for end in ends}
+        for key in keys.values():
+            default = key.find(f"{_NAMESPACE}default")
+            if default is not None and key.get("for", "all") in ("all", kind):
+                content |= _stated(key, default.text or "", where)
+        for data in element.findall(f"{_NAMESPACE}data"):
+            if (of := keys.get(data.get("key"))) is None:
+                raise UserError(f'expected a declared key, found "{data.get("key", "")}"', lines[data])
+            content |= _stated(of, data.text or "", lines[data])
+        return Node(content, where)
 
-    def _take(self, text: str) -> None:
-        self._text += text
+    nodes = [stated(each, "node", "id") for each in root.iter(f"{_NAMESPACE}node")]
+    links = [stated(each, "edge", "source", "target") for each in root.iter(f"{_NAMESPACE}edge")]
+    return Node({"graph": stated(graphs[0], "graph"), "nodes": Node(nodes, file), "links": Node(links, file)}, file)
 
-    def _end(self, _: str) -> None:
-        kind, about = self._open.pop()
-        if kind == "data":
-            key = self._keys.get(about["key"])
-            if key is None:
-                raise UserError(f'expected a declared key, found "{about["key"]}"', self._here())
-            self._state(key, about["of"])
-        elif kind == "default":
-            self._state(about, self._defaults[about.get("for", "all")])
 
-    def _state(self, key: dict[str, str], of: dict[str, Any]) -> None:
-        """Give what a key is about the value that was read; words of our keys spell numbers and booleans."""
-        name, kind, text = key.get("attr.name"), key.get("attr.type", "string"), self._text
-        if name is None:  # other programs' drawings
-            return
-        value: Any = plain_scalar(text.strip()) if kind != "string" or name.split(".")[0] in _NOT_TEXTS else text
-        of[name] = Node(bool(value) if kind == "boolean" and value in (0, 1) else value, self._here())
+def _stated(key: Element, text: str, where: str) -> dict[str, Node]:
+    """The value of a key; words of our keys spell numbers and booleans. Other programs' drawings have no name."""
+    name, kind = key.get("attr.name"), key.get("attr.type", "string")
+    if name is None:
+        return {}
+    value: Any = plain_scalar(text.strip()) if kind != "string" or name.split(".")[0] in _NOT_TEXTS else text
+    return {name: Node(bool(value) if kind == "boolean" and value in (0, 1) else value, where)}
 
 
 def _parse(text: str, name: str) -> Node:

@@ -1,25 +1,113 @@
-"""The parts of a network as values: edge servers, devices, links. Arrays, not objects, checked once and read-only.
+"""The parts of a network as values: edge servers, devices, links, and the trust in each: what a topology file says of
+it, and how it is drawn where that is open. Arrays, not objects, checked once and read-only.
 
 A million devices as networkx nodes cost 6 s and 0.9 GB; as two arrays for each subnet 0.02 s and 16 MB.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
+from h2fdp.config.fields import Expect, Probability, Section, word_to_bool
 from h2fdp.errors import UserError
-from h2fdp.network.devices import PLACES, Column, Floats, Integers, Rule
-from h2fdp.network.processor import OF_STEPS
+from h2fdp.network.devices import OF_STEPS, PLACES, Column, Floats, Integers, Rule
 from h2fdp.network.radio import Radio
-from h2fdp.network.trust import Trust, trust_of
+from h2fdp.streams import Streams
 
 CLOUD = "cloud"
 MOST_TIERS = 20  # of edge servers
 COLUMNS: Mapping[str, Column] = {**Radio.columns, **OF_STEPS, **PLACES}  # of all models
+
+Trust = Literal["untrusted", "relay", "secure-sum", "trusted"]
+TRUSTS: tuple[Trust, ...] = get_args(Trust)
+
+
+def trust_of(value: Trust | bool, key: str) -> Trust:
+    """A level of trust; `True` is trusted and `False` untrusted, as in a file's `trusted:`.
+
+    Raises:
+        UserError: under `key`, anything else.
+
+    >>> trust_of(True, "edge-1"), trust_of("secure-sum", "edge-1")
+    ('trusted', 'secure-sum')
+    """
+    if isinstance(value, bool):
+        return "trusted" if value else "untrusted"
+    if value not in TRUSTS:
+        raise UserError(f"expected one of {', '.join(TRUSTS)}, true or false, found {value!r}", key=f"{key}.trust")
+    return value
+
+
+def _word(value: Any) -> Any:
+    """`true` and `false` are short for the highest level and the lowest; yes, no, on and off are booleans too."""
+    value = word_to_bool(value)
+    return trust_of(value, "") if isinstance(value, bool) else value
+
+
+TrustLevel = Annotated[Trust, BeforeValidator(_word), Expect(f"one of {', '.join(TRUSTS)}, true or false")]
+CloudTrust = Annotated[Literal["untrusted", "secure-sum"], Expect("one of untrusted, secure-sum")]
+
+
+_DRAWN: tuple[Trust, ...] = ("trusted", "secure-sum", "relay", "untrusted")  # by a number, see `TrustSection.draw`
+
+
+class TrustSection(Section):
+    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27).
+
+    Attributes:
+        trusted: p_c, the probability that an edge server is trusted, also called `probability`; null is 0.5, or 0 where
+            one of the next two is stated.
+        secure-sum: the probability that an edge server is not trusted, but learns sums alone.
+        relay: the probability of a relay of masked vectors; all edge servers must be relays: `{relay: 1}`.
+        exact: the numbers above are exact shares of the edge servers (of those with devices, and of those above them),
+            rounded; the seed decides only which servers they are.
+    """
+
+    trusted: Probability | None = Field(default=None, validation_alias=AliasChoices("trusted", "probability"))
+    secure_sum: Probability | None = Field(default=None, alias="secure-sum")
+    relay: Probability | None = None
+    exact: Annotated[bool, Expect("true or false")] = False
+
+    @model_validator(mode="after")
+    def _probabilities(self) -> Self:
+        if self.bounds[-1] > 1:
+            what = "shares" if self.exact else "probabilities"
+            stated = [f"{each:g}" for each in (self.bounds[0], self.secure_sum, self.relay) if each is not None]
+            raise ValueError(f"expected {what} whose sum is at most 1, found {' and '.join(stated)}")
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """Between 0 and 1, below which numbers mean trusted, below which trusted or secure sums, or these or relays."""
+        alone = self.secure_sum is None and self.relay is None
+        trusted = self.trusted if self.trusted is not None else 0.5 if alone else 0.0
+        bound = trusted + (self.secure_sum or 0.0)
+        return trusted, bound, bound + (self.relay or 0.0)
+
+    def draw(self, names: Iterable[str], streams: Streams) -> dict[str, Trust]:
+        """The trust in each edge server of these names, from a number between 0 and 1 that no probability moves.
+
+        It is trusted if the number is below `trusted`, holds secure sums if it is below the sum of both, and relays
+        if it is below that of all three. So raising `trusted` takes no trust away, and raising `secure-sum` moves
+        untrusted edge servers and relays only. Exact shares go by the order of the same numbers.
+
+        >>> TrustSection(trusted=0.5, exact=True).draw(["edge-1", "edge-2", "edge-3"], Streams(1))
+        {'edge-3': 'trusted', 'edge-1': 'trusted', 'edge-2': 'untrusted'}
+        """
+        numbers: dict[str, float] = {name: float(streams.open(name, "trust").random()) for name in names}
+        bounds: Sequence[float] = self.bounds
+        if self.exact:
+            ordered = sorted(numbers, key=lambda name: (numbers[name], name))
+            numbers = {name: place for place, name in enumerate(ordered)}
+            bounds = [int(share * len(ordered) + 0.5) for share in bounds]
+        return {name: _DRAWN[bisect_right(bounds, number)] for name, number in numbers.items()}
 
 
 @dataclass(frozen=True)
@@ -57,21 +145,10 @@ class Relays:
     power_dbm: Floats
 
     def __post_init__(self) -> None:
-        count = len(self.names)
-        if len(set(self.names)) < count:  # two of one name would have the same fading
-            raise UserError("expected each access point once", key="relays.names")
-        sizes: Integers = np.array(self.sizes, dtype=np.int64)
-        if count == 0 or sizes.shape != (count,) or sizes.min() < 1:
-            raise UserError("expected the number of devices, at least 1, of each access point", key="relays.sizes")
-        sizes.flags.writeable = False
-        object.__setattr__(self, "sizes", sizes)
-        for name, words in (("rate_bps", "numbers above 0"), ("power_dbm", "finite numbers")):
-            values: Floats = np.array(getattr(self, name), dtype=np.float64)
-            right = values > 0 if name == "rate_bps" else np.isfinite(values)
-            if values.shape != (count,) or not right.all():
-                raise UserError(f"expected {count} {words}", key=f"relays.{name}")
+        for values in (self.sizes, self.rate_bps, self.power_dbm):
             values.flags.writeable = False
-            object.__setattr__(self, name, values)
+        if not np.isfinite(self.power_dbm).all():
+            raise UserError(f"expected {len(self.names)} finite numbers", key="relays.power_dbm")
 
     @property
     def devices(self) -> int:

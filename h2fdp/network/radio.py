@@ -18,18 +18,20 @@ from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.network.channel import (
     ACCESSES,
+    FADINGS,
     PATH_LOSSES,
     Access,
+    Fading,
     LogDistance,
     Ofdma,
     OverTheAir,
     PathLoss,
+    Rayleigh,
     Shares,
     Tdma,
     gathered,
 )
 from h2fdp.network.devices import Column, Decibels, Floats, Integers
-from h2fdp.network.fading import FADINGS, Fading, Rayleigh
 
 Model = Options | OwnPart
 
@@ -77,15 +79,8 @@ class RadioSection(_Models):
 
     def radio(self) -> Radio:
         """The section as a value."""
-        return Radio(
-            bandwidth_hz=self.bandwidth_mhz * 1e6,
-            noise_dbm_per_hz=self.noise_dbm_per_hz,
-            access=self.access,
-            fading=self.fading,
-            fading_floor_db=self.fading_floor_db,
-            bits_per_parameter=self.bits_per_parameter,
-            pathloss=self.pathloss,
-        )
+        same = {key: getattr(self, key) for key in type(self).model_fields if key != "bandwidth_mhz"}
+        return Radio(bandwidth_hz=self.bandwidth_mhz * 1e6, **same)
 
 
 _POWERS = 10_000

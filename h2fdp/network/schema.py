@@ -21,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
-from h2fdp.config.fields import Count, Expect, NonNegative, Number, Positive, Section, Whole, ascending, shape
+from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.association import AssociationSection
 from h2fdp.network.devices import PLACES, Column, Decibels
-from h2fdp.network.network import COLUMNS
+from h2fdp.network.mobility import Waypoint
+from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
 from h2fdp.network.radio import Radio, RadioSection
-from h2fdp.network.trust import CloudTrust, TrustLevel, TrustSection
 
 LARGEST_NAME = 200
 
@@ -264,41 +264,6 @@ class CloudSection(Section):
     trust: CloudTrust = "untrusted"
 
 
-Metres = Annotated[float, Field(ge=0, le=1e7), Expect("a number from 0 to 1e7")]
-Point = Annotated[list[Metres], Field(min_length=2, max_length=2), Expect("[x, y] in metres")]
-
-
-class WaypointSection(Section):
-    """Devices that walk to random points of a rectangle, at the nearest edge server in each interval.
-
-    Attributes:
-        edges: name -> [x, y] of each edge server, in metres.
-        area_m: width and height of the rectangle, one of which may be 0: a road.
-        speed_m_s: the lowest and the highest speed of a leg.
-        pause_s: pause at each point.
-        interval_s: seconds of the walk from one interval to the next.
-        resolution_m: distances are rounded up to multiples of it.
-    """
-
-    edges: dict[str, Point]
-    area_m: Point = Field(default=[1000.0, 1000.0])
-    speed_m_s: Annotated[
-        list[Positive],
-        Field(min_length=2, max_length=2),
-        AfterValidator(ascending),
-        Expect("[lowest, highest] in metres a second, above 0"),
-    ] = Field(default=[1.0, 15.0])
-    pause_s: NonNegative = 0.0
-    interval_s: Positive = 60.0
-    resolution_m: Positive = 10.0
-
-    @model_validator(mode="after")
-    def _of_some_size(self) -> Self:
-        if not any(self.area_m):
-            raise ValueError("expected an area_m of some width or height, found [0, 0]")
-        return self
-
-
 class MobilitySection(Section):
     """Devices that change their edge server between intervals; one of the first three keys.
 
@@ -320,7 +285,7 @@ class MobilitySection(Section):
         | None
     ) = None
     stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
-    waypoint: WaypointSection | None = None
+    waypoint: Waypoint | None = None
     handover: LinkSection | None = None
 
     @model_validator(mode="after")

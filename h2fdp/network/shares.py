@@ -9,7 +9,7 @@ is 1, those under which all uploads end together end soonest, as what one device
 IEEE TWC 2020; Tran et al., INFOCOM 2019). t(beta) is convex and falls, and so is its inverse: Newton's method finds the
 common end from below.
 
-Where devices also choose how fast they compute (:mod:`h2fdp.network.processor`), the best plan is
+Where devices also choose how fast they compute (:mod:`h2fdp.costs.device_costs`), the best plan is
 
     min  w1 sum_j (E_j + p_j n t_j(beta_j)) + w2 t,   T_j + n t_j(beta_j) + waits_j <= t,   sum_j beta_j = 1
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from h2fdp.network.network import Subnet
+from h2fdp.network.network import TRUSTS, Subnet, Trust
 from h2fdp.network.topology import Topology
-from h2fdp.network.trust import TRUSTS, Trust
 from h2fdp.wording import counted
 
 MOST_LINES = 40

@@ -16,7 +16,7 @@ import numpy as np
 from h2fdp.config import Document
 from h2fdp.errors import Problem
 from h2fdp.network.devices import Floats, Rule
-from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Link, Subnet, default_of
+from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Link, Subnet, Trust, TrustSection, default_of
 from h2fdp.network.schema import (
     DeviceSection,
     DevicesSection,
@@ -25,7 +25,6 @@ from h2fdp.network.schema import (
     Uniform,
     UpperEdgeSection,
 )
-from h2fdp.network.trust import Trust, TrustSection
 from h2fdp.streams import Streams
 
 COUNTER = "{i}"

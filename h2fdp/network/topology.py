@@ -16,13 +16,12 @@ from numpy.typing import ArrayLike
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries
 from h2fdp.network.association import AssociationSection, Value, everywhere
+from h2fdp.network.channel import NoFading
 from h2fdp.network.devices import DeviceTable, Integers
-from h2fdp.network.fading import NoFading
 from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
-from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, Subnet, repeated_names, star_of
+from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, CloudTrust, Subnet, Trust, repeated_names, star_of
 from h2fdp.network.radio import Radio
-from h2fdp.network.trust import CloudTrust, Trust
 from h2fdp.wording import counted, facts_html, table_html
 
 
@@ -69,19 +68,17 @@ def hierarchy_of(network: str, subnets: Sequence[Subnet], aggregators: Sequence[
         UserError: a parent that is unknown or comes after its child, an aggregator without children, edge servers of
             one aggregator that are not adjacent, more than MOST_TIERS tiers.
     """
-    parents: dict[str, str | None] = {}
-    for aggregator in aggregators:
-        if aggregator.parent is not None and aggregator.parent not in parents:
-            has_parent = any(other.name == aggregator.parent for other in aggregators)
-            words = "its parent comes after it; expected parents first" if has_parent else _unknown(aggregator.parent)
-            raise UserError(words, network, aggregator.name)
-        parents[aggregator.name] = aggregator.parent
-    above = set(parents)
-    for subnet in subnets:
-        if subnet.parent is not None and subnet.parent not in above:
-            raise UserError(_unknown(subnet.parent), network, subnet.name)
-        parents[subnet.name] = subnet.parent
-    childless = above - set(parents.values())
+    parents: dict[str, str | None] = {node.name: node.parent for node in (*aggregators, *subnets)}
+    known: set[str | None] = {None}
+    for node in (*aggregators, *subnets):
+        if node.parent not in known:
+            comes_after = any(each.name == node.parent for each in aggregators)
+            words = f'expected a parent among the aggregators, found "{node.parent}"'
+            words = "its parent comes after it; expected parents first" if comes_after else words
+            raise UserError(words, network, node.name)
+        if isinstance(node, Aggregator):
+            known.add(node.name)
+    childless = {each.name for each in aggregators} - set(parents.values())
     if childless:
         raise UserError(Problem("an aggregator without children", network, name) for name in sorted(childless))
     hierarchy = _in_order(network, subnets, parents)
@@ -114,10 +111,6 @@ def _in_order(network: str, subnets: Sequence[Subnet], parents: dict[str, str | 
         heights=heights,
         below={node: range(own[0], own[-1] + 1) for node, own in numbers.items()},
     )
-
-
-def _unknown(parent: str) -> str:
-    return f'expected a parent among the aggregators, found "{parent}"'
 
 
 @dataclass(frozen=True)

@@ -2,43 +2,45 @@
 
 from typing import TYPE_CHECKING
 
-from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.budget_filter import BudgetFilter
-from h2fdp.privacy.laplace import Laplace
+from h2fdp.privacy.accounts import Accounts as Accounts
+from h2fdp.privacy.budget_filter import BudgetFilter as BudgetFilter
+from h2fdp.privacy.laplace import Laplace as Laplace
 from h2fdp.privacy.mechanisms.dp_sgd import CentralDp, DpSgd
-from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, LocalDp, NonPrivate
-from h2fdp.privacy.mechanisms.mechanism import (
-    AggregationCounts,
-    GradientSumMechanism,
-    Mechanism,
-    MechanismContext,
-    Span,
-)
-from h2fdp.privacy.mechanisms.noise_placement import (
-    NOISE_PLACEMENTS,
-    NoisePlacement,
-    RequestedExperiment,
-    UploadClipping,
-    noise_placement_of,
-)
+from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp as HierarchicalDp
+from h2fdp.privacy.mechanisms.hierarchical import LocalDp as LocalDp
+from h2fdp.privacy.mechanisms.hierarchical import NonPrivate as NonPrivate
+from h2fdp.privacy.mechanisms.mechanism import AggregationCounts as AggregationCounts
+from h2fdp.privacy.mechanisms.mechanism import GradientSumMechanism as GradientSumMechanism
+from h2fdp.privacy.mechanisms.mechanism import Mechanism as Mechanism
+from h2fdp.privacy.mechanisms.mechanism import MechanismContext as MechanismContext
+from h2fdp.privacy.mechanisms.mechanism import Span as Span
+from h2fdp.privacy.mechanisms.noise_placement import NOISE_PLACEMENTS
+from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement as NoisePlacement
+from h2fdp.privacy.mechanisms.noise_placement import RequestedExperiment as RequestedExperiment
+from h2fdp.privacy.mechanisms.noise_placement import UploadClipping as UploadClipping
+from h2fdp.privacy.mechanisms.noise_placement import noise_placement_of as noise_placement_of
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation
-from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
-from h2fdp.privacy.places import (
-    ADDED_BY,
-    OBSERVERS,
-    AggregationKind,
-    Holder,
-    Observer,
-    Place,
-    Tier,
-    Tolerance,
-    levels_of_observers,
-    observers,
-    observers_beside,
-)
-from h2fdp.privacy.releases import Release, releases
-from h2fdp.privacy.vectors import AdaptiveClipping, add_gaussian_noise
-from h2fdp.privacy.views import Merged, Sampling, Uploads
+from h2fdp.privacy.mechanisms.pipeline import Moment as Moment
+from h2fdp.privacy.mechanisms.pipeline import Pipeline as Pipeline
+from h2fdp.privacy.mechanisms.pipeline import Stage as Stage
+from h2fdp.privacy.places import ADDED_BY as ADDED_BY
+from h2fdp.privacy.places import OBSERVERS as OBSERVERS
+from h2fdp.privacy.places import AggregationKind as AggregationKind
+from h2fdp.privacy.places import Holder as Holder
+from h2fdp.privacy.places import Observer as Observer
+from h2fdp.privacy.places import Place as Place
+from h2fdp.privacy.places import Tier as Tier
+from h2fdp.privacy.places import Tolerance as Tolerance
+from h2fdp.privacy.places import levels_of_observers as levels_of_observers
+from h2fdp.privacy.places import observers as observers
+from h2fdp.privacy.places import observers_beside as observers_beside
+from h2fdp.privacy.releases import Release as Release
+from h2fdp.privacy.releases import releases as releases
+from h2fdp.privacy.vectors import AdaptiveClipping as AdaptiveClipping
+from h2fdp.privacy.vectors import add_gaussian_noise as add_gaussian_noise
+from h2fdp.privacy.views import Merged as Merged
+from h2fdp.privacy.views import Sampling as Sampling
+from h2fdp.privacy.views import Uploads as Uploads
 
 for _placement in (
     NonPrivate,
@@ -55,43 +57,3 @@ if TYPE_CHECKING:
     NoisePlacementSection = NoisePlacement
 else:
     NoisePlacementSection = NOISE_PLACEMENTS.section()
-
-__all__ = [
-    "ADDED_BY",
-    "OBSERVERS",
-    "Accounts",
-    "AdaptiveClipping",
-    "AggregationCounts",
-    "AggregationKind",
-    "BudgetFilter",
-    "GradientSumMechanism",
-    "HierarchicalDp",
-    "Holder",
-    "Laplace",
-    "LocalDp",
-    "Mechanism",
-    "MechanismContext",
-    "Merged",
-    "Moment",
-    "NoisePlacement",
-    "NoisePlacementSection",
-    "NonPrivate",
-    "Observer",
-    "Pipeline",
-    "Place",
-    "Release",
-    "RequestedExperiment",
-    "Sampling",
-    "Span",
-    "Stage",
-    "Tier",
-    "Tolerance",
-    "UploadClipping",
-    "Uploads",
-    "add_gaussian_noise",
-    "levels_of_observers",
-    "noise_placement_of",
-    "observers",
-    "observers_beside",
-    "releases",
-]

@@ -14,7 +14,7 @@ from torch import Tensor
 from h2fdp.privacy import AggregationKind
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.protocol.arrivals import CompletedWork
-from h2fdp.schedules.stretches import Stretch
+from h2fdp.schedules.schedule import Stretch
 
 
 @dataclass(frozen=True, kw_only=True)

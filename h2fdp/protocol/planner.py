@@ -22,7 +22,7 @@ from h2fdp.protocol.planned_releases import PlannedNoise, numbers_released
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
-from h2fdp.schedules.stretches import Arrivals, Stretch
+from h2fdp.schedules.schedule import Arrivals, Stretch
 from h2fdp.streams import Streams
 
 _NOTHING: Mapping[str, StreamPast] = {}

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import yaml
+from h2fdp.config.parsing import values_of
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
@@ -254,7 +254,7 @@ def chart(key: str, every: Sequence[Series], more: str = "") -> CurveChart:
 
 @cache
 def _figures() -> dict[str, dict[str, Any]]:
-    figures: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text())
+    figures: dict[str, dict[str, Any]] = values_of(Path(__file__).with_name("figures.yaml").read_text())
     return figures
 
 

@@ -13,7 +13,7 @@ from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError, no_directory
 from h2fdp.network import Topology
 from h2fdp.network import read as read_topology
-from h2fdp.network.trust import TRUSTS
+from h2fdp.network.network import TRUSTS
 from h2fdp.privacy import Accounts, observers_beside
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.places import ADDED_BY, OBSERVERS, ReleaseKind, observers

@@ -18,8 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from h2fdp.config.parsing import text_of, values_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
@@ -90,7 +89,7 @@ def without_seeds(text: str) -> str:
     sweep:
       seed: left out
     """
-    values = yaml.safe_load(text)
+    values = values_of(text)
     if not isinstance(values, dict):
         return text
     swept = values.get("sweep")
@@ -98,7 +97,7 @@ def without_seeds(text: str) -> str:
     places += [(swept, key) for key in swept if SEED in _keys(key)] if isinstance(swept, dict) else []
     for section, key in places:
         section[key] = _LEFT_OUT
-    return yaml.safe_dump(values, sort_keys=False, width=120) if places else text
+    return text_of(values) if places else text
 
 
 def _keys(linked: Any) -> Sequence[str]:

@@ -13,7 +13,7 @@ import yaml
 from torch import nn
 
 from h2fdp.config import Document, read_document
-from h2fdp.data.configured import configured_data, from_arguments, given_records, own_records
+from h2fdp.data.federate import configured_data, from_arguments, given_records, own_records
 from h2fdp.data.federated import DeviceData, label_counts
 from h2fdp.data.from_python import PythonData
 from h2fdp.data.source import GIVEN, Given
@@ -31,7 +31,7 @@ from h2fdp.experiment.file import (
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.network import Topology
-from h2fdp.network.yaml_text import yaml_text
+from h2fdp.network.files import yaml_text
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
 from h2fdp.run.explain import explanation

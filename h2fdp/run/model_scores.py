@@ -15,7 +15,7 @@ from torch import Tensor
 from h2fdp.arithmetic import worker_threads
 from h2fdp.data.federated import label_counts
 from h2fdp.network import Topology
-from h2fdp.network.processor import OF_STEPS
+from h2fdp.network.devices import OF_STEPS
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
 from h2fdp.run.poisoning import backdoor_of, triggered

@@ -19,9 +19,8 @@ from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.costs import NetworkCosts, interval_cost
-from h2fdp.data.configured import DataSource, Network, configured_data
-from h2fdp.data.federate import within_unit_ball
-from h2fdp.data.federated import DeviceData, FederatedData, Standardizing
+from h2fdp.data.federate import DataSource, Network, configured_data
+from h2fdp.data.federated import DeviceData, FederatedData, Standardizing, label_counts, within_unit_ball
 from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
 from h2fdp.data.records import Records
@@ -32,7 +31,7 @@ from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
-from h2fdp.network.association import Value, label_counts, mean_divergence
+from h2fdp.network.association import Value, mean_divergence
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
@@ -258,7 +257,7 @@ def _associated(topology: Topology, config: ExperimentFile, data: DeviceData) ->
     if section.was is None:
         value = None
         if section.by == "data":
-            value = mean_divergence(label_counts(data.train.y[data.order], data.offsets, data.classes))
+            value = mean_divergence(label_counts(data))
         elif section.by == "cost":
             value = _cost_of_joining(topology, config, data)
         topology = topology.associated(value)

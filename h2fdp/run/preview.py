@@ -267,7 +267,7 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
     """See `h2fdp.plan`."""
     if run.config.control.is_algorithm_1:
         section = run.config.control.model_copy(update={"channel": "expected"})
-        schedule = H2fdpController.of(replace(run.context, control=section))
+        schedule = H2fdpController(replace(run.context, control=section))
         costs = run.costs.expected()
         edges, decision = schedule.edges(costs), schedule.decide(0, 0)
     else:

@@ -26,8 +26,8 @@ from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
 from h2fdp.models.construct import ParameterLayout, build, own_model
 from h2fdp.models.registry import CHOICES
+from h2fdp.network.files import yaml_text
 from h2fdp.network.summary import summarise
-from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import (
     SCHEMA_VERSION,
     MetricsRows,

@@ -36,8 +36,7 @@ from h2fdp.records import noise_key
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.schedules.own import CheckedSchedule
-from h2fdp.schedules.registry import chosen
+from h2fdp.schedules.registry import CheckedSchedule, chosen
 from h2fdp.streams import Streams
 from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 

@@ -46,8 +46,8 @@ class DeviceTurns:
         intervals: K_g, those that are planned.
 
     >>> turns = DeviceTurns(every=2, intervals=5)
-    >>> turns.rows(0, size=3), turns.rows(1, size=3), turns.most, turns.separation
-    (array([0, 2]), array([1]), 3, 2)
+    >>> turns.rows(0, size=3), turns.rows(1, size=3), turns.most
+    (array([0, 2]), array([1]), 3)
     """
 
     every: int
@@ -61,11 +61,6 @@ class DeviceTurns:
     def most(self) -> int:
         """The most intervals in which a device takes part; fewer where it fails."""
         return math.ceil(self.intervals / self.every)
-
-    @property
-    def separation(self) -> int:
-        """The fewest intervals from one in which a device takes part to its next one."""
-        return self.every
 
 
 StepDecay = Literal["sqrt", "linear", "none"]
@@ -169,6 +164,10 @@ class AggregationTimes:
         """
         local = [min(self._height(number), depth) for number in range(1, len(self.offsets(local_steps)) + 1)]
         return (*local, depth + 1)
+
+    def upper_counts(self, local_steps: int, depth: int) -> np.ndarray:
+        """(depth - 1,) local aggregations of height 2 .. depth in an interval."""
+        return np.bincount(self.heights(local_steps, depth), minlength=depth + 2)[2 : depth + 1]
 
     def _height(self, number: int) -> int:
         """Of the local aggregation of this number in its interval, counted from 1."""

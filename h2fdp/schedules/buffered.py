@@ -12,12 +12,10 @@ from pydantic import Field
 from h2fdp.config.fields import Count, Expect, Positive, Section
 from h2fdp.errors import UserError
 from h2fdp.schedules.aggregation_times import decayed
-from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.schedules.fixed import FixedSchedule
-from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.stretches import Arrivals, Stretch
-from h2fdp.schedules.traits import ScheduleOptions
+from h2fdp.schedules.schedule import Arrivals, Decision, Schedule, Stretch
+from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
 
 _MOST_AHEAD = 100_000  # rounds of the cloud that are played before they are due
 Deadline = float | Literal["median"]

@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share
-from h2fdp.costs import PowerRule
-from h2fdp.network.processor import FrequencyRule
+from h2fdp.costs import FrequencyRule, PowerRule
 
 TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
 Estimates = Literal["released", "private", "oracle"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.schedules.stretches import Arrivals, Stretch
+from h2fdp.schedules.schedule import Arrivals, Stretch
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from h2fdp.schedules.aggregation_times import DeviceTurns, StepDecay, decayed, noise_of_share, share_of
-from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.traits import ScheduleOptions
+from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from h2fdp.costs import MessageCosts, NetworkCosts
-from h2fdp.schedules.aggregation_times import AggregationTimes
-from h2fdp.schedules.context import ScheduleContext
-from h2fdp.schedules.control_section import ControlSection, Horizon
+from h2fdp.costs import MessageCosts
+from h2fdp.schedules.control_section import Horizon
 from h2fdp.schedules.loss_constants import LearnedConstants
-from h2fdp.schedules.privacy_gap import PrivacyTerms, gap_scale, largest_first_step_size
-from h2fdp.schedules.problem import ControlledNetwork, ControlProblem, Counts, prices
+from h2fdp.schedules.prices import prices
+from h2fdp.schedules.problem import (
+    BestSolutions,
+    ControlProblem,
+    PrivacyTerms,
+    gap_scale,
+    largest_first_step_size,
+    solve,
+)
 from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
-from h2fdp.schedules.solvers import BestSolutions, solve
-from h2fdp.schedules.traits import Measured, ScheduleOptions
+from h2fdp.schedules.traits import Measured, ScheduleContext, ScheduleOptions
 from h2fdp.schedules.turns_controller import TurnsController
 
 _MOST_EDGES_NAMED = 1000  # in a row of control.jsonl; larger networks are summed up
@@ -35,51 +40,19 @@ class H2fdpController(Schedule):
 
     observes: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        section: ControlSection,
-        horizon: Horizon,
-        network: ControlledNetwork,
-        aggregation_times: AggregationTimes,
-        costs: NetworkCosts,
-        terms: PrivacyTerms,
-        step_joules: float,
-        noise: Callable[[int], np.ndarray] | None = None,
-    ) -> None:
-        self._section = section
-        self._horizon = horizon
-        self._network = network
-        self._rhythm = aggregation_times
-        self._costs = costs
-        self._terms = terms
-        self._step_joules = step_joules
+    def __init__(self, context: ScheduleContext) -> None:
+        """Algorithm 1 under the settings of the `control:` section."""
+        self._section, self._horizon, self._terms = context.control, context.horizon, context.privacy_terms
+        self._network = context.network(context.participation)
+        self._rhythm, self._costs = context.aggregation_times, context.costs
+        self._step_joules = float(np.mean(context.costs.step.joules))  # P has one number for all devices
+        noise = context.noise if context.accounted else None
         self._noise = None if noise is None else lru_cache(maxsize=None)(noise)
         self._constants = LearnedConstants()
-        self._last_tau = horizon.local_steps
-        self.phi = self._chosen_phi() if section.phi is None else section.phi
-
-    @classmethod
-    def of(cls, context: ScheduleContext) -> H2fdpController:
-        """Algorithm 1 under the settings of the `control:` section."""
-        network = ControlledNetwork(
-            [subnet.name for subnet in context.topology.subnets],
-            context.sizes,
-            context.participation,
-            context.one_noise.astype(np.float64),
-            context.topology,
-            context.exchanges,
-        )
-        joules = float(np.mean(context.costs.step.joules))  # P has one number for all devices
-        return cls(
-            context.control,
-            context.horizon,
-            network,
-            context.aggregation_times,
-            context.costs,
-            context.privacy_terms,
-            joules,
-            context.noise if context.accounted else None,
-        )
+        self._last_tau = self._horizon.local_steps
+        self.phi = self._section.phi or 1.0
+        if self._section.phi is None:
+            self.phi = self._chosen_phi()
 
     def ends(self, slot: int) -> bool:
         """At slot T."""
@@ -120,43 +93,32 @@ class H2fdpController(Schedule):
 
     def problem(self, slot: int, costs: MessageCosts) -> ControlProblem:
         """P at this slot, at these costs."""
-        section = self._section
-        return self._problem(slot, costs, section.alpha1, section.alpha2, section.alpha3, self.phi)
-
-    def _problem(
-        self, slot: int, costs: MessageCosts, alpha1: float, alpha2: float, alpha3: float, phi: float
-    ) -> ControlProblem:
-        remaining = self._horizon.slots - slot
+        section, remaining = self._section, self._horizon.slots - slot
         return ControlProblem(
             remaining=remaining,
-            tau_max=min(self._section.tau_max, remaining),
+            tau_max=min(section.tau_max, remaining),
             limits=self._network.limits,
             trusted=self._network.trusted,
             aggregations=lambda tau: len(self._rhythm.offsets(tau)),
-            upper=self._upper_aggregations,
+            upper=lambda tau: self._rhythm.upper_counts(tau, self._network.topology.depth),
             prices=prices(self._network, costs, self._step_joules),
             gap_scale=partial(_scale, self._terms),
             edge_gap=self._terms.c2**2,
             device_gap=self._terms.v2**2,
-            alpha1=alpha1,
-            alpha2=alpha2,
-            alpha3=alpha3,
-            phi=phi,
-            allow_idle=self._section.allow_idle,
+            alpha1=section.alpha1,
+            alpha2=section.alpha2,
+            alpha3=section.alpha3,
+            phi=self.phi,
+            allow_idle=section.allow_idle,
             noise=self._noise,
         )
-
-    def _upper_aggregations(self, tau: int) -> Counts:
-        """(D - 1,) local aggregations of height 2 .. D in an interval."""
-        depth = len(self._network.upper_tiers) + 1
-        return np.bincount(self._rhythm.heights(tau, depth), minlength=depth + 2)[2 : depth + 1]
 
     def _chosen_phi(self) -> float:
         """The phi at which nu / phi is the geometric mean of energy and delay, at tau_0, all devices, mean costs.
 
         It does not depend on the alphas: a larger alpha3 is to weigh more.
         """
-        problem = self._problem(0, self._costs.expected(), 1.0, 1.0, 1.0, 1.0)
+        problem = replace(self.problem(0, self._costs.expected()), alpha1=1.0, alpha2=1.0, alpha3=1.0)
         terms = problem.terms(min(self._horizon.local_steps, problem.tau_max), problem.limits)
         middle = math.sqrt(terms.energy * terms.delay)
         return terms.gap / middle if middle > 0 else terms.gap
@@ -259,4 +221,4 @@ class H2fdpOptions(ScheduleOptions):
 
     def build(self, context: ScheduleContext) -> Schedule:
         """Algorithm 1, or the controller of budgets and targets."""
-        return H2fdpController.of(context) if context.control.is_algorithm_1 else TurnsController(context)
+        return H2fdpController(context) if context.control.is_algorithm_1 else TurnsController(context)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from h2fdp.schedules.device_estimates import SHORTEST_SECANT, gradient_dispersion
-from h2fdp.schedules.privacy_gap import require
 from h2fdp.schedules.schedule import IntervalObservation, Measurements
 
 
@@ -152,18 +151,12 @@ class Smoothed:
         value: the average so far; None when there is none yet.
         weight: of each new value, above 0 and at most 1 (1 keeps the newest only).
 
-    Raises:
-        UserError: a weight out of its range.
-
     >>> Smoothed(4.0, weight=0.25).updated(8.0).updated(None).value, Smoothed(None, weight=0.25).updated(8.0).value
     (5.0, 8.0)
     """
 
     value: float | None
     weight: float
-
-    def __post_init__(self) -> None:
-        require(0 < self.weight <= 1, "weight", self.weight, "a number above 0 and at most 1")
 
     def updated(self, new: float | None) -> Smoothed:
         """The average with one more value; the same when there is none, the new one alone when it is the first."""

@@ -1,157 +1,87 @@
-"""Problem P (H2FDP, Sec. 5): interval length and participation that balance energy, delay and the privacy gap.
+"""Problem P (H2FDP, Sec. 5): interval length and participation that balance energy, delay and the privacy gap; solvers.
 
 Given tau, every term is a sum of functions of one s_c, each of the form `a s + k + b1 / s + b2 / s^2 + d s^2`, because
 devices are drawn at random and s of them cost s times their subnet's mean; in a secure sum (ours; the paper has none)
 each of them exchanges keys and shares with all others.
+
+The privacy gap nu is part (b) of Theorem 4.3, what noise alone keeps between training and a stationary point: given
+tau, nu = scale(tau) sum_c w_c(s_c).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import heapq
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from h2fdp.costs import ExchangeSizes, MessageCosts
-from h2fdp.costs.wires import beyond_edge, path_seconds
-from h2fdp.network import Topology
-
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
-
-def _no_upper_tiers(tau: int) -> Counts:
-    return np.zeros(0, dtype=np.int64)
+from h2fdp.network.devices import Floats, Integers
+from h2fdp.schedules.prices import Prices
 
 
 @dataclass(frozen=True)
-class ControlledNetwork:
-    """The network as problem P sees it.
+class PrivacyTerms:
+    """What the noise is made from (Prop. 3.1), the same in all subnets.
 
     Attributes:
-        names: of the N edge servers.
-        sizes: (N,) s_c.
-        limits: (N,) the most devices of each that may take part.
-        trusted: (N,) 1 where one noise covers the sum, 0 where each upload has its own.
-        topology: the tree, whose upper tiers may aggregate within an interval; None for one tier of edge servers.
-        exchanges: (N,) what devices exchange for secure sums; None where they have none, or no device has.
+        parameters: M, the coordinates of the model.
+        sampling_rate: q, the largest share of its records that a device draws for a step.
+        clip_norm: G, the bound on each gradient's norm (20).
+        epsilon: the target; infinity means no noise.
+        delta: the target.
+        c2: the paper's unnamed constant in (15), for noise at a trusted edge server.
+        v2: its twin for noise at the devices.
     """
 
-    names: list[str]
-    sizes: Counts
-    limits: Counts
-    trusted: Floats
-    topology: Topology | None = None
-    exchanges: Sequence[ExchangeSizes | None] | None = None
-
-    def of_exchanges(self, quantity: Callable[[ExchangeSizes], float]) -> Floats:
-        """(N,) a quantity of what devices exchange for secure sums; 0 where they have none."""
-        exchanges = [None] * len(self.names) if self.exchanges is None else self.exchanges
-        return np.array([0.0 if each is None else quantity(each) for each in exchanges])
+    parameters: int
+    sampling_rate: float
+    clip_norm: float
+    epsilon: float
+    delta: float
+    c2: float = math.sqrt(2)
+    v2: float = math.sqrt(2)
 
     @property
-    def upper_tiers(self) -> list[tuple[Topology, int]]:
-        """The tree and each height from 2 up to the tier below the cloud."""
-        tree = self.topology
-        return [] if tree is None else [(tree, height) for height in range(2, tree.depth + 1)]
+    def noise_energy(self) -> float:
+        """M q^2 G^2 log(1/delta) / epsilon^2: what all noise energies are multiples of, a squared gradient.
 
-    def means(self, of_devices: Floats) -> Floats:
-        """(N,) each subnet's mean of (I,) values."""
-        return np.add.reduceat(of_devices, np.cumsum(self.sizes) - self.sizes) / self.sizes
+        >>> round(PrivacyTerms(100, 0.1, 2.0, epsilon=2.0, delta=math.exp(-9)).noise_energy, 9)
+        9.0
+        """
+        relative = self.sampling_rate * self.clip_norm / self.epsilon
+        return self.parameters * relative**2 * math.log(1 / self.delta)
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What messages cost in the coming interval, (N,) each, means over a subnet's devices.
+def gap_scale(
+    terms: PrivacyTerms,
+    local_steps: np.ndarray | float,
+    local_aggregations: np.ndarray | float,
+    active_subnets: np.ndarray | int,
+) -> np.ndarray:
+    """4 tau (K_l^3 + 1) M q^2 G^2 log(1/delta) / (N^2 epsilon^2) (H2FDP, Eq. 33), a squared gradient.
 
-    Attributes:
-        local_joules, local_seconds: of one device at a local aggregation.
-        global_joules, global_seconds: of one device at a global aggregation; the seconds there and back, edge-cloud
-            link included (Sec. 11).
-        link_joules: of the subnet's own message to the cloud, its part of all wires on the way.
-        step_joules: of one local step of one device, a single number.
-        upper_seconds: (D - 1, N) of one device, there and back, at a local aggregation of height 2 .. D.
-        upper_joules: (D - 1, N) of the wires that such an aggregation uses, the subnet's part.
-        pair_joules, pair_seconds: of one device for every device in its secure sum, at each aggregation; None for 0.
+    Args:
+        local_steps: tau, any shape; shapes broadcast.
+        local_aggregations: K_l in each interval; an array where it follows from tau.
+        active_subnets: N, the subnets that take part.
+
+    >>> terms = PrivacyTerms(100, 0.1, 2.0, epsilon=2.0, delta=math.exp(-9))
+    >>> gap_scale(terms, local_steps=np.array([1, 5]), local_aggregations=np.array([0, 2]), active_subnets=3)
+    array([  4., 180.])
     """
-
-    local_joules: Floats
-    local_seconds: Floats
-    global_joules: Floats
-    global_seconds: Floats
-    link_joules: Floats
-    step_joules: float = 0.0
-    upper_seconds: Floats | None = None
-    upper_joules: Floats | None = None
-    pair_joules: Floats | None = None
-    pair_seconds: Floats | None = None
-
-    def pairs(self, of_joules: float, of_seconds: float) -> Floats:
-        """(N,) joules and seconds of each pair of devices at one aggregation, weighed by these."""
-        if self.pair_joules is None or self.pair_seconds is None:
-            return np.zeros(len(self.local_joules))
-        return np.asarray(of_joules * self.pair_joules + of_seconds * self.pair_seconds)
-
-    def seconds(self, local: int, upper: Counts) -> Floats:
-        """(N,) of one device in an interval of `local` local aggregations, of which `upper` (D - 1,) are higher."""
-        at_edge = self.global_seconds + (local - int(upper.sum())) * self.local_seconds
-        return at_edge if self.upper_seconds is None or not upper.size else at_edge + upper @ self.upper_seconds
-
-    def wired_joules(self, upper: Counts) -> Floats:
-        """(N,) of each subnet's wires in an interval of these higher local aggregations."""
-        if self.upper_joules is None or not upper.size:
-            return self.link_joules
-        return np.asarray(self.link_joules + upper @ self.upper_joules)
+    growth = np.asarray(local_steps, float) * (np.asarray(local_aggregations, float) ** 3 + 1)
+    return np.asarray(4 * terms.noise_energy * growth / np.asarray(active_subnets, float) ** 2)
 
 
-def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) -> Prices:
-    """What P needs of the costs of messages (Sec. 11): means over each subnet's devices, and its part of the wires.
+def largest_first_step_size(smoothness: float, local_steps: int, intervals: int) -> float:
+    """gamma = min{1/tau, 1/K_g} / beta, the largest that Theorem 4.3 allows.
 
-    Where aggregators stand between edge servers and the cloud, a message passes all wires on its way. The seconds of
-    these add up; the energy of a wire that several subnets have in common is counted once, in equal parts.
+    >>> largest_first_step_size(smoothness=2.0, local_steps=20, intervals=200)
+    0.0025
     """
-    joules, seconds = network.means(costs.joules), network.means(costs.seconds)
-    down, sooner = network.means(costs.down_seconds), network.means(costs.sooner)
-    # A device of s sends 2 k + (3 s - 2) h more than a message of its vector, and receives 2 (s - 1) (k + h).
-    sent = network.of_exchanges(lambda sizes: 2 * sizes.key - 2 * sizes.share + sizes.vector - 1)
-    passed = network.of_exchanges(lambda sizes: -4 * sizes.share + sizes.vector - 1)
-    received = network.of_exchanges(lambda sizes: 2 * sizes.key + 2 * sizes.share)
-    more = passed * seconds + received * sooner
-    return Prices(
-        local_joules=joules + sent * joules,
-        local_seconds=seconds + more,
-        global_joules=joules + sent * joules + network.means(costs.relay_joules),
-        global_seconds=seconds + down + 2 * network.means(costs.relay_seconds) + 2 * costs.path_seconds + more,
-        link_joules=costs.path_joules,
-        step_joules=step_joules,
-        upper_seconds=_upper_seconds(network, costs, seconds, down) + more,
-        upper_joules=upper_wire_joules(network, costs),
-        pair_joules=network.of_exchanges(lambda sizes: 3 * sizes.share) * joules,
-        pair_seconds=network.of_exchanges(lambda sizes: 2 * sizes.key + 5 * sizes.share) * seconds - received * sooner,
-    )
-
-
-def _upper_seconds(network: ControlledNetwork, costs: MessageCosts, seconds: Floats, down: Floats) -> Floats:
-    """(D - 1, N) of one device, there and back, at a local aggregation of each height from 2 on."""
-    rows = [
-        np.where(beyond_edge(tree, height), seconds + down + 2 * path_seconds(costs, tree, height), seconds)
-        for tree, height in network.upper_tiers
-    ]
-    return np.array(rows).reshape(len(rows), len(seconds))
-
-
-def upper_wire_joules(network: ControlledNetwork, costs: MessageCosts) -> Floats:
-    """(D - 1, N) each subnet's part of the wires that a local aggregation of each height from 2 on uses."""
-    rows = []
-    for tree, height in network.upper_tiers:
-        joules = np.where(beyond_edge(tree, height), costs.link_joules, 0.0)
-        for aggregator, of_wire in zip(tree.aggregators, costs.upper_joules.tolist(), strict=True):
-            if tree.height(aggregator.parent) <= height:
-                below = tree.below(aggregator.name)
-                joules[below.start : below.stop] += of_wire / len(below)
-        rows.append(joules)
-    return np.array(rows).reshape(len(rows), len(network.sizes))
+    return 1.0 / (smoothness * max(local_steps, intervals))
 
 
 @dataclass(frozen=True)
@@ -178,7 +108,7 @@ class ControlProblem:
         limits: (N,) s_c, the most devices that may take part.
         trusted: (N,) 1 where one noise covers the sum, 0 where each upload has its own.
         aggregations: tau -> K_l(tau), the local aggregations that really happen in an interval of that length.
-        upper: tau -> (D - 1,) how many of these are of height 2 .. D; none by default.
+        upper: tau -> (D - 1,) how many of these are of height 2 .. D.
         prices: of messages.
         gap_scale: (tau, K_l, active subnets) -> the factor of nu before its sum over subnets.
         edge_gap, device_gap: c2^2 and v2^2, the gap's weights of subnets with and without trust.
@@ -190,9 +120,10 @@ class ControlProblem:
 
     remaining: int
     tau_max: int
-    limits: Counts
+    limits: Integers
     trusted: Floats
     aggregations: Callable[[int], int]
+    upper: Callable[[int], Integers]
     prices: Prices
     gap_scale: Callable[[int, int, int], float]
     edge_gap: float
@@ -202,7 +133,6 @@ class ControlProblem:
     alpha3: float
     phi: float
     allow_idle: bool = False
-    upper: Callable[[int], Counts] = _no_upper_tiers
     noise: Callable[[int], Floats] | None = None
 
     def coefficients(self, tau: int, active: int | None = None) -> Coefficients:
@@ -235,7 +165,7 @@ class ControlProblem:
         added = self.remaining / tau * self.noise(tau) * (len(self.limits) / active) ** 2
         return added * (1 - self.trusted) * self.limits, added * self.trusted * self.limits**2
 
-    def terms(self, tau: int, participation: Counts) -> ObjectiveTerms:
+    def terms(self, tau: int, participation: Integers) -> ObjectiveTerms:
         """The weighted terms at one point; `participation` (N,) holds 0 for subnets that sit out."""
         active = participation > 0
         local, rest, taking = self.aggregations(tau), self.remaining / tau, participation[active]
@@ -266,12 +196,12 @@ class Coefficients:
     over_s2: Floats
     squared: Floats
 
-    def at(self, participation: Counts) -> Floats:
+    def at(self, participation: Integers) -> Floats:
         """(N,) each subnet's share of the objective."""
         s = participation.astype(np.float64)
         return self.linear * s + self.fixed + (self.over_s + self.over_s2 / s) / s + self.squared * s**2
 
-    def best(self, limits: Counts) -> Counts:
+    def best(self, limits: Integers) -> Integers:
         """(N,) the s in 1..limits with the smallest share each, the smaller one of equals.
 
         A convex function falls until its first step that is no fall: that step is found by bisection.
@@ -284,3 +214,99 @@ class Coefficients:
             low = np.where(open_ & falls, middle + 1, low)
             high = np.where(open_ & ~falls, middle, high)
         return low
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A point of P: `participation` (N,), and the weighted terms there."""
+
+    tau: int
+    participation: Integers
+    terms: ObjectiveTerms
+
+    @property
+    def objective(self) -> float:
+        """What P minimises."""
+        return self.terms.total
+
+
+@dataclass(frozen=True)
+class BestSolutions:
+    """The optimum, and the best point of any other tau; None where tau has one value only."""
+
+    best: Solution
+    runner_up: Solution | None
+
+
+Participation = Callable[[ControlProblem, int], Integers]
+
+
+def solve(problem: ControlProblem, solver: str = "exact") -> BestSolutions:
+    """Minimise over tau; of equal objectives the smaller tau wins."""
+    solutions = []
+    for tau in range(1, min(problem.tau_max, problem.remaining) + 1):
+        participation = SOLVERS[solver](problem, tau)
+        solutions.append(Solution(tau, participation, problem.terms(tau, participation)))
+    solutions.sort(key=lambda each: (each.objective, each.tau))
+    return BestSolutions(solutions[0], solutions[1] if len(solutions) > 1 else None)
+
+
+def exact(problem: ControlProblem, tau: int) -> Integers:
+    """(N,) the best participation for one tau: each subnet's own optimum, since P separates over subnets."""
+    if problem.allow_idle:
+        return _with_idle_subnets(problem, tau)
+    return problem.coefficients(tau).best(problem.limits)
+
+
+def two_level(problem: ControlProblem, tau: int) -> Integers:
+    """(N,) one level for all trusted and one for all untrusted subnets, each at most a subnet's own limit."""
+    participation = np.empty_like(problem.limits)
+    shares = problem.coefficients(tau)
+    for group in (problem.trusted > 0, problem.trusted <= 0):
+        if group.any():
+            limits = problem.limits[group]
+            part = Coefficients(*(getattr(shares, name)[group] for name in shares.__dataclass_fields__))
+            levels = range(1, int(limits.max()) + 1)
+            costs = [float(part.at(np.minimum(level, limits)).sum()) for level in levels]
+            participation[group] = np.minimum(levels[int(np.argmin(costs))], limits)
+    return participation
+
+
+SOLVERS: dict[str, Participation] = {"exact": exact, "two-level": two_level}
+
+
+def _with_idle_subnets(problem: ControlProblem, tau: int) -> Integers:
+    """(N,) the best participation when subnets may sit out (0).
+
+    For each number n of active subnets nu counts n of them; every subnet takes its best s and the n cheapest stay.
+    The n are searched by branch and bound: shares fall with n, so the sum of the `low` smallest shares at `high`
+    bounds all n between from below.
+    """
+    subnets = len(problem.limits)
+
+    def shares(active: int) -> tuple[np.ndarray, Integers]:
+        coefficients = problem.coefficients(tau, active)
+        best = coefficients.best(problem.limits)
+        return coefficients.at(best), best
+
+    def bound(low: int, high: int) -> float:
+        return float(np.sort(shares(high)[0])[:low].sum())
+
+    best_cost, best_active = np.inf, 1
+    queue = [(bound(1, subnets), 1, subnets)]
+    while queue:
+        lowest, low, high = heapq.heappop(queue)
+        if lowest > best_cost:
+            break
+        if low == high:  # the bound of a single n is its value
+            if (lowest, low) < (best_cost, best_active):
+                best_cost, best_active = lowest, low
+            continue
+        middle = (low + high) // 2
+        heapq.heappush(queue, (bound(low, middle), low, middle))
+        heapq.heappush(queue, (bound(middle + 1, high), middle + 1, high))
+    costs, participation = shares(best_active)
+    staying = np.argsort(costs, kind="stable")[:best_active]
+    active = np.zeros_like(problem.limits)
+    active[staying] = participation[staying]
+    return active

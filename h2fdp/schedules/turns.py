@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from h2fdp.network.devices import Floats, Integers
 from h2fdp.schedules.aggregation_times import StepDecay, decayed
-from h2fdp.schedules.problem import Counts, Floats
 
 _NEAR = 1.2  # times the least noise: what the decay of step sizes costs where there are many intervals
 
@@ -71,7 +71,7 @@ def most_turns(intervals: int, servers: int, of: int) -> int:
     return -(-intervals * servers // of)
 
 
-def next_turn(taken: Counts, servers: int, saving: Floats, groups: Counts | None = None) -> Counts:
+def next_turn(taken: Integers, servers: int, saving: Floats, groups: Integers | None = None) -> Integers:
     """(m,) ascending numbers of the edge servers that take part now.
 
     Those with fewer turns come first, so that turns never differ by more than one, and no device, nor a label that only

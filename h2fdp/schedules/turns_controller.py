@@ -9,85 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from h2fdp.costs import MessageCosts, SumMessages, interval_cost
-from h2fdp.costs.wires import beyond_edge, path_seconds
 from h2fdp.errors import UserError
+from h2fdp.network.devices import Floats, Integers
 from h2fdp.schedules.aggregation_times import decayed
-from h2fdp.schedules.context import ScheduleContext
-from h2fdp.schedules.problem import ControlledNetwork, Counts, Floats, upper_wire_joules
+from h2fdp.schedules.prices import costs_of_turns
 from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
+from h2fdp.schedules.traits import ScheduleContext
 from h2fdp.schedules.turns import TurnsPlan, TurnsSetting, badness, cheapest, next_turn, within_budget
 
 _SAMPLES = 240  # turns whose cost is simulated for each length of intervals, or a round where that is more
-
-
-@dataclass(frozen=True)
-class Rhythm:
-    """The aggregations of an interval of tau slots.
-
-    Attributes:
-        tau: its length.
-        local: (N,) K_l(tau), the local aggregations of each subnet.
-        upper: (D - 1,) how many of these are of height 2 .. D.
-    """
-
-    tau: int
-    local: Counts
-    upper: Counts
-
-
-@dataclass(frozen=True)
-class DeviceCosts:
-    """Of one interval, by device and subnet.
-
-    Attributes:
-        joules, seconds: (I,) of a device that takes part, beside the pairs.
-        wires: (N,) joules of a subnet's wires.
-        pair_joules, pair_seconds: (I,) of a device for every device in its secure sums.
-    """
-
-    joules: Floats
-    seconds: Floats
-    wires: Floats
-    pair_joules: Floats
-    pair_seconds: Floats
-
-
-def device_costs(
-    network: ControlledNetwork, costs: MessageCosts, step_joules: Floats | float, rhythm: Rhythm
-) -> DeviceCosts:
-    """Energy and delay of an interval (H2FDP, Sec. 11), as `costs.interval_cost` adds them up."""
-    sizes, joules, seconds = network.sizes, costs.joules, costs.seconds
-    sent = np.repeat(network.of_exchanges(lambda each: 2 * each.key - 2 * each.share + each.vector - 1), sizes)
-    more = np.repeat(network.of_exchanges(lambda each: -4 * each.share + each.vector - 1), sizes) * seconds
-    received = np.repeat(
-        network.of_exchanges(lambda each: 2 * each.key + 2 * each.share), sizes
-    )  # for each other device
-    more = more + received * costs.sooner
-    shares = np.repeat(network.of_exchanges(lambda each: 3 * each.share), sizes)
-    exchanged = np.repeat(network.of_exchanges(lambda each: 2 * each.key + 5 * each.share), sizes)
-    local = np.repeat(rhythm.local, sizes)
-    uploads = local + 1
-    on_air = seconds + costs.down_seconds
-    delay = on_air + 2 * costs.relay_seconds + 2 * np.repeat(costs.path_seconds, sizes) + more
-    delay = delay + (local - int(rhythm.upper.sum())) * (seconds + more)
-    wires = costs.path_joules + rhythm.upper @ upper_wire_joules(network, costs)
-    for (tree, height), times in zip(network.upper_tiers, rhythm.upper.tolist(), strict=True):
-        on_the_way = on_air + 2 * np.repeat(path_seconds(costs, tree, height), sizes)
-        delay = delay + times * (np.where(np.repeat(beyond_edge(tree, height), sizes), on_the_way, seconds) + more)
-    return DeviceCosts(
-        joules=uploads * (1 + sent) * joules + costs.relay_joules + rhythm.tau * step_joules,
-        seconds=delay,
-        wires=np.asarray(wires),
-        pair_joules=uploads * shares * joules,
-        pair_seconds=uploads * exchanged * seconds - uploads * received * costs.sooner,
-    )
 
 
 class TurnsController(Schedule):
@@ -110,14 +46,7 @@ class TurnsController(Schedule):
         self._servers = max(1, round((self._section.turns or 1.0) * len(context.sizes)))
         self._noise, self._releases = lru_cache(maxsize=None)(context.noise), lru_cache(maxsize=None)(context.releases)
         self._turn_costs = lru_cache(maxsize=None)(self._simulated)  # many plans have intervals of one length
-        self._network = ControlledNetwork(
-            [subnet.name for subnet in context.topology.subnets],
-            context.sizes,
-            context.sizes,
-            context.one_noise.astype(np.float64),
-            context.topology,
-            context.exchanges,
-        )
+        self._network = context.network(context.sizes)
         self._spent = {"energy_j": 0.0, "delay_s": 0.0}
         self._done = 0
         self.plan, self.runner_up = self._planned()
@@ -222,11 +151,11 @@ class TurnsController(Schedule):
         name = self._context.topology.subnets[subnet].name
         return self._context.aggregation_times.of(name).segments(tau)
 
-    def cost(self, interval: int, taking: Counts) -> tuple[float, float]:
+    def cost(self, interval: int, taking: Integers) -> tuple[float, float]:
         """Joules and seconds of an interval of the plan in which all devices of these edge servers take part."""
         return self._cost(interval, taking, self.plan.tau)
 
-    def _cost(self, interval: int, taking: Counts, tau: int) -> tuple[float, float]:
+    def _cost(self, interval: int, taking: Integers, tau: int) -> tuple[float, float]:
         context, network = self._context, self._context.topology
         segments = [self._segments(each, tau) for each in taking.tolist()]
         rows = [np.arange(context.sizes[each]) for each in taking.tolist()]
@@ -243,16 +172,12 @@ class TurnsController(Schedule):
 
     def _of_subnets(self, costs: MessageCosts, tau: int) -> tuple[Floats, Floats]:
         """(N,) joules and seconds of each edge server's turn, wires that several have in common in equal parts."""
-        network, times, sizes = self._network, self._context.aggregation_times, self._context.sizes
-        depth = len(network.upper_tiers) + 1
-        upper = np.bincount(times.heights(tau, depth), minlength=depth + 2)[2 : depth + 1]
+        network, times = self._network, self._context.aggregation_times
         local = np.array([len(times.of(name).offsets(tau)) for name in network.names])
-        each = device_costs(network, costs, self._context.costs.step.joules, Rhythm(tau, local, upper))
-        pairs = np.repeat(sizes, sizes)
-        joules = np.add.reduceat(each.joules + pairs * each.pair_joules, np.cumsum(sizes) - sizes) + each.wires
-        return joules, np.add.reduceat(each.seconds + pairs * each.pair_seconds, np.cumsum(sizes) - sizes)
+        upper = times.upper_counts(tau, network.topology.depth)
+        return costs_of_turns(network, costs, self._context.costs.step.joules, tau, local, upper)
 
-    def _next(self, interval: int) -> Counts:
+    def _next(self, interval: int) -> Integers:
         """Who takes part, by how much cheaper each is now than on average."""
         return next_turn(self._taken, self.plan.servers, self._mean_worth - self.worth_of_turns(interval), self._groups)
 
@@ -291,7 +216,7 @@ class TurnsController(Schedule):
         return float(joules), float(seconds)
 
     @cached_property
-    def _groups(self) -> Counts:
+    def _groups(self) -> Integers:
         """(N,) below which of the cloud's children each edge server is."""
         network = self._context.topology
         tops = [network.path(subnet.name)[-1] for subnet in network.subnets]
@@ -299,7 +224,7 @@ class TurnsController(Schedule):
             return np.zeros(len(tops), dtype=np.int64)
         return np.unique(tops, return_inverse=True)[1].astype(np.int64)
 
-    def _reasons(self, interval: int, slot: int, taking: Counts, step_size: float) -> dict[str, Any]:
+    def _reasons(self, interval: int, slot: int, taking: Integers, step_size: float) -> dict[str, Any]:
         plan, other, section = self.plan, self.runner_up, self._section
         names = self._network.names
         joules, seconds = self.cost(interval, taking)

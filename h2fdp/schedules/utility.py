@@ -21,12 +21,11 @@ import torch
 from pydantic import Field, model_validator
 
 from h2fdp.config.fields import Expect
+from h2fdp.network.devices import Floats, Integers
 from h2fdp.schedules.aggregation_times import share_of
-from h2fdp.schedules.context import ScheduleContext
 from h2fdp.schedules.fixed import FixedOptions, FixedSchedule
-from h2fdp.schedules.problem import Counts, Floats
 from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
-from h2fdp.schedules.traits import ScheduleOptions
+from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
 
 Exponent = Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")]
 _NEVER = -1
@@ -48,9 +47,9 @@ class UtilitySchedule(Schedule):
     def _begin(self) -> None:
         devices = int(self._firsts[-1])
         self._passed = 0  # intervals whose participants are in `_last`
-        self._last: Counts = np.full(devices, _NEVER, dtype=np.int64)
+        self._last: Integers = np.full(devices, _NEVER, dtype=np.int64)
         self._lengths: Floats = np.full(devices, np.nan)
-        self._newest: tuple[int, list[Counts]] | None = None  # interval, and who was selected for it
+        self._newest: tuple[int, list[Integers]] | None = None  # interval, and who was selected for it
 
     @property
     def observes(self) -> bool:
@@ -99,7 +98,7 @@ class UtilitySchedule(Schedule):
             self._last[np.concatenate(self._selected(each))] = each
             self._passed = each + 1
 
-    def _selected(self, interval: int) -> list[Counts]:
+    def _selected(self, interval: int) -> list[Integers]:
         """(N,) ascending numbers of the devices of each subnet that score best; of equals who waits longest."""
         if self._newest is None or self._newest[0] != interval:
             waited = np.split(self._last, self._firsts[1:-1])

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import yaml
 
+from h2fdp.config.parsing import values_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.records import METRICS_SCHEMA, RunDirectory
 from h2fdp.records.atomic import write_text
@@ -93,7 +93,7 @@ def _changed_sections(study: Study, directory: SweepDirectory) -> str:
     """The sections of the study's file that differ from those of its last start, as far as the file says."""
     if not directory.study.is_file():
         return ""
-    before, now = yaml.safe_load(directory.study.read_text()), yaml.safe_load(study.text())
+    before, now = values_of(directory.study.read_text()), values_of(study.text())
     return ", ".join(key for key in {**before, **now} if key != SWEEP and before.get(key) != now.get(key))
 
 

@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from h2fdp.config import Document
 from h2fdp.config.own_parts import OwnPart, own_parts_in
-from h2fdp.data.configured import configured_data
+from h2fdp.config.parsing import text_of
+from h2fdp.data.federate import configured_data
 from h2fdp.data.source import DataRequest, Pool
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import (
@@ -31,7 +30,7 @@ from h2fdp.experiment.file import (
 )
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
-from h2fdp.network.yaml_text import yaml_text
+from h2fdp.network.files import yaml_text
 from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import code_of, counted
 from h2fdp.run.prepare import prepare
@@ -163,7 +162,7 @@ class Study:
         values = written_out(self.document, self.settings)
         values = _plain(values)
         values[SWEEP] = {key: _portable(self.document, key, items) for key, items in values[SWEEP].items()}
-        return yaml.safe_dump(values, sort_keys=False, width=120)
+        return text_of(values)
 
 
 def written_out(document: Document, settings: Sequence[Setting]) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from h2fdp.config import Document
+from h2fdp.config.parsing import text_of, values_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile, Span, TuneSection
@@ -273,11 +272,11 @@ class TunePlan:
 
     def text(self) -> str:
         """The tuning as a self-contained file."""
-        return yaml.safe_dump(written_out(self.document, self.settings), sort_keys=False, width=120)
+        return text_of(written_out(self.document, self.settings))
 
     def digest(self) -> str:
         """Equal for tunings that have the same trials, as far as each has them."""
-        values = yaml.safe_load(self.text())
+        values = values_of(self.text())
         if not self.price.covered:  # where they are, the noise of each trial is made for their number
             values[TUNE].pop("trials", None)  # trials are chosen in the light of earlier ones alone
         values.pop("runtime", None)

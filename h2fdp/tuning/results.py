@@ -10,16 +10,16 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from h2fdp.config.parsing import text_of
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records import in_use, noise_key
 from h2fdp.records.atomic import read_checked_json, replacing, write_checked_json, write_text
 from h2fdp.records.directory import Inside
-from h2fdp.records.tables import write_table
+from h2fdp.records.tables import read_table, write_table
 from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.study import SharedInputs, written_out
@@ -273,7 +273,7 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     if sweep:
         comment.append("so the sweep: section of the search's file is left out")
     text = "".join(f"# {line}\n" for line in comment)
-    write_text(path, text + yaml.safe_dump(values, sort_keys=False, width=120))
+    write_text(path, text + text_of(values))
     reached = {"trial": trial.number, "validation_accuracy": trial.accuracy, **trial.costs}
     return reached | {"values": tried, "file": str(path), "epsilon": epsilon}
 
@@ -291,3 +291,48 @@ def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:
     columns |= {key: column_of([each[key] for each in values]).to_pandas() for key in plan.space.keys}
     columns["reason"] = [trial.reason or None for trial in trials]
     return pd.DataFrame(columns)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A search that has ended, read from its directory."""
+
+    directory: Path
+
+    @property
+    def _files(self) -> TuneDirectory:
+        return TuneDirectory(self.directory)
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for each trial: state, validation accuracy, joules, seconds, bytes, and the values that it tried."""
+        frame: pd.DataFrame = read_table(self._files.table).to_pandas()
+        return frame
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best trial: its number, accuracy, costs, `values` by key and `file`; None where there is none."""
+        best: dict[str, Any] | None = read_state(self._files).get("best")
+        return best
+
+    @property
+    def front(self) -> list[dict[str, Any]]:
+        """With several objectives: the trials that no other one beats in all of them, each like `best`."""
+        front: list[dict[str, Any]] = read_state(self._files).get("front", [])
+        return front
+
+    @property
+    def price(self) -> list[str]:
+        """What the search reveals, and what that costs."""
+        price: list[str] = read_state(self._files).get("price", [])
+        return price
+
+    @property
+    def file(self) -> Path:
+        """The experiment file with the best values, ready to run."""
+        return self._files.best
+
+    @property
+    def picture(self) -> Path:
+        """Accuracy over cost."""
+        return self._files.picture

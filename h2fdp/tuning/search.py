@@ -35,11 +35,12 @@ from h2fdp.streams import Streams
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of
 from h2fdp.sweeps.task import FAILED, Outcome, SweepDirectory, Task
-from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna
+from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna, read_plan
 from h2fdp.tuning.price import share_of, unaccounted, with_facts
 from h2fdp.tuning.results import (
     COLUMNS,
     Trial,
+    Tuned,
     TuneDirectory,
     check_usable,
     name_of,
@@ -343,3 +344,32 @@ def within_budget(run: Path, plan: TunePlan) -> bool:
     promised = accounts.observers if stated == observers() else stated
     taken = [share_of(each.composition, bounds) for observer in promised for each in accounts.classes(observer)]
     return max(taken, default=0.0) <= 1 + _ROUNDING and not any(math.isnan(each) for each in taken)
+
+
+def tune(
+    file: str | Path,
+    settings: Sequence[str] = (),
+    out: str | Path | None = None,
+    *,
+    data_root: str | Path | None = None,
+    jobs: int | None = None,
+    overwrite: bool = False,
+) -> Tuned:
+    """Search the ranges of a file's `tune:` section, or go on with that.
+
+    Args:
+        settings: as `--set` takes them; `tune.trials=50` changes the search.
+        out: its directory, by default `tunes/<name>`.
+        jobs: trials at a time, by default one for each CPU; with 1, one after another in this process.
+        overwrite: begin again where the directory has another search.
+
+    Raises:
+        UserError: a wrong value; a search that is not covered by the account that it asks for; a directory of something
+            else, or in use; no trial within the limits.
+    """
+    shared = SharedInputs()
+    plan = read_plan(Path(file), settings, shared)
+    directory = plan.directory if out is None else Path(out)
+    root = None if data_root is None else Path(data_root)
+    conduct(plan, directory, shared, WorkOptions(root, jobs, overwrite))
+    return Tuned(directory)

@@ -10,7 +10,7 @@ from scipy.stats import entropy
 from h2fdp import Topology
 from h2fdp.errors import UserError
 from h2fdp.network import Subnet, read, write
-from h2fdp.network.association import AssociationSection, label_counts, mean_divergence, transferred
+from h2fdp.network.association import AssociationSection, mean_divergence, transferred
 
 AT_M = {"edge-1": [0.0, 0.0], "edge-2": [100.0, 0.0], "edge-3": [50.0, 80.0]}
 X_M, Y_M = [30, 70, 0, 100, 40, 60], [30, 0, 3, 4, 80, 70]
@@ -85,12 +85,6 @@ def test_transfers_find_the_best_where_devices_do_not_depend_on_each_other():
     reached[:, 0] = True
     found = transferred(np.zeros(8, int), reached, lambda home: float(costs[np.arange(8), home].sum()))
     assert found.tolist() == np.argmin(np.where(reached, costs, 9), axis=1).tolist()
-
-
-def test_labels_are_counted_by_device():
-    labels, owners = np.array([2, 0, 0, 1, 2, 2]), [slice(0, 1), slice(1, 3), slice(3, 6)]
-    found = label_counts(labels, np.array([0, 1, 3, 6]), 3)
-    assert found.tolist() == [[int((labels[of] == label).sum()) for label in range(3)] for of in owners]
 
 
 def test_files_have_both_forms(tmp_path):

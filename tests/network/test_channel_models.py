@@ -13,8 +13,7 @@ from scipy.stats import gamma, kstest
 from h2fdp.costs import NetworkCosts, interval_cost, path_gain_db
 from h2fdp.errors import UserError
 from h2fdp.network import Radio, Topology, read, write
-from h2fdp.network.channel import Access, PathLoss
-from h2fdp.network.fading import FADINGS, Fading, Rayleigh
+from h2fdp.network.channel import FADINGS, Access, Fading, PathLoss, Rayleigh
 from h2fdp.streams import Streams
 from tests.networks import placed
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Topology, from_document, read, write
-from h2fdp.network.trust import TRUSTS
+from h2fdp.network.network import TRUSTS
 from tests.networks import placed
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import exp1
 
-from h2fdp.network.fading import Rayleigh
+from h2fdp.network.channel import Rayleigh
 
 RATIOS = np.logspace(-6, 12, 19)
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 
 from h2fdp import Experiment
-from h2fdp.costs import Failing, NetworkCosts, interval_cost
+from h2fdp.costs import Failing, FrequencyRule, NetworkCosts, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network import Access, Topology, read, write
-from h2fdp.network.processor import OF_STEPS, FrequencyRule
+from h2fdp.network.devices import OF_STEPS
 from h2fdp.run.forecast import planned_work
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from h2fdp.network import Link, Radio, Topology, read, write
 from h2fdp.network.channel import LogDistance, OverTheAir
-from h2fdp.network.trust import TRUSTS
+from h2fdp.network.network import TRUSTS
 from tests.networks import placed
 
 positive = st.floats(1e-6, 1e9)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from h2fdp.network.processor import FrequencyRule
+from h2fdp.costs import FrequencyRule
 from h2fdp.network.shares import PlannedUploads, equal_time, parts_for, seconds_over
 
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.network import Topology
+from h2fdp.network.files import yaml_text
+from h2fdp.network.network import TRUSTS, TrustSection
 from h2fdp.network.schema import TopologyFile
 from h2fdp.network.templates import expand
-from h2fdp.network.trust import TRUSTS, TrustSection
-from h2fdp.network.yaml_text import yaml_text
 from h2fdp.streams import Streams
 
 probabilities, halves = st.floats(0, 1), st.floats(0, 0.5)

@@ -8,12 +8,11 @@ from scipy import integrate
 
 from h2fdp import Topology, UserError
 from h2fdp.network import read, write
-from h2fdp.network.mobility import Mobility
+from h2fdp.network.mobility import Mobility, Waypoint, mean_distance
 from h2fdp.network.network import Link
-from h2fdp.network.waypoint import Waypoint, mean_distance
 from h2fdp.streams import Streams
 
-ROAD = Waypoint({"a": (0.0, 0.0)}, area_m=(2000.0, 0.0), speed_m_s=(2.0, 20.0), interval_s=10.0)
+ROAD = Waypoint(edges={"a": [0.0, 0.0]}, area_m=[2000.0, 0.0], speed_m_s=[2.0, 20.0], interval_s=10.0)
 
 
 def ways(walk, devices, intervals, seed=3):
@@ -35,7 +34,7 @@ def test_devices_on_a_road_are_where_legs_pass(interval):
 def test_the_mean_speed_is_that_of_the_stationary_law_from_the_first_interval_on(pause_s, interval):
     """E L / (E L E[1 / V] + pause), E L = a / 3 and E[1 / V] = ln 10 / 18: slow legs last longer, so it is less than
     the mean of 11 m/s that legs have, and does not fall as time goes on. Steps of 0.1 s; turns hardly matter."""
-    walk = replace(ROAD, pause_s=pause_s, interval_s=0.1)
+    walk = ROAD.model_copy(update={"pause_s": pause_s, "interval_s": 0.1})
     found = ways(walk, 4000, interval + 2)
     speeds = np.abs(np.diff(found[:, interval : interval + 2, 0], axis=1)) / 0.1
     mean_leg, slowness = 2000 / 3, np.log(10) / 18
@@ -55,7 +54,7 @@ def test_the_mean_distance_is_that_of_an_integral(width, height):
 
 
 TREE = Topology.regular(edges=2, devices=3)
-SQUARE = Waypoint({"edge-1": (200.0, 500.0), "edge-2": (900.0, 400.0)}, pause_s=20.0)
+SQUARE = Waypoint(edges={"edge-1": [200.0, 500.0], "edge-2": [900.0, 400.0]}, pause_s=20.0)
 
 
 def test_devices_are_at_the_nearest_edge_server_at_their_distance():
@@ -86,7 +85,7 @@ def test_a_file_says_it_and_its_errors_name_the_key(tmp_path):
     tree = replace(TREE, mobility=Mobility(waypoint=SQUARE, handover=Link(1e9, 30.0)))
     write(tree, tmp_path / "tree.yaml")
     again = read(tmp_path / "tree.yaml", seed=1)
-    assert again.mobility.waypoint.values() == SQUARE.values()
+    assert again.mobility.waypoint == SQUARE
     assert again.mobility.handover == Link(1e9, 30.0)
     text = (tmp_path / "tree.yaml").read_text()
     for old, new, words in (

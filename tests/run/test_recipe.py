@@ -15,7 +15,7 @@ from torch import nn
 
 import h2fdp
 from h2fdp import Experiment, Topology
-from h2fdp.data.configured import configured_data
+from h2fdp.data.federate import configured_data
 from h2fdp.data.records import Records
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work

@@ -137,7 +137,7 @@ def test_turns_are_apart_as_they_say(every, intervals):
     for device in range(9):
         taken = [k for k in range(intervals) if device in turns.rows(k, 9)]
         assert len(taken) <= turns.most
-        assert all(after - before == turns.separation for before, after in pairwise(taken))
+        assert all(after - before == turns.every for before, after in pairwise(taken))
     assert max(len([k for k in range(intervals) if d in turns.rows(k, 9)]) for d in range(9)) == turns.most
 
 

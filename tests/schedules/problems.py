@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 
-from h2fdp.schedules.problem import ControlProblem, Prices
+from h2fdp.schedules.prices import Prices
+from h2fdp.schedules.problem import ControlProblem
 
 
 def gap_scale(tau: int, local: int, active: int) -> float:
     return 0.8 * tau * (local**3 + 1) / active**2
+
+
+def no_upper_tiers(tau: int) -> np.ndarray:
+    return np.zeros(0, dtype=np.int64)
+
+
+def prices_of(
+    columns: Sequence[np.ndarray], step_joules: float = 0.0, pairs: Sequence[np.ndarray] | None = None
+) -> Prices:
+    """Prices of one tier of edge servers: local and global joules and seconds, joules of links; of pairs, if any."""
+    none = np.zeros((0, len(columns[0])))
+    local_j, local_s, global_j, global_s, links = columns
+    pair_j, pair_s = pairs or (np.zeros(len(links)), np.zeros(len(links)))
+    return Prices(local_j, local_s, global_j, global_s, links, step_joules, none, none, pair_j, pair_s)
 
 
 @st.composite
@@ -33,9 +49,8 @@ def problems(
         limits=np.array(draw(st.lists(st.integers(1, largest), min_size=count, max_size=count))),
         trusted=np.array(draw(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=count, max_size=count))),
         aggregations=(lambda tau: -(-tau // every) - 1) if by_slots else (lambda tau: min(per, tau - 1)),
-        prices=Prices(
-            column(), column(), column(), column(), column(), draw(numbers), pair_joules=column(), pair_seconds=column()
-        ),
+        upper=no_upper_tiers,
+        prices=prices_of([column() for _ in range(5)], draw(numbers), [column(), column()]),
         gap_scale=gap_scale,
         edge_gap=draw(st.floats(0.1, 4)),
         device_gap=draw(st.floats(0.1, 4)),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
-from h2fdp.schedules.stretches import Stretch
+from h2fdp.schedules.schedule import Stretch
 
 
 def played(sizes, averages, edges, cloud, durations, rounds, points=None, queues=False):

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from h2fdp.schedules.problem import ControlProblem, Prices
-from h2fdp.schedules.solvers import solve
-from tests.schedules.problems import every_point, gap_scale, objective, problems
+from h2fdp.schedules.problem import ControlProblem, solve
+from tests.schedules.problems import every_point, gap_scale, no_upper_tiers, objective, prices_of, problems
 
 ROUNDING = 1e-9
 
@@ -70,7 +69,8 @@ def alike(subnets: int, **changes: float) -> ControlProblem:
         limits=np.full(subnets, 6),
         trusted=np.arange(subnets) % 2.0,
         aggregations=lambda tau: min(2, tau - 1),
-        prices=Prices(ones, ones, ones, ones, ones),
+        upper=no_upper_tiers,
+        prices=prices_of([ones] * 5),
         gap_scale=gap_scale,
         edge_gap=2.0,
         device_gap=2.0,
@@ -90,7 +90,7 @@ def test_ten_thousand_subnets_are_solved() -> None:
         alike(10_000),
         tau_max=40,
         limits=rng.integers(1, 101, 10_000),
-        prices=Prices(*columns),
+        prices=prices_of(columns),
         gap_scale=lambda tau, local, active: 1e4 * gap_scale(tau, local, 1),
     )
     started = time.perf_counter()

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs.device_costs import StepCosts
 from h2fdp.network import Aggregator, Topology
-from h2fdp.network.processor import StepCosts
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
-from h2fdp.schedules.problem import ControlProblem, prices
+from h2fdp.schedules.prices import prices
+from h2fdp.schedules.problem import ControlProblem
 from h2fdp.streams import Streams
 from tests.networks import placed
 
@@ -47,9 +48,8 @@ STEP_J = 0.125
 
 
 def problem_p(costs=COSTS, tree=TREE, aggregation_times=RHYTHM, remaining=8, exchanges=None):
-    network = ControlledNetwork(
-        [subnet.name for subnet in tree.subnets], tree.sizes, tree.sizes, np.ones(tree.edges), tree, exchanges
-    )
+    none = [None] * tree.edges
+    network = ControlledNetwork(tree, tree.sizes, np.ones(tree.edges), none if exchanges is None else exchanges)
     return ControlProblem(
         remaining=remaining,
         tau_max=remaining,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.convergence import LossConstants, Timing, convergence_bound, dispersion_bounds
-from h2fdp.schedules.privacy_gap import PrivacyTerms, largest_first_step_size
+from h2fdp.schedules.problem import PrivacyTerms, largest_first_step_size
 
 
 def paper(beta, sigma, zeta, zeta_c, tau, k_l, k_g, gamma, m, q, g, eps, delta, c2, v2, p, s, gap):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.convergence import gap_weight, privacy_gap
-from h2fdp.schedules.privacy_gap import PrivacyTerms
+from h2fdp.schedules.problem import PrivacyTerms
 
 TERMS = PrivacyTerms(parameters=7840, sampling_rate=0.03, clip_norm=1.5, epsilon=0.8, delta=1e-5, c2=1.4, v2=1.7)
 subnets = st.lists(st.tuples(st.sampled_from([0.0, 1.0, 0.5, 0.1]), st.integers(1, 60)), min_size=1, max_size=8)
