@@ -43,7 +43,6 @@ from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import shown
-from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.wording import counted, facts_html
 
@@ -310,7 +309,7 @@ def plan(
         return first_decision(path.prepare(data_root))
     written = Experiment.from_file(path, settings)
     config = written.config
-    schedule, traits = config.method.schedule, chosen(config.method.schedule)
+    schedule, traits = config.method.schedule, config.method.traits
     if not (traits.controlled or traits.as_stated):
         text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
         with written.mistakes_placed():

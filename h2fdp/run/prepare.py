@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from h2fdp.algorithms import ServerContext, aggregation_of, objective_of, server_of
+from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.arithmetic import one_thread, run_arithmetic
@@ -34,7 +34,7 @@ from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
 from h2fdp.network.association import Value, label_counts, mean_divergence
 from h2fdp.network.devices import Floats, Integers
-from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
+from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.planned_releases import average_alone, observation
@@ -47,7 +47,6 @@ from h2fdp.run.setup import RunInputs, RunSetup
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
 from h2fdp.runtime.local_hosts import training_device
-from h2fdp.schedules.registry import chosen
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
@@ -109,7 +108,7 @@ def prepare(
         if isinstance(config.model, Logistic) and config.model.standardize:
             standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
             data = data if standardizing is None else standardizing.applied(data)
-        placement = noise_placement_of(config.method.privacy)
+        placement = config.method.placement
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
         module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
@@ -157,7 +156,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     """
     network, times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
-    placement, star, network = noise_placement_of(method.privacy), network is not topology, network.with_visits()
+    placement, star, network = method.placement, network is not topology, network.with_visits()
     _check_presence(network, training.intervals)
     data = _of_rows(data, network)
     measuring = _measuring(config)
@@ -172,7 +171,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     rates = training.sampling_rates(data.sizes)
     local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
-    objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
+    objective, loss = method.local_objective, loss_of(training.loss, data.classes)
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
     norm = None if whole else training.first_clip_norm
     clipping = None if norm is None else _clipping(norm, training, placement)
@@ -198,13 +197,13 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         device=device,
         momentum=training.momentum,
         epochs=training.local_epochs,
-        probes=chosen(method.schedule).measures == "secants",
+        probes=method.traits.measures == "secants",
         clip_norm=training.first_clip_norm,
         loss=loss,
         gamma=training.gamma if whole else None,
         adaptive=training.adaptive,
         precision=training.precision,
-        aggregation=aggregation_of(method.aggregation),
+        aggregation=method.combination,
         compression=config.compression.of_devices,
         uplink=config.compression.of_edges,
         downlink=Pipeline(config.compression.of_models),
@@ -336,7 +335,7 @@ def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement)
 def _measuring(config: ExperimentFile) -> EstimateSettings | None:
     """What the nodes measure for the controller, if anything: beta, sigma and zeta_c up to stated ranges."""
     control, training = config.control, config.training
-    measured = chosen(config.method.schedule).measures
+    measured = config.method.traits.measures
     if measured != "gradients" or control.estimates == "released":
         return None
     norm = training.first_clip_norm

@@ -37,7 +37,6 @@ from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.own import CheckedSchedule
-from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 
@@ -76,7 +75,7 @@ def adapts(config: ExperimentFile) -> bool:
     An own schedule may read releases that it is not handed. With `calibration: accounted` its run is held to its
     forecast (`Reserve`), which is sound whatever it reads; without, nothing would hold it, so it has to say.
     """
-    traits = chosen(config.method.schedule)
+    traits = config.method.traits
     reads = traits.reads_releases
     if isinstance(traits, CheckedSchedule) and config.privacy.calibration != "accounted":
         reads = traits.states_reading is not False
@@ -205,7 +204,7 @@ class RunInputs:
     @property
     def traits(self) -> ScheduleTraits:
         """What is known of the schedule before the run."""
-        return chosen(self.config.method.schedule)
+        return self.config.method.traits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
