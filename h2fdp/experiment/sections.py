@@ -38,7 +38,7 @@ from h2fdp.privacy.mechanisms.compression import CompressedLink, CompressedModel
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
-from h2fdp.runtime.section import RuntimeSection
+from h2fdp.runtime.placement import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
 
 Cost = Annotated[Literal["joules", "seconds", "bytes"], Expect("one of joules, seconds, bytes")]

@@ -45,8 +45,8 @@ from h2fdp.run.identity import own_parts_of
 from h2fdp.run.poisoning import poisoned
 from h2fdp.run.setup import RunInputs, RunSetup
 from h2fdp.runtime import Blueprint
-from h2fdp.runtime.blueprint import EstimateSettings
-from h2fdp.runtime.local_hosts import training_device
+from h2fdp.runtime.placement import training_device
+from h2fdp.schedules.device_estimates import EstimateSettings
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams

@@ -24,7 +24,7 @@ from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import first_interval, nearness, planned_accounts, planned_work, rough_accounts
 from h2fdp.run.setup import RunSetup, range_of
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.section import inline_workers
+from h2fdp.runtime.placement import inline_workers
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ObjectiveTerms
 from h2fdp.schedules.turns_controller import TurnsController

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from h2fdp.algorithms import Aggregation, WeightedAverage
+from h2fdp.algorithms import Aggregation
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
@@ -22,39 +21,17 @@ from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Sta
 from h2fdp.privacy.correlated import CorrelatedGaussian
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
-from h2fdp.runtime.lockstep import Lockstep
-from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
+from h2fdp.schedules.device_estimates import EstimateSettings, GradientProbe, LossProbe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, LongestSum
 from h2fdp.training.device_records import DeviceRecords, Scores, device_records
 from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.local_steps import LocalObjective, gain
-from h2fdp.training.losses import CROSS_ENTROPY, Loss, minimised
+from h2fdp.training.losses import Loss, minimised
 
-_CPU = torch.device("cpu")
-_PLAIN, _AVERAGE = Plain(), WeightedAverage()
-
-
-@dataclass(frozen=True)
-class EstimateSettings:
-    """What nodes measure for the controller: the range of each number, and whether raw values go up."""
-
-    ranges: tuple[float, float, float]
-    leaks: bool
-
-
-@dataclass(frozen=True)
-class LongestSum:
-    """From a step size and a number of steps to the longest update that gradients of norm G make."""
-
-    norm: float
-    momentum: float
-
-    def __call__(self, step_size: float, steps: int) -> float:
-        """eta gain(m) G."""
-        return step_size * gain(self.momentum, steps) * self.norm
+_PLAIN = Plain()
 
 
 @dataclass(frozen=True)
@@ -92,21 +69,21 @@ class Blueprint:
     rates: np.ndarray
     noise_placement: NoisePlacement
     star: bool
-    measuring: EstimateSettings | None = None
-    device: torch.device = _CPU
-    momentum: float = 0.0
-    epochs: int | None = None
-    probes: bool = False
-    clip_norm: float | None = None
-    loss: Loss = CROSS_ENTROPY
-    gamma: float | None = None
-    adaptive: AdaptiveClipping | None = None
-    precision: Precision = "float32"
-    aggregation: Aggregation = _AVERAGE
-    compression: tuple[Stage, ...] = ()
-    uplink: tuple[Stage, ...] = ()
-    downlink: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
-    correlated: CorrelatedGaussian | None = None
+    measuring: EstimateSettings | None
+    device: torch.device
+    momentum: float
+    epochs: int | None
+    probes: bool
+    clip_norm: float | None
+    loss: Loss
+    gamma: float | None
+    adaptive: AdaptiveClipping | None
+    precision: Precision
+    aggregation: Aggregation
+    compression: tuple[Stage, ...]
+    uplink: tuple[Stage, ...]
+    downlink: Pipeline
+    correlated: CorrelatedGaussian | None
 
     @property
     def data_bytes(self) -> int:
@@ -123,11 +100,6 @@ class Blueprint:
         """Records of an engine's pass, uniforms of a draw: the same on every host, by all devices' expected batches."""
         batches = self.rates * self.data.sizes
         return padded_width(self.sampling, batches), row_length(self.sampling, float(batches.max()))
-
-    @property
-    def noisy(self) -> bool:
-        """Whether anybody adds noise."""
-        return self.noise_placement.private
 
     @cached_property
     def facts(self) -> tuple[SubnetFacts, ...]:
@@ -166,9 +138,8 @@ class Blueprint:
         """The same where devices move: who has an account of a device from elsewhere, and sees what all see here."""
         seen = {observer: np.zeros(len(visits.home), dtype=bool) for observer in ("edge", "peer")}
         devices = np.split(visits.device, self.first_devices[1:-1])
-        watched = [
-            {"edge": self.noisy and "edge" in each.levels(1), "peer": self.noisy and each.peers} for each in facts
-        ]
+        private = self.noise_placement.private
+        watched = [{"edge": private and "edge" in each.levels(1), "peer": private and each.peers} for each in facts]
         for here, rows in zip(watched, devices, strict=True):
             for observer in seen:
                 seen[observer][rows] |= here[observer]
@@ -253,22 +224,18 @@ class Blueprint:
         return frozenset(place for place, name in enumerate(path) if place and sees(self._trust[name]) == "sum")
 
     @cached_property
-    def _links(self) -> frozenset[tuple[str, str]]:
-        """Aggregators that follow each other on a trusted chain: what is raw may go up from the first to the second."""
-        return frozenset(link for chain in self._chains.values() for link in pairwise(chain))
-
-    @cached_property
     def _guarded(self) -> dict[str, frozenset[str]]:
         """The children of each aggregator whose trusted chain includes it."""
         guarded: dict[str, set[str]] = {}
-        for child, parent in self._links:
-            guarded.setdefault(parent, set()).add(child)
+        for chain in self._chains.values():
+            for child, parent in pairwise(chain):
+                guarded.setdefault(parent, set()).add(child)
         return {name: frozenset(children) for name, children in guarded.items()}
 
     @cached_property
     def _goes_on(self) -> frozenset[str]:
         """Aggregators above which a node may see what is raw, too."""
-        return frozenset(child for child, _ in self._links)
+        return frozenset(child for children in self._guarded.values() for child in children)
 
     def _company(self, subnet: str) -> int:
         """Devices below the highest aggregator above a subnet."""
@@ -303,25 +270,14 @@ class Blueprint:
     def lone_device(self, number: int, row: int) -> DeviceGroup:
         """One device of the number-th subnet, as a group of its own."""
         at = int(self.first_devices[number]) + row
-        return self._group(number, self._records(at, at + 1), at, self.local_engine())
-
-    def lockstep(self, numbers: range, engine: Engine, threads: Executor | None = None, parts: int = 1) -> Lockstep:
-        """Neighbouring edge servers whose devices share one block of records and one engine."""
-        first, last = int(self.first_devices[numbers.start]), int(self.first_devices[numbers.stop])
-        records = self._records(first, last)
-        groups = {number: self._group(number, records, first, engine) for number in numbers}
-        return Lockstep(
-            {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()},
-            threads,
-            parts,
-        )
+        return self.group(number, self.records(at, at + 1), at, self.local_engine())
 
     def device_group(self, number: int) -> DeviceGroup:
         """All devices of the number-th subnet."""
         first, last = self.first_devices[number : number + 2].tolist()
-        return self._group(number, self._records(first, last), first, self.local_engine())
+        return self.group(number, self.records(first, last), first, self.local_engine())
 
-    def _records(self, first: int, last: int) -> DeviceRecords:
+    def records(self, first: int, last: int) -> DeviceRecords:
         """Of the devices from `first` to before `last`."""
         return device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
 
@@ -338,7 +294,7 @@ class Blueprint:
         work = (clipping, objective, self._widths[0], momentum, loss, self.precision)
         return ThreadLocalEngine(lambda: build_engine(self.engine, self.module(), *work))
 
-    def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
+    def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
         subnet = self.topology.subnets[number]
         devices = slice(int(self.first_devices[number]), int(self.first_devices[number + 1]))
@@ -370,7 +326,9 @@ class Blueprint:
 
     def _pipeline(self, trust: Trust) -> Pipeline:
         by_record = self.clipping is not None and self.clipping.scope == "record"
-        longest = self.longest()
+        longest: LongestSum | None = None
+        if self.clipping is not None and self.noise_placement.private and self.noise_placement.accumulates:
+            longest = LongestSum(self.clipping.norm, self.momentum)  # noise is sized for that
         clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
         pipeline = self.noise_placement.pipeline(trust, clipping)
         if self.correlated is not None:
@@ -381,12 +339,6 @@ class Blueprint:
         if longest is not None and not pipeline.noisy_steps:
             cut = (CutToLongest(longest, None if self.adaptive is None else self.adaptive.initial),)
         return replace(pipeline, stages=(*cut, *pipeline.stages, *self.compression))
-
-    def longest(self) -> LongestSum | None:
-        """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""
-        if self.clipping is None or not (self.noise_placement.private and self.noise_placement.accumulates):
-            return None
-        return LongestSum(self.clipping.norm, self.momentum)
 
     def _gradient_probe(self) -> GradientProbe | None:
         if self.measuring is None:

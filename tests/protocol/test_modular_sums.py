@@ -10,6 +10,7 @@ from h2fdp import Experiment
 from h2fdp.privacy.modular_sums import SMOOTHING, IntegerSum
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.edge_server import _Subnet
+from h2fdp.runtime.lockstep import lockstep_of
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
 from tests.protocol.test_noise_boundaries import carries
@@ -69,7 +70,7 @@ def test_sums_of_integers_train_like_sums_of_vectors(faults, weights):
 
 def test_bits_do_not_depend_on_where_devices_are():
     setup = small(16, FAULTS)
-    together = setup.blueprint.lockstep(range(3), setup.blueprint.local_engine())
+    together = lockstep_of(setup.blueprint, range(3), setup.blueprint.local_engine())
     apart, again = ended(setup, separate(setup)), ended(setup, separate(setup))
     assert torch.equal(apart, again)
     assert torch.equal(apart, ended(setup, together))
