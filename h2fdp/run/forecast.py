@@ -261,7 +261,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
         steps += times * plan.device_steps
         drawn = min(times, most)
         for interval in range(plan.interval, plan.interval + drawn):
-            for column, more in run.interval_costs(replace(plan, interval=interval)).items():
+            for column, more in run.bill.columns(replace(plan, interval=interval)).items():
                 spent[column] += more * (times / drawn)
     kind = "exact" if drawn_all else "estimate"
     if not run.traits.foreseen:

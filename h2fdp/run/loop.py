@@ -217,7 +217,7 @@ def run_intervals(
         start_hosts(setup.blueprint, setup.config.runtime) as edges,
     ):
         hosts_alike = setup.noise is None or alike(edges)
-        journal = state.journal = Journal(ledger, decisions, setup.powers)
+        journal = state.journal = Journal(ledger, decisions, setup.bill.powers)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
         reached("hosts up", len(state.rows))

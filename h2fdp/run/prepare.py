@@ -444,7 +444,7 @@ def try_own_parts(setup: RunSetup) -> None:
     if not own_parts_of(setup.config, setup.drawn):
         return
     plan = first_interval(setup)
-    setup.interval_costs(plan)
+    setup.bill.columns(plan)
     setup.drawn.radio.check_fading()
     setup.cloud(InProcessNodes({})).state()
     trained_by = method.objective, setup.config.model, setup.config.training.loss
@@ -463,7 +463,7 @@ def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
     for each in (run, planned):
         each.decide(0, 0)
     steps, model = plan.decision.local_steps, setup.initial
-    spent = setup.interval_costs(plan) if run.observes else {}
+    spent = setup.bill.columns(plan) if run.observes else {}
     if run.observes and not setup.probes and setup.blueprint.measuring is None:
         upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model))
         facts = {each.name: each for each in setup.blueprint.facts}

@@ -20,9 +20,10 @@ from h2fdp.methods import name_of
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
 from h2fdp.privacy.accounting import coarse
 from h2fdp.privacy.statement import epsilons, worst_epsilon
+from h2fdp.protocol.interval_plan import range_of
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import first_interval, nearness, planned_accounts, planned_work, rough_accounts
-from h2fdp.run.setup import RunSetup, range_of
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.placement import inline_workers
 from h2fdp.schedules import H2fdpController

@@ -114,8 +114,8 @@ class Metrics(Recorder):
     def after(self, plan: IntervalPlan, row: Row) -> None:
         """See `Recorder`; adds the sums of costs to the row, which is whole then."""
         before = self.rows[-1] if len(self.rows) else {}
-        cost = self._setup.interval_cost(plan)
-        columns = self._setup.cost_columns(cost, plan)
+        cost = self._setup.bill.of(plan)
+        columns = self._setup.bill.columns(plan, cost)
         row.update({name: before.get(name, 0.0) + more for name, more in columns.items()})
         self.device_energy_j += cost.device_energy_j
         self.rows.append(row)

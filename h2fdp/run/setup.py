@@ -12,8 +12,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
-from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
-from h2fdp.costs.messages import watts
+from h2fdp.costs import ExchangeSizes, NetworkCosts
 from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
@@ -28,8 +27,9 @@ from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, 
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import verdict_of
 from h2fdp.privacy.vectors import MOVES
-from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Planner
+from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Planner
 from h2fdp.protocol.arrivals import Faults
+from h2fdp.protocol.interval_plan import PlanCosts
 from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.protocol.tiers import Uplinks
 from h2fdp.records import noise_key
@@ -230,11 +230,6 @@ class Noise:
     reserve: Accounts | None = None
 
 
-def range_of(power_dbm: Floats) -> dict[str, float]:
-    """Of (n,) powers the least, their mean (of decibels) and the most."""
-    return {"least": float(power_dbm.min()), "mean": float(power_dbm.mean()), "most": float(power_dbm.max())}
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunSetup(RunInputs, Noise):
     """A run, complete but not started: its inputs, and the noise that is calibrated to them."""
@@ -298,7 +293,7 @@ class RunSetup(RunInputs, Noise):
             schedule,
             server=upcycled(server_of(method.server, context), method.upcycle),
             remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
-            meter=self.interval_costs,
+            meter=self.bill.columns,
             aggregators=aggregators,
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
             lies=self.blueprint.lies_among_edges(),
@@ -310,102 +305,13 @@ class RunSetup(RunInputs, Noise):
         """The plan of the first interval, which calibration and reports all ask for: large networks take seconds."""
         return self.cloud(InProcessNodes({})).plan(0)
 
-    def interval_costs(self, plan: IntervalPlan) -> dict[str, float]:
-        """What an interval costs under the fading that it draws, by columns of the metrics (H2FDP, Sec. 11)."""
-        return self.cost_columns(self.interval_cost(plan), plan)
-
-    def cost_columns(self, cost: IntervalCost, plan: IntervalPlan) -> dict[str, float]:
-        """The same of its cost. The clock (seconds) also advances by its slots when no device takes part."""
-        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
-        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
-        more = self.handover_costs(plan.interval)
-        return {column: value + more.get(column, 0.0) for column, value in found.items()}
-
-    def handover_costs(self, interval: int) -> dict[str, float]:
-        """What edge servers spend before an interval on messages about devices that leave them; empty without any.
-
-        Each sends one after another, all at the same time.
-        """
-        visits, mobility = self.topology.visits, self.topology.mobility
-        if visits is None or mobility is None or (wire := mobility.handover) is None:
-            return {}
-        left, entered = self.topology.table.home[visits.moved(interval)].T
-        messages = np.bincount(left[left != entered], minlength=1)
-        bits = self.costs.message_bits
-        seconds, count = bits / wire.rate_bps, int(messages.sum())
-        return {
-            "energy_j": float(watts(wire.power_dbm)) * seconds * count,
-            "delay_s": seconds * count,
-            "clock_s": seconds * int(messages.max()),
-            "bytes": count * bits / 8,
-        }
-
-    def interval_cost(self, plan: IntervalPlan) -> IntervalCost:
-        """All of it, by device and subnet."""
-        parts, costs = plan.subnets | plan.lost, self.costs.drawn(plan.interval)
-        cost = interval_cost(
-            costs,
-            self.topology,
-            [self._numbers[name] for name in parts],
-            [subnet.rows for subnet in parts.values()],
-            [subnet.segments for subnet in parts.values()],
-            [
-                None if (work := subnet.completed) is None else Failing(work.steps > 0, subnet.steps_computed)
-                for subnet in parts.values()
-            ],
-            plan.heights or None,
-            [self._sum_messages(subnet) for subnet in parts.values()],
-            self._upper_sums,
-        )
-        arrivals = plan.decision.arrivals
-        if arrivals is None or not arrivals.waiting:
-            return cost
-        uploads, steps = np.zeros(self.topology.devices), np.zeros(self.topology.devices)
-        for number, rows in arrivals.waiting.items():
-            at = int(self.blueprint.first_devices[number]) + np.array(list(rows))
-            name = self.topology.subnets[number].name
-            uploads[at] = list(rows.values())
-            steps[at] = uploads[at] * self.aggregation_times.of(name).segments(plan.decision.local_steps)[0]
-        return with_waiting(cost, costs, self.topology, uploads, steps)
-
-    def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
-        """With how many dBm the devices of an interval send, at least, in the mean and at most.
-
-        None where no device chooses, or none takes part.
-        """
-        parts = plan.subnets | plan.lost
-        if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
-            return None
-        firsts = self.blueprint.first_devices
-        rows = [firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
-        return range_of(self.costs.drawn(plan.interval).power_dbm[np.concatenate(rows)])
-
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {subnet.name: number for number, subnet in enumerate(self.topology.subnets)}
-
-    @cached_property
-    def _upper_sums(self) -> dict[str | None, ExchangeSizes]:
-        """What the children of those above edge servers exchange that hold secure sums."""
-        if self.exchange_sizes is None:
-            return {}
-        holders = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
-        summing = self.placement.sees(self.topology.cloud_trust) == "sum"
-        return dict.fromkeys([*holders, None] if summing else holders, self.exchange_sizes)
-
-    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
-        sizes = self.exchange_sizes
-        if not subnet.masked or sizes is None or self.topology.radio.truncation is not None:  # signals add up unmasked
-            return None
-        segments, devices = len(subnet.segments), len(subnet.rows)
-        if subnet.completed is None:
-            return SumMessages.planned(sizes, segments, devices)
-        work, none = subnet.completed, np.zeros((segments, devices), dtype=bool)
-        begun = ~none if work.begun is None else work.begun
-        unopened = none if work.unopened is None else work.unopened
-        opened = np.asarray(~unopened.any(axis=1))
-        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
+    def bill(self) -> PlanCosts:
+        """What intervals cost."""
+        holders: list[str | None] = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
+        if self.placement.sees(self.topology.cloud_trust) == "sum":
+            holders.append(None)
+        return PlanCosts(self.topology, self.costs, self.aggregation_times, self.exchange_sizes, holders)
 
     @cached_property
     def exchange_sizes(self) -> ExchangeSizes | None:

@@ -138,6 +138,6 @@ def test_a_message_has_b_bits_for_every_coordinate_of_the_rotated_vector():
     assert setup.exchange_sizes.vector == pytest.approx(12 * dimension / (32 * parameters))
     assert plain.exchange_sizes.vector == 1
     costs = [next(plans(each))[0] for each in (setup, plain)]
-    spent = [each.interval_costs(plan)["energy_j"] for each, plan in zip((setup, plain), costs, strict=True)]
+    spent = [each.bill.columns(plan)["energy_j"] for each, plan in zip((setup, plain), costs, strict=True)]
     devices = setup.costs.drawn(0).joules[:6].sum()
     assert spent[1] - spent[0] == pytest.approx(3 * devices * (1 - setup.exchange_sizes.vector))

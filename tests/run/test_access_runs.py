@@ -109,7 +109,7 @@ def test_who_is_too_weak_in_an_interval_has_no_rows_in_it_and_pays_nothing(trunc
     cloud = setup.cloud(None)
     for interval in range(INTERVALS):
         plan = cloud.plan(interval)
-        spent = setup.interval_cost(plan).device_energy_j
+        spent = setup.bill.of(plan).device_energy_j
         assert (spent > 0).tolist() == sends[interval].tolist()
         cloud.skip(plan)
 
@@ -154,7 +154,7 @@ def test_signals_carry_no_keys_and_shares():
     """Under `secure-sum` the air adds up; no protocol exchanges keys, and nothing is paid for them."""
     trust = ("secure-sum", "secure-sum")
     setup, open_ = (experiment(campus(air(-100.0), each)).prepare() for each in (trust, ("untrusted",) * 2))
-    costs = [run.interval_costs(run.cloud(None).plan(0)) for run in (setup, open_)]
+    costs = [run.bill.columns(run.cloud(None).plan(0)) for run in (setup, open_)]
     assert costs[0] == costs[1]
 
 

@@ -253,7 +253,7 @@ def test_messages_about_devices_that_move_are_paid_for():
         cloud, found = setup.cloud(None), []
         for interval in range(5):
             plan = cloud.plan(interval)
-            found.append(setup.interval_costs(plan))
+            found.append(setup.bill.columns(plan))
             cloud.skip(plan)
         costs.append(found)
     bits = setup.costs.message_bits
@@ -287,7 +287,7 @@ def test_a_visit_costs_what_a_device_at_its_distance_costs():
     for topology in (moving, Topology("moved", (far, met), radio), Topology("still", (here, other), radio)):
         setup = experiment(topology.mobility, topology, method="hfl", calibration="paper").prepare()
         cloud = setup.cloud(None)
-        costs.append([setup.interval_costs(cloud.plan(interval)) for interval in range(2)])
+        costs.append([setup.bill.columns(cloud.plan(interval)) for interval in range(2)])
     moved, expected, still = costs
     assert moved[0] == pytest.approx(still[0])
     assert moved[1] == pytest.approx(expected[1])
