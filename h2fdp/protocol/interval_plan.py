@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
 from h2fdp.costs.messages import watts
-from h2fdp.network import Topology
+from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
-from h2fdp.privacy import AggregationKind, Merged
+from h2fdp.privacy import AggregationKind, Mechanism, Merged
 from h2fdp.privacy.correlated import StreamPast
+from h2fdp.privacy.places import NoiseSource, ReleaseKind
 from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import AggregationTimes, Decision
 
@@ -90,6 +92,21 @@ class IntervalPlan:
         for name, part in self.parts.items():
             if isinstance(part, TierPlan):
                 yield from part.noises(name)
+
+    def noises(
+        self, noise: Mechanism, subnets: Iterable[SubnetFacts]
+    ) -> Iterator[tuple[str, NoiseSource, ReleaseKind, Floats]]:
+        """Of each noise: whose average it is on, who adds it, the kind of release, (n,) all its levels above 0 (it is 0
+        where a node further up adds it)."""
+        sources = {facts.name: facts.adds_noise for facts in subnets}
+        for name, part in self.subnets.items():
+            for segment in range(len(part.segments)):
+                levels = part.aggregation(segment).noise_std
+                yield name, sources[name], noise.kind(part.kind(segment)), levels[levels > 0]
+        for name, kind, level in self.upper_noises:
+            yield name, "edge", noise.kind(kind), np.array([level])
+        if self.noise_std:
+            yield CLOUD, "cloud", noise.kind("global"), np.array([self.noise_std])
 
     @property
     def participants(self) -> int:

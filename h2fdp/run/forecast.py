@@ -83,7 +83,7 @@ def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
     Args:
         accounts: of the run, which the caller keeps up to date.
     """
-    if setup.watched is None or not setup.chooses_noise:
+    if setup.watched is None or setup.traits.scales_noise or setup.traits.ends_by_account:  # the filter ends the run
         return None
     allowance = NoiseAllowance(setup.watched, accounts)
 
@@ -112,11 +112,21 @@ def planned_accounts(setup: RunSetup) -> Accounts:
     spends a number of local iterations, they are those of all of them.
     """
     if setup.traits.counts_iterations:
-        setup = setup.exhausted()
+        setup = exhausted(setup)
     accounts = setup.empty_accounts()
     for expected in forecast(setup):
         accounts.add_alike(expected.releases(), times=expected.times)
     return accounts
+
+
+def exhausted(setup: RunSetup) -> RunSetup:
+    """The same devices taking every local iteration that there may be, one an interval."""
+    config, iterations = setup.config, setup.iterations
+    assert iterations is not None, "this schedule spends iterations"
+    method = config.method.model_copy(update={"schedule": FixedOptions()})
+    training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
+    changed = config.model_copy(update={"method": method, "training": training})
+    return replace(setup, config=changed, local_steps=1)
 
 
 def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:

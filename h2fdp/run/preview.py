@@ -22,7 +22,8 @@ from h2fdp.privacy.accounting import coarse
 from h2fdp.privacy.statement import epsilons, worst_epsilon
 from h2fdp.protocol.interval_plan import range_of
 from h2fdp.protocol.subnet_facts import tier_aggregations
-from h2fdp.run.forecast import first_interval, nearness, planned_accounts, planned_work, rough_accounts
+from h2fdp.run.forecast import exhausted, first_interval, nearness, planned_accounts, planned_work, rough_accounts
+from h2fdp.run.live_accounts import notes, verdict
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.placement import inline_workers
@@ -62,7 +63,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         },
         "noises": noises(run),
         "iterations": run.iterations,
-        "notes": list(run.notes),
+        "notes": list(notes(run)),
     }
 
 
@@ -78,8 +79,8 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
     numbers = {"rdp": rdp, "pld": pld, "coarse": max(coarse(each.composition, delta) for each in closely)}
     edge, row = accounts.place_of(int(classes[by_rdp.index(rdp)].devices[0]))
     subnet = next(each for each in run.topology.subnets if each.name == edge)
-    verdict = run.verdict(observer, claimed, min(rdp, pld))
-    return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
+    judged = verdict(run, observer, claimed, min(rdp, pld))
+    return {**numbers, "verdict": judged, "device": subnet.device_name(row)}
 
 
 def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
@@ -97,8 +98,11 @@ def noises(run: RunSetup) -> list[dict[str, Any]]:
 
     They are those of an interval in which nothing fails; who averages fewer devices adds more.
     """
+    if run.noise is None:
+        return []
     # By what the ledger calls them: where local and global releases are alike, one row says it.
-    levels = {(edge, kind): (source, of) for edge, source, kind, of in run.noises_of(first_interval(run)) if of.size}
+    every = first_interval(run).noises(run.noise, run.blueprint.facts)
+    levels = {(edge, kind): (source, of) for edge, source, kind, of in every if of.size}
     shared = {facts.name for facts in run.blueprint.facts if facts.shares_noise}
     return [
         {
@@ -120,7 +124,7 @@ def claim_warning(setup: RunSetup) -> str | None:
     if setup.noise is None or setup.leaks or setup.target is not None:
         return None
     if setup.traits.counts_iterations:
-        setup = setup.exhausted()
+        setup = exhausted(setup)
     accounts = rough_accounts(setup)
     claimed = planned_claim(setup, accounts)
     if claimed is None:

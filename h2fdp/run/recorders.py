@@ -106,7 +106,9 @@ class Metrics(Recorder):
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """See `Recorder`; widens the ranges of noises."""
-        for _, source, kind, levels in self._setup.noises_of(plan):
+        if self._setup.noise is None:
+            return
+        for _, source, kind, levels in plan.noises(self._setup.noise, self._setup.blueprint.facts):
             if levels.size:
                 low, high = self._noises.get((kind, source), (float("inf"), 0.0))
                 self._noises[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))

@@ -43,6 +43,7 @@ from h2fdp.records import (
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.directory import LAST
 from h2fdp.records.json_lines import write_sums
+from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached
@@ -289,7 +290,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,
         "noise_key_id": noise_key.id_of(setup.noise_key) if setup.has_noise_key else None,
-        "notes": list(setup.notes),
+        "notes": list(notes(setup)),
         "noise_std": state.metrics.noises(),
         "privacy": state.accounts.summary() if end != "running" else None,
         "budget_spent_by": state.spent_by,

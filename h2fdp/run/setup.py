@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
@@ -13,20 +12,13 @@ from torch import Tensor
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.server_update import upcycled
 from h2fdp.costs import ExchangeSizes, NetworkCosts
-from h2fdp.data import public_features
-from h2fdp.data.federated import STANDARDIZED, DeviceData, Standardizing
-from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
+from h2fdp.data.federated import DeviceData, Standardizing
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.experiment.training_section import UNTIL
-from h2fdp.models.registry import WARM_STARTED, PublicFeatures
-from h2fdp.network import CLOUD, Topology
-from h2fdp.network.devices import Floats
+from h2fdp.models.registry import PublicFeatures
+from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
-from h2fdp.privacy.places import KEY_BITS, SHARE_BITS, UNTARGETED, NoiseSource, ReleaseKind, targeted_as
-from h2fdp.privacy.releases import ADJACENCY_NOTES
-from h2fdp.privacy.statement import verdict_of
-from h2fdp.privacy.vectors import MOVES
+from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Planner
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.protocol.interval_plan import PlanCosts
@@ -35,38 +27,9 @@ from h2fdp.protocol.tiers import Uplinks
 from h2fdp.records import noise_key
 from h2fdp.runtime import Blueprint
 from h2fdp.schedules import AggregationTimes, Decision, Schedule, ScheduleContext, ScheduleTraits
-from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.own import CheckedSchedule
 from h2fdp.streams import Streams
 from h2fdp.training.local_steps import gradients_in_uploads, pull_of
-
-MOVING = (
-    "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
-    "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
-    "which receives all global models"
-)
-LABELS = (
-    "association by data: how many records of each label a device has is public, as the topology states, and no "
-    "epsilon covers it"
-)
-LYING = (
-    "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. "
-    "A trusted edge server that lies does so about values, and still adds its noise"
-)
-SCORED = (
-    "training.evaluate_devices: deciles and the worst tenth, and scores of personal models, weigh test records by the "
-    "labels of each device, which no epsilon covers; tracking servers receive them too"
-)
-SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
-OVER_THE_AIR = (
-    "radio.access: signals that add up in the air are not encrypted; these epsilons assume that access points alone "
-    "receive them, and where trust is secure-sum, that no antenna separates them"
-)
-FILTERED = (
-    "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
-    "rdp, and other accountants are indicative. An own schedule that does not depend on them needs less noise: set "
-    "reads_releases = False in its class"
-)
 
 
 def adapts(config: ExperimentFile) -> bool:
@@ -175,22 +138,9 @@ class RunInputs:
         """The accounted epsilon that the noise was calibrated to; None where a formula was."""
         return self.config.privacy.epsilon if self.config.privacy.calibration == "accounted" else None
 
-    def verdict(self, observer: Observer, claimed: float | None, accounted: float) -> str:
-        """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
-        if self.target is None:
-            return verdict_of(claimed, accounted)
-        if targeted_as(observer) not in self.target_observers:
-            return UNTARGETED
-        return verdict_of(self.target, accounted)
-
     def empty_accounts(self) -> Accounts:
         """Accounts of the run's network with nothing released."""
         return Accounts(self.sizes, self.observers, self.topology.visits)
-
-    @property
-    def device_names(self) -> list[str]:
-        """Of all devices, each once, in the order of the topology file and of the accounts."""
-        return self.drawn.device_names()
 
     def without_faults(self) -> Self:
         """The same run in a world where nothing fails: what was planned."""
@@ -251,35 +201,6 @@ class RunSetup(RunInputs, Noise):
         schedule, intervals = self.traits, self.config.training.intervals
         return schedule.measures_within(intervals, self.iterations) == "secants"
 
-    @property
-    def chooses_noise(self) -> bool:
-        """Whether the noise of each interval is chosen for what its filter has left; else the filter ends the run."""
-        return self.watched is not None and not (self.traits.scales_noise or self.traits.ends_by_account)
-
-    def noises_of(self, plan: IntervalPlan) -> Iterator[tuple[str, NoiseSource, ReleaseKind, Floats]]:
-        """Of each noise of an interval: whose average it is on, who adds it, the kind of release, (n,) all its levels
-        above 0 (it is 0 where a node further up adds it)."""
-        if self.noise is None:
-            return
-        for name, part in plan.subnets.items():
-            for segment in range(len(part.segments)):
-                levels = part.aggregation(segment).noise_std
-                yield name, self._sources[name], self.noise.kind(part.kind(segment)), levels[levels > 0]
-        for name, kind, level in plan.upper_noises:
-            yield name, "edge", self.noise.kind(kind), np.array([level])
-        if plan.noise_std:
-            yield CLOUD, "cloud", self.noise.kind("global"), np.array([plan.noise_std])
-
-    @cached_property
-    def _sources(self) -> Mapping[str, NoiseSource]:
-        """Edge server -> who adds noise below it."""
-        return {facts.name: facts.adds_noise for facts in self.blueprint.facts}
-
-    @property
-    def step_noise_multiplier(self) -> float | None:
-        """sigma of the noise on every local step (DP-SGD); None where there is none."""
-        return None if self.noise is None else self.noise.step_noise_multiplier
-
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
         method, schedule = self.config.method, self.schedule()
@@ -323,15 +244,6 @@ class RunSetup(RunInputs, Noise):
             vector = self.placement.rounding * padded(self.initial.numel())
         return ExchangeSizes.of_bits(key=KEY_BITS, share=SHARE_BITS, vector=vector, message=message)
 
-    def exhausted(self) -> Self:
-        """The same devices taking every local iteration that there may be, one an interval."""
-        config, iterations = self.config, self.iterations
-        assert iterations is not None, "this schedule spends iterations"
-        method = config.method.model_copy(update={"schedule": FixedOptions()})
-        training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
-        changed = config.model_copy(update={"method": method, "training": training})
-        return replace(self, config=changed, local_steps=1)
-
     @property
     def has_noise_key(self) -> bool:
         """Whether noise and batches are drawn under a secret key; otherwise the seed determines them."""
@@ -348,33 +260,6 @@ class RunSetup(RunInputs, Noise):
             return self
         streams = replace(self.blueprint.streams, secret=noise_key.drawn() if key is None else key)
         return replace(self, blueprint=replace(self.blueprint, streams=streams))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What must be said with every epsilon of this run."""
-        if self.noise is None:
-            return self.placement.notes
-        features = None if self.image_shape is None else public_features.note(self.image_shape)
-        conditions = {
-            noise_key.BY_SEED: not self.has_noise_key,
-            SUMS_ALONE: any(facts.sees_sums for facts in self.blueprint.facts),
-            DEVICES_TEST: self.data.test_owners is not None,
-            SCORED: self.data.test_owners is None
-            and (self.config.training.evaluate_devices or self.blueprint.objective.personal),
-            FILTERED: self.adapts,
-            PUBLIC_RECORDS: self.data.public is not None,
-            WARM_STARTED: self.warm_start is not None,
-            features: features is not None,
-            STANDARDIZED: self.standardizing is not None and self.data.test_owners is None,
-            UNTIL: "accuracy" in (self.config.training.until or {}),
-            MOVES: self.blueprint.adaptive is not None,
-            MOVING: self.topology.visits is not None,
-            LYING: self.topology.adversaries is not None,
-            OVER_THE_AIR: self.topology.radio.truncation is not None,
-            LABELS: self.drawn.association is not None and self.drawn.association.by == "data",
-            ADJACENCY_NOTES.get(self.config.privacy.adjacency): self.config.privacy.adjacency in ADJACENCY_NOTES,
-        }
-        return (*self.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
 
     def _planner(self, observes: bool) -> Planner:
         """Plans intervals; `observes` where a schedule learns from what devices measure, if anything."""
@@ -457,7 +342,7 @@ class RunSetup(RunInputs, Noise):
             c2=privacy.c2,
             clip_norm=training.first_clip_norm,
             control=self.config.control,
-            step_noise_multiplier=self.step_noise_multiplier,
+            step_noise_multiplier=None if self.noise is None else self.noise.step_noise_multiplier,
             iterations=self.iterations,
             noise=None if self.noise is None else self.noise_brought,
             accounted=privacy.calibration == "accounted",

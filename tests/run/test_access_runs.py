@@ -11,7 +11,7 @@ from h2fdp.integrity import check_run
 from h2fdp.network import Radio
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run.forecast import planned_accounts, planned_work
-from h2fdp.run.setup import OVER_THE_AIR
+from h2fdp.run.live_accounts import OVER_THE_AIR
 from tests.networks import placed
 from tests.protocol.test_any_tree import epsilon_of_gaussian
 from tests.runtime.runs import assert_equal, recorded

@@ -75,7 +75,7 @@ def test_devices_take_their_records_along(by):
     def held(setup):
         assert isinstance(setup.data, FederatedData)
         records = (setup.data.device(number) for number in range(8))
-        return {name: each.y.tolist() for name, each in zip(setup.device_names, records, strict=True)}
+        return {name: each.y.tolist() for name, each in zip(setup.drawn.device_names(), records, strict=True)}
 
     assert held(joined) == held(still)
 

@@ -226,7 +226,7 @@ def test_a_single_edge_server_holds_its_epoch_and_what_everybody_receives_of_the
     for edge in edges:
         assert epsilon_of_gaussian(mu["edge", edge] ** 0.5) == pytest.approx(2, rel=2e-3)
     own = {e: mu["edge", e] + sum(mu["public", other] for other in edges if other != e) for e in edges}
-    found = statement(accounts.held(), setup.device_names, 1e-5, ("rdp", "pld"))
+    found = statement(accounts.held(), setup.drawn.device_names(), 1e-5, ("rdp", "pld"))
     assert found["devices"]["e0/1"]["edge"]["pld"] == pytest.approx(3.722, rel=2e-3)
     worst = epsilon_of_gaussian(max(own.values()) ** 0.5)
     assert 2 < worst < 3.6
