@@ -119,7 +119,8 @@ def resume_command(
 ) -> None:
     """Continue a run that was stopped, killed or ran out of disk space, from its last checkpoint."""
     from h2fdp.run import Experiment
-    from h2fdp.run.loop import is_finished, resume_run
+    from h2fdp.run.loop import resume_run
+    from h2fdp.run.result import is_finished
 
     experiment = Experiment.of_run(directory, settings or [])
     if is_finished(directory):

@@ -37,6 +37,7 @@ PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 LOCK = ".lock"
 _TRIES, _SECONDS_BETWEEN = 5, 0.02  # who asks whether a directory is in use has its lock for an instant
 _NONE_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -273,3 +274,15 @@ def reached(metrics: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         f"accuracy_mean_last_{LAST}": fmean(recent) if recent else None,
         "wall_s": sum(columns.get("wall_s", ())),
     }
+
+
+@contextmanager
+def full_disk_reported(directory: RunDirectory) -> Iterator[None]:
+    """A full disk is the user's to mend, and the run continues after it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        text = f"the disk is full ({error.strerror}); make room, then continue with: h2fdp resume {directory.path}"
+        raise UserError(text, str(error.filename or directory.path)) from None

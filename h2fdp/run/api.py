@@ -34,10 +34,9 @@ from h2fdp.network import Topology
 from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import check_lines
 from h2fdp.records.directory import check_room
-from h2fdp.run.explain import explanation
+from h2fdp.run.explain import FirstDecision, explanation, first_decision
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.prepare import prepare
-from h2fdp.run.preview import FirstDecision, first_decision
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run

@@ -8,88 +8,33 @@ subtracted: so everything is drawn afresh, and both what was released then and w
 
 from __future__ import annotations
 
-import errno
 import logging
-import math
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
-from h2fdp.methods import name_of
-from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key, read_summary
+from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key
 from h2fdp.records.checkpoint import load_checkpoint
-from h2fdp.records.directory import SUMMARY, create, reopen
+from h2fdp.records.directory import create, full_disk_reported, reopen
 from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import model_scores
-from h2fdp.run.preview import claim_warning
+from h2fdp.run.preview import notices
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import Checkpoints, HostsDiffer, Journal, Recorder, RunCallbacks, RunState, reached
-from h2fdp.run.result import FINISHED, Run, summary_of, write_inputs, write_results
+from h2fdp.run.result import FINISHED, Run, is_finished, summary_of, write_inputs, write_results
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
 from h2fdp.training.engine import compile_ahead
-from h2fdp.training.local_steps import comparison_of
-
-
-def notices(setup: RunSetup) -> list[str]:
-    """Sentences; none for most runs."""
-    claim = claim_warning(setup)
-    lines = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup), *_idle(setup)]
-    return [*lines, *([] if claim is None else [claim])]
-
-
-def _without_effect(setup: RunSetup) -> Iterator[str]:
-    """An epsilon that was stated for a method that adds no noise."""
-    if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
-        yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
-
-
-def _unmoved(setup: RunSetup) -> Iterator[str]:
-    """A trace whose first line comes after the run."""
-    mobility, intervals = setup.drawn.mobility, setup.config.training.intervals
-    first = 0 if mobility is None else min((line.interval for line in mobility.lines), default=math.inf)
-    if first > intervals:
-        begins = "" if first == math.inf else f"; its trace begins with interval {first}"
-        yield f"mobility has no effect: no device moves in the {intervals} intervals of this run{begins}"
-
-
-def _featureless(setup: RunSetup) -> Iterator[str]:
-    """An objective that compares models by features, with a model that has none: they are the records themselves."""
-    objective = setup.config.method.objective
-    if comparison_of(setup.blueprint.objective) is None:
-        return
-    if sum(any(True for _ in layer.parameters(recurse=False)) for layer in setup.blueprint.module().modules()) == 1:
-        text = f"method.objective: {objective.name} has no effect with the model {setup.config.model.name}"
-        yield f"{text}, which has no hidden layers: what enters its last layer is the same under all models"
-
-
-def _capped(setup: RunSetup) -> Iterator[str]:
-    """A stated batch that is larger than the data of a device."""
-    training, least = setup.config.training, int(setup.data.sizes.min())
-    if "batch_size" in training.model_fields_set and (training.batch_size or 0) > least:
-        text = f"training.batch_size: {training.batch_size} is more than the {least} records of the smallest device"
-        yield f"{text}; such devices use all their records at each step"
-
-
-def _idle(setup: RunSetup) -> Iterator[str]:
-    """More turns than an edge server has devices."""
-    turns, subnets = setup.config.training.device_turns, setup.topology.subnets
-    if idle := [each.name for each in subnets if each.size < turns]:
-        text = f"training.device_turns: {turns} is more than the devices of {len(idle)} of {len(subnets)} edge servers"
-        yield f"{text} ({idle[0]} first), none of which take part in some intervals"
-
 
 End = str  # `done`, `interrupted`, or what `result.FINISHED` has; else `stopped` by a callback, or `failed`
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _log = logging.getLogger(__name__)
 
 
@@ -278,18 +223,6 @@ def has_reached(setup: RunSetup, state: RunState) -> str:
     return next((each for each, value in until.items() if newest.get(END_COLUMNS[each], 0.0) >= value), "")
 
 
-@contextmanager
-def full_disk_reported(directory: RunDirectory) -> Iterator[None]:
-    """A full disk is the user's to mend, and the run continues after it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        text = f"the disk is full ({error.strerror}); make room, then continue with: h2fdp resume {directory.path}"
-        raise UserError(text, str(error.filename or directory.path)) from None
-
-
 def resume_run(
     prepare: Callable[[], RunSetup],
     path: Path,
@@ -325,15 +258,6 @@ def resume_run(
         except HostsDiffer:
             go_on(repeatable=False)
     return Run(path)
-
-
-def is_finished(path: Path) -> bool:
-    """Whether a run is complete; one whose summary is damaged is not known to be."""
-    try:
-        return (read_summary(path) or {}).get("state") in FINISHED
-    except UserError as error:
-        _log.warning("damaged", extra=about(file=SUMMARY, note=f"{error}; it is ignored"))
-        return False
 
 
 def _continuation(

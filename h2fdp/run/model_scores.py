@@ -18,7 +18,7 @@ from h2fdp.network import Topology
 from h2fdp.network.processor import OF_STEPS
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
-from h2fdp.run.poisoning import backdoor_of, triggered
+from h2fdp.run.devices import backdoor_of, triggered
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.lockstep import blocks
 from h2fdp.runtime.placement import chosen_backend, inline_workers, usable_cpus

@@ -20,9 +20,9 @@ from h2fdp.privacy import Observer, Release
 from h2fdp.protocol import Cloud, IntervalPlan
 from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
 from h2fdp.records.checkpoint import save_checkpoint
+from h2fdp.run.devices import backdoor_of
 from h2fdp.run.live_accounts import LiveAccounts, Row
 from h2fdp.run.model_scores import DECILES, WORST
-from h2fdp.run.poisoning import backdoor_of
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from h2fdp.records import (
     SCHEMA_VERSION,
     MetricsRows,
     RunDirectory,
+    about,
     accountant_of_metrics,
     check_lines,
     device_schema,
@@ -41,7 +43,7 @@ from h2fdp.records import (
     write_columns,
 )
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import LAST
+from h2fdp.records.directory import LAST, SUMMARY
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 # States of runs that have nothing left to do.
 FINISHED = ("done", "budget spent", *(f"{measure} reached" for measure in END_COLUMNS))
+_log = logging.getLogger(__name__)
 
 
 class WithInputs(nn.Module):
@@ -307,3 +310,12 @@ def not_finite_from(rows: MetricsRows) -> int | None:
         if "loss" in row:
             first = None if math.isfinite(row["loss"]) else first or row["interval"]
     return first
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a run is complete; one whose summary is damaged is not known to be."""
+    try:
+        return (read_summary(path) or {}).get("state") in FINISHED
+    except UserError as error:
+        _log.warning("damaged", extra=about(file=SUMMARY, note=f"{error}; it is ignored"))
+        return False

@@ -19,8 +19,9 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import rows_in
 from h2fdp.privacy.statement import statement
 from h2fdp.run import recorders
-from h2fdp.run.loop import notices, resume_run, start_run
+from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.model_scores import device_scores
+from h2fdp.run.preview import notices
 from h2fdp.run.privacy import RunPrivacy
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of
