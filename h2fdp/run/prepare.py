@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.data.configured import DataSource, Network, configured_data
+from h2fdp.data.configured import DataSource, configured_data
 from h2fdp.data.federate import within_unit_ball
 from h2fdp.data.federated import DeviceData, Standardizing
 from h2fdp.data.files import is_bounded
@@ -21,11 +21,10 @@ from h2fdp.data.public_features import with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
-from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline
+from h2fdp.privacy import Accounts, LocalDp, Pipeline
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.devices import associated, costs_of, of_visits, poisoned, settled
@@ -73,11 +72,9 @@ def prepare(
     source = data_source or configured_data(config.data)
     with one_thread():  # features use more, for images side by side
         data = source(topology.as_filed(), Streams(config.seed), None if data_root is None else Path(data_root))
-    if (relying_on_nobody := without_trust(config)) is not None:
-        relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
-        loaded = partial(_same_data, data)
-        ways = (relying, relying_on_nobody)
-        return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
+    control = config.control
+    if control.enabled and control.trust == "weighed" and config.method.topology != "star":
+        return _in_the_better_way(config, partial(prepare, topology=topology, data_source=lambda *_: data))
     if topology.adversaries is not None and topology.adversaries.attack.poisons:
         data = poisoned(data, topology, Streams(config.seed))
 
@@ -151,7 +148,11 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     placement, star, network = method.placement, network is not topology, network.with_visits()
     if network.visits is not None:
         data = of_visits(data, network, training.intervals)
-    measuring = _measuring(config)
+    rates = training.sampling_rates(data.sizes)
+    local_steps = training.interval_steps(data.sizes, rates)
+    each_interval = training.records_of_interval(data.sizes, rates)
+    faults = config.faults.faults()
+    device, engine = training_device(config.runtime), config.runtime.engine
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
     initial = module()
     warm_start = None if begun is None else begun.warm_start
@@ -160,16 +161,17 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
     if begun is None and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)
-    rates = training.sampling_rates(data.sizes)
-    local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
-    device, engine = training_device(config.runtime), config.runtime.engine
     objective, loss = method.local_objective, loss_of(training.loss, data.classes)
+    estimated = method.traits.measures == "gradients" and config.control.estimates != "released"
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
     norm = None if whole else training.first_clip_norm
-    clipping = None if norm is None else _clipping(norm, training, placement)
+    clipping = None
+    if norm is not None:
+        mean_too = training.clip_scope == "record" and placement.accumulates
+        clipping = Clipping(norm, training.clip_scope, mean_too, training.gamma, training.adaptive is not None)
     # An order of all records amplifies no more than fixed batches do.
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
-    products = training.records_of_interval(data.sizes, rates) * vector.numel()
+    products = each_interval * vector.numel()
     width = padded_width(sampling, rates * data.sizes)
     job = TrainingJob(objective, minimised(objective, loss), clipping, data.shape, products, width, training.precision)
 
@@ -185,7 +187,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         rates=rates,
         noise_placement=placement,
         star=star,
-        measuring=measuring,
+        measuring=_measuring(config) if estimated else None,
         device=device,
         momentum=training.momentum,
         epochs=training.local_epochs,
@@ -223,77 +225,49 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     )
 
 
-def _same_data(data: DeviceData, network: Network, streams: Streams, root: Path | None) -> DeviceData:
-    return data
+def _measuring(config: ExperimentFile) -> EstimateSettings:
+    """What the nodes measure for the controller: beta, sigma and zeta_c up to stated ranges."""
+    norm = config.training.first_clip_norm
+    assert norm is not None, "gradients are clipped"
+    return EstimateSettings((horizon(config).largest_beta, 2 * norm, 2 * norm), config.control.estimates == "oracle")
 
 
-def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:
-    scope = training.clip_scope
-    mean_too = scope == "record" and placement.accumulates
-    return Clipping(norm, scope, mean_too, training.gamma, training.adaptive is not None)
+def _in_the_better_way(config: ExperimentFile, prepared: Callable[[ExperimentFile], RunSetup]) -> RunSetup:
+    """The better of two runs, one of which relies on no edge server, nor averages before the cloud does.
 
+    A trusted edge server adds one noise to the sum of its devices, which is less noise for the same epsilon, but it
+    must see each step. A device that adds noise to its own steps sends one message where it would send tau. Which is
+    better depends on what is wanted, on the network and on its channels, on nothing private: with a budget that of
+    least noise, with a target as `cheapest` says.
 
-def _measuring(config: ExperimentFile) -> EstimateSettings | None:
-    """What the nodes measure for the controller, if anything: beta, sigma and zeta_c up to stated ranges."""
-    control, training = config.control, config.training
-    measured = config.method.traits.measures
-    if measured != "gradients" or control.estimates == "released":
-        return None
-    norm = training.first_clip_norm
-    assert norm is not None
-    return EstimateSettings(
-        (horizon(config).largest_beta, 2 * norm, 2 * norm),
-        leaks=control.estimates == "oracle",
-    )
-
-
-def without_trust(config: ExperimentFile) -> ExperimentFile | None:
-    """The settings of the same run in which no edge server is relied on, nor averages before the cloud does.
-
-    None where that is not asked (`control.trust: weighed`). A trusted edge server adds one noise to the sum of its
-    devices, which is less noise for the same epsilon, but it must see each step. A device that adds noise to its own
-    steps sends one message where it would send tau. Which is better depends on what is wanted, on the network and on
-    its channels, on nothing private.
+    Raises:
+        UserError: that of the last, where the budget pays for neither.
     """
-    control = config.control
-    if control.trust != "weighed" or not control.enabled or config.method.topology == "star":
-        return None
+    relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
     never = {"aggregate_every": None, "aggregations_per_interval": 0}  # edge servers have no noise to save
     training = config.training.model_copy(update=never)
     method = config.method.model_copy(update={"privacy": LocalDp(noise="steps")})
-    control = control.model_copy(update={"trust": "used"})  # it is decided
-    return config.model_copy(update={"method": method, "training": training, "control": control})
-
-
-def better(ways: Sequence[Callable[[], RunSetup]]) -> RunSetup:
-    """The better of these runs: with a budget that of least noise, with a target as `cheapest` says.
-
-    Raises:
-        UserError: that of the last, where the budget pays for none of them.
-    """
-    found, problem = [], None
-    for way in ways:
+    found, plans, problem = [], list[TurnsPlan](), None
+    for way in (relying, relying.model_copy(update={"method": method, "training": training})):
         try:
-            found.append(way())
+            setup = prepared(way)
         except UserError as error:
             if {each.key for each in error.problems} - {"control.joules", "control.seconds"}:
                 raise
             problem = error
+            continue
+        schedule = setup.schedule()
+        assert isinstance(schedule, TurnsController), "trust is weighed where turns are planned"
+        found.append(setup)
+        plans.append(schedule.plan)
     if not found:
         assert problem is not None, "there is a way at least"
         raise problem
-    plans = [_plan(each) for each in found]
-    control = found[0].config.control
+    control = config.control
     if control.has_budget:
         return found[int(np.argmin([plan.noise for plan in plans]))]
     best = cheapest(plans, *control.cost_weights, control.noise)
     return next(setup for setup, plan in zip(found, plans, strict=True) if plan is best)
-
-
-def _plan(setup: RunSetup) -> TurnsPlan:
-    schedule = setup.schedule()
-    assert isinstance(schedule, TurnsController), "trust is weighed where turns are planned"
-    return schedule.plan
 
 
 _PUBLIC_STEPS, _PUBLIC_BATCH = 200, 64  # for more, train elsewhere and state `model.from`
