@@ -23,7 +23,7 @@ from h2fdp.algorithms.aggregation import AGGREGATIONS, Link, WeightedAverage
 from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
-from h2fdp.privacy import NoisePlacement, NoisePlacementSection, NonPrivate, noise_placement_of
+from h2fdp.privacy import NoisePlacementSection, NonPrivate
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection, chosen
@@ -57,11 +57,6 @@ class Method(Section):
     upcycle: Factor | None = None
     schedule: ScheduleSection = FixedOptions()
     topology: Shape = "tree"
-
-    @property
-    def placement(self) -> NoisePlacement:
-        """Where noise is added."""
-        return noise_placement_of(self.privacy)
 
     @property
     def local_objective(self) -> LocalObjective:

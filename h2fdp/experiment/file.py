@@ -59,7 +59,7 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
 def _completed(experiment: ExperimentFile) -> ExperimentFile:
     """With what the method's placement of noise and its schedule make of keys that are not stated."""
     training, control = experiment.training, experiment.control
-    placement, schedule = experiment.method.placement, experiment.method.traits
+    placement, schedule = experiment.method.privacy, experiment.method.traits
     update: dict[str, Any] = {}
     if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
         update["clip_norm"] = None

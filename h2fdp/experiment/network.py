@@ -78,7 +78,7 @@ def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
     key, tail = "method.schedule", "expected schedule fixed, or another network"
     if topology.depth > 1 and method.topology != "star":
         yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
-    placement = method.placement
+    placement = method.privacy
     if "sum" in {placement.sees(trust) for trust in (topology.cloud_trust, *(each.trust for each in topology.subnets))}:
         text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
         yield key, f"{text}, not for those that have arrived; {tail}"
@@ -91,7 +91,7 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
         each.name: each.trust for each in topology.aggregators
     }
     relay = next((name for name, trust in trusts.items() if trust == "relay"), None)
-    if relay is None or method.topology == "star" or method.placement.sees("relay") == "each":
+    if relay is None or method.topology == "star" or method.privacy.sees("relay") == "each":
         return
     if (other := next((name for name, trust in trusts.items() if trust != "relay"), None)) is not None:
         text = f"{relay} relays masked vectors of one sum over the whole network; expected relay for all edge servers"
@@ -114,7 +114,7 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     if topology.mobility is None:
         return
     method, training, privacy = experiment.method, experiment.training, experiment.privacy
-    placement, moving = method.placement, "devices change their edge server (mobility in the topology)"
+    placement, moving = method.privacy, "devices change their edge server (mobility in the topology)"
     if topology.depth > 1 or method.topology == "star":
         shape = "a star" if method.topology == "star" else f"{topology.depth} tiers"
         yield "topology", f"{moving}; expected one tier of edge servers, found {shape}"
@@ -151,7 +151,7 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
 def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
     """Devices that add no noise to their steps would remember raw gradients. Central noise is about whole devices."""
     method = experiment.method
-    placement, memory = method.placement, method.local_objective.memory
+    placement, memory = method.privacy, method.local_objective.memory
     if memory is None or not placement.private or placement.clips == "update":
         return
     for subnet in network.subnets:
@@ -170,7 +170,7 @@ def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology
         network: that is simulated.
     """
     radio, method, key = topology.radio, experiment.method, "topology.radio.access"
-    over_the_air, placement = radio.truncation is not None, method.placement
+    over_the_air, placement = radio.truncation is not None, method.privacy
     if radio.shares is None and not over_the_air:
         return
     what, schedule = "over-the-air" if over_the_air else f"shares: {radio.shares}", method.traits
@@ -207,7 +207,7 @@ def _of_association(experiment: ExperimentFile, topology: Topology, network: Top
     Args:
         network: that is simulated.
     """
-    section, private = topology.association, experiment.method.placement.private
+    section, private = topology.association, experiment.method.privacy.private
     if section is None:
         return
     key = "topology.association"
@@ -259,7 +259,7 @@ def _of_compression(experiment: ExperimentFile, topology: Topology, network: Top
     Args:
         network: that is simulated.
     """
-    placement, compression = experiment.method.placement, experiment.compression
+    placement, compression = experiment.method.privacy, experiment.compression
     star, subnets = experiment.method.topology == "star", network.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
     known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
@@ -313,7 +313,7 @@ def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Top
 
 
 def _of_lies_under_noise(experiment: ExperimentFile, network: Topology, liars: Adversaries) -> Found:
-    placement = experiment.method.placement
+    placement = experiment.method.privacy
     if not placement.private:
         return
     edges, attack = "topology.adversaries.edges", "topology.adversaries.attack"

@@ -35,7 +35,7 @@ def problems(experiment: ExperimentFile) -> Found:
         yield from _of_correlated(experiment)
     yield from _of_moving_norm(experiment)
     yield from _of_adjacency(experiment)
-    yield from experiment.method.placement.problems(_requested(experiment))
+    yield from experiment.method.privacy.problems(_requested(experiment))
 
 
 def problems_of_network(
@@ -65,7 +65,7 @@ def default_calibration(experiment: ExperimentFile) -> Literal["paper", "account
     Objective perturbation has no sound one, and raw measurements have none. Schedules that spend a number of local
     iterations, or that nothing but the account ends, keep to the target under the formula's noise too.
     """
-    placement, schedule = experiment.method.placement, experiment.method.traits
+    placement, schedule = experiment.method.privacy, experiment.method.traits
     known = placement.private and placement.accounted and not placement.noise_is_given
     kept = schedule.counts_iterations or schedule.ends_by_account
     return "accounted" if known and not kept and not _leaks(experiment) else "paper"
@@ -78,7 +78,7 @@ def calibration_of(experiment: ExperimentFile) -> str:
 
 def _of_selection(experiment: ExperimentFile) -> Found:
     """What cannot select devices by what was released."""
-    schedule, placement = experiment.method.schedule, experiment.method.placement
+    schedule, placement = experiment.method.schedule, experiment.method.privacy
     if not isinstance(schedule, UtilityOptions) or schedule.foreseen or not placement.private:
         return
     if placement.clips == "update":
@@ -91,7 +91,7 @@ def _of_selection(experiment: ExperimentFile) -> Found:
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
     schedule, name, control = experiment.method.traits, experiment.method.schedule.name, experiment.control
-    if not experiment.method.placement.private:
+    if not experiment.method.privacy.private:
         if schedule.scales_noise:
             yield "method.schedule", "there is no noise to decay; expected a method with noise"
         return
@@ -99,7 +99,7 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
         yield from _of_account(experiment)
     if schedule.measures != "secants":
         return
-    if not experiment.method.placement.noisy_steps:
+    if not experiment.method.privacy.noisy_steps:
         text = f"{name} needs raw measurements from the devices, which send no raw updates here"
         yield "method.schedule", f"{text}; expected a schedule that measures nothing, or privacy none or dp-sgd"
         return
@@ -116,20 +116,20 @@ def _of_account(experiment: ExperimentFile) -> Found:
     key, schedule = "privacy.calibration", experiment.method.traits
     if schedule.controlled and _leaks(experiment):
         yield key, "expected paper: no account covers the raw estimates of control.estimates: oracle"
-    if experiment.method.placement.rounding is not None and schedule.reads_releases and not schedule.foreseen:
+    if experiment.method.privacy.rounding is not None and schedule.reads_releases and not schedule.foreseen:
         text = "noise that is chosen interval by interval does not go with sums of integers, whose grid follows it"
         yield key, f"{text}; expected paper, or secure_sum without rounding"
 
 
 def _of_calibration(experiment: ExperimentFile) -> Found:
-    if experiment.privacy.calibration == "accounted" and not experiment.method.placement.private:
+    if experiment.privacy.calibration == "accounted" and not experiment.method.privacy.private:
         text = "this method adds no noise; leave the key out, which accounts for methods that do, or expected paper"
         yield "privacy.calibration", text
 
 
 def _of_correlated(experiment: ExperimentFile) -> Found:
     """What has no account where a node takes back earlier noise of its own."""
-    method, placement, schedule = experiment.method, experiment.method.placement, experiment.method.traits
+    method, placement, schedule = experiment.method, experiment.method.privacy, experiment.method.traits
     independent = "or privacy.correlated: null"
     if not isinstance(placement, GradientNoise) or placement.noise == "steps":
         text = "noise is correlated from one noisy sum of gradients to the next, by who sends it"
@@ -151,7 +151,7 @@ def _of_moving_norm(experiment: ExperimentFile) -> Found:
     training, method, key = experiment.training, experiment.method, _NORM
     if training.adaptive is None:
         return
-    placement, traits, name = method.placement, method.traits, method.privacy.name
+    placement, traits, name = method.privacy, method.traits, method.privacy.name
     if not placement.private or placement.clips in ("model", "nothing") or placement.input_norm is not None:
         text = f"privacy {name} has no clip norm that may move" if placement.private else "there is no noise"
         yield key, f"a quantile is followed by noisy votes, and {text}; expected a number, or null"
@@ -186,7 +186,7 @@ def _of_moving_norm(experiment: ExperimentFile) -> Found:
 def _of_adjacency(experiment: ExperimentFile) -> Found:
     """What depends on whether a record is there at all, or has no account for one that another replaces."""
     adjacency, training, method = experiment.privacy.adjacency, experiment.training, experiment.method
-    key, placement = "privacy.adjacency", experiment.method.placement
+    key, placement = "privacy.adjacency", experiment.method.privacy
     if adjacency == "null-record" or not placement.private:
         return
     if not placement.accounted:
@@ -218,13 +218,14 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
 
 def _requested(experiment: ExperimentFile) -> RequestedExperiment:
     """What a placement judges."""
+    calibration = calibration_of(experiment)
     method, training = experiment.method, experiment.training
     objective, schedule = experiment.method.local_objective, experiment.method.traits
     step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
     local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
     aggregation_times = AggregationTimes(training.aggregate_every, training.aggregations_per_interval)
     own = isinstance(experiment.model, OwnPart)  # whatever its name
-    bounded = experiment.method.placement.input_norm is None  # by clipping, if at all
+    bounded = experiment.method.privacy.input_norm is None  # by clipping, if at all
     return RequestedExperiment(
         objective=method.objective.name,
         own_objective=isinstance(method.objective, OwnPart),
@@ -239,7 +240,7 @@ def _requested(experiment: ExperimentFile) -> RequestedExperiment:
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
         momentum=training.momentum,
         loss=training.loss.name,
-        calibration=calibration_of(experiment),
+        calibration=calibration,
         budget=bool(experiment.privacy.budget),
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,
@@ -252,7 +253,7 @@ def _of_correlated_sums(experiment: ExperimentFile, topology: Topology, network:
     """Sums of noise streams, or streams that devices meet on their way, have no account."""
     if experiment.privacy.noise_law is None:
         return
-    sees = experiment.method.placement.sees
+    sees = experiment.method.privacy.sees
     trusts = {topology.cloud_trust, *(each.trust for each in network.subnets)}
     trusts |= {each.trust for each in network.aggregators}
     found = {
@@ -271,7 +272,7 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
     Args:
         network: that is simulated.
     """
-    placement = experiment.method.placement
+    placement = experiment.method.privacy
     place = placement.place(("secure-sum",), 1)
     above = [server.name for server in network.aggregators if placement.sees(server.trust) == "sum"]
     subnets = [subnet for subnet in network.subnets if placement.sees(subnet.trust) == "sum"]
@@ -332,7 +333,7 @@ def _of_votes(experiment: ExperimentFile, network: Topology, times: AggregationT
     After the step that draws a record its device stands elsewhere, and all other records may vote otherwise: no small
     noise hides that. Where every step is noisy, its votes are noisy too.
     """
-    training, placement = experiment.training, experiment.method.placement
+    training, placement = experiment.training, experiment.method.privacy
     if training.adaptive is None or placement.clips == "update" or training.local_steps is None:
         return
     star = network.subnets[0].relays is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from h2fdp.algorithms import (
+    Aggregation,
     AggregationOptions,
     ObjectiveOptions,
     ServerOptions,
@@ -19,23 +20,26 @@ from h2fdp.privacy import HierarchicalDp
 from h2fdp.privacy.mechanisms.compression import TopK
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.training.local_steps import OwnModels, pull_of
+from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
 
 
 def problems(experiment: ExperimentFile) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
+    method = experiment.method
+    objective, combination = method.local_objective, method.combination  # each made once, where it is a user's own
     yield from _of_state(experiment)
     yield from _of_counts(experiment)
-    yield from _of_aggregation(experiment)
-    yield from _of_compression(experiment)
+    yield from _of_aggregation(experiment, objective, combination)
     yield from _of_epochs(experiment)
     yield from _of_schedule(experiment)
-    yield from _of_own_models(experiment)
+    yield from _of_own_models(experiment, objective)
     yield from _of_one_shot(experiment)
-    if experiment.method.traits.buffers:
-        yield from _of_buffers(experiment)
+    if method.traits.buffers:
+        yield from _of_buffers(experiment, objective, combination)
     yield from _of_turns(experiment)
     yield from _of_control(experiment)
+    if experiment.compression.stated:
+        yield from _of_compression(experiment, objective)
     yield from privacy_rules.problems(experiment)
 
 
@@ -60,18 +64,18 @@ def _of_counts(experiment: ExperimentFile) -> Found:
         found = "a star" if method.topology == "star" else method.schedule.name
         text = f"{name} weighs edge servers by how often each uploads; expected schedule buffered and a tree"
         yield "method.server", f"{text}, found {found}"
-    if experiment.method.placement.clips == "update":
+    if experiment.method.privacy.clips == "update":
         yield "method.server", f"central releases one average of all uploads, which {name} has not; expected average"
 
 
-def _of_aggregation(experiment: ExperimentFile) -> Found:
+def _of_aggregation(experiment: ExperimentFile, objective: LocalObjective, combination: Aggregation) -> Found:
     rules, name = rules_in(experiment.method.aggregation), experiment.method.objective.name
-    if experiment.method.combination.visible == "each":
+    if combination.visible == "each":
         yield from _of_no_sum(experiment)
     if experiment.method.topology == "star" and rules["edge"] not in (rules["device"], WeightedAverage()):
         yield "method.aggregation.edge", f"a star has no edge servers; expected average, found {rules['edge'].name}"
     counting = [each.name for each in rules.values() if isinstance(each, AggregationOptions) and each.counts_gradients]
-    if counting and pull_of(experiment.method.local_objective) is None:
+    if counting and pull_of(objective) is None:
         text = f"{counting[0]} divides an upload by the number of gradients in it, which {name} does not"
         yield "method.aggregation", f"{text} state; expected average, or another objective"
 
@@ -86,19 +90,19 @@ def _of_no_sum(experiment: ExperimentFile) -> Found:
         yield "control.enabled", "the controller weighs the noise of an average; expected aggregation average, or false"
     if training.adaptive is not None:
         yield "training.clip_norm", "votes about a clip norm are averaged; expected aggregation average, or a number"
-    if experiment.method.placement.clips == "update":
+    if experiment.method.privacy.clips == "update":
         yield "method.aggregation", "central sizes its noise for an average; expected average"
 
 
-def _of_compression(experiment: ExperimentFile) -> Found:
+def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Found:
     """What knows uploads as devices made them, or the noise of their average, does not know compressed ones."""
-    compression, central = experiment.compression, experiment.method.placement.clips == "update"
+    compression, central = experiment.compression, experiment.method.privacy.clips == "update"
     if compression.of_edges and (central or experiment.method.topology == "star"):
         why = "edge servers send raw averages up" if central else "a star has no edge servers"
         yield "compression.edge", f"{why}; expected null"
     for key in compression.stated:
         yield from _of_compressed_link(experiment, f"compression.{key}")
-    if compression.of_models and experiment.method.local_objective.memory is not None:
+    if compression.of_models and objective.memory is not None:
         text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
         yield "compression.down", f"{text}; expected null, or another objective"
     if not compression.of_devices:
@@ -107,7 +111,7 @@ def _of_compression(experiment: ExperimentFile) -> Found:
     if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
         text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
         yield _COMPRESSED, f"{text}; expected null, or top_k alone"
-    if experiment.method.local_objective.memory is not None:
+    if objective.memory is not None:
         name = experiment.method.objective.name
         text = f"devices of {name} would remember what is left of their updates"
         yield _COMPRESSED, f"{text}; expected null, or another objective"
@@ -125,7 +129,7 @@ _COMPRESSED = "compression.device"
 
 
 def _of_epochs(experiment: ExperimentFile) -> Found:
-    placement, key = experiment.method.placement, "training.local_epochs"
+    placement, key = experiment.method.privacy, "training.local_epochs"
     if experiment.training.local_epochs is None:
         return
     if not experiment.method.traits.allows_epochs:
@@ -159,9 +163,9 @@ def _of_turns(experiment: ExperimentFile) -> Found:
     if training.budget_decay == "none":
         return
     right = "expected none"
-    if not experiment.method.placement.private:
+    if not experiment.method.privacy.private:
         yield "training.budget_decay", f"no noise is added, so that there is no budget; {right}"
-    elif experiment.method.placement.noisy_steps:
+    elif experiment.method.privacy.noisy_steps:
         text = "the number of noisy steps that the target allows is that of equal noises"
         yield "training.budget_decay", f"{text}; {right}, or hierarchical or local with noise: uploads"
     elif calibration_of(experiment) == "paper":
@@ -169,9 +173,9 @@ def _of_turns(experiment: ExperimentFile) -> Found:
         yield "training.budget_decay", f"{text}; {right}, or privacy.calibration: accounted"
 
 
-def _of_buffers(experiment: ExperimentFile) -> Found:
+def _of_buffers(experiment: ExperimentFile, objective: LocalObjective, combination: Aggregation) -> Found:
     """What waits for all, or counts rounds of all, where aggregators average what has arrived."""
-    training, placement, method = experiment.training, experiment.method.placement, experiment.method
+    training, placement, method = experiment.training, experiment.method.privacy, experiment.method
     name = method.schedule.name
     if training.participation != 1:
         text = f"under {name} the devices that have uploaded take part; expected 1, found {training.participation:g}"
@@ -182,10 +186,10 @@ def _of_buffers(experiment: ExperimentFile) -> Found:
     if experiment.faults.faults().possible:
         text = f"faults are drawn for rounds in which all devices begin together, which {name} has not"
         yield "faults", f"{text}; expected none, slow processors or links, or schedule fixed"
-    if experiment.method.local_objective.memory is not None:
+    if objective.memory is not None:
         text = f"devices of {method.objective.name} would remember models that others have left"
         yield "method.objective", f"{text}; expected another objective, or schedule fixed"
-    if experiment.method.combination.visible == "each":
+    if combination.visible == "each":
         text = "the rule orders uploads by their values and has no weights, which age reduces"
         yield "method.aggregation", f"{text}; expected average, or schedule fixed"
     if experiment.control.least_ghz is not None:
@@ -206,9 +210,9 @@ def _of_buffers(experiment: ExperimentFile) -> Found:
         yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
 
 
-def _of_own_models(experiment: ExperimentFile) -> Found:
+def _of_own_models(experiment: ExperimentFile, objective: LocalObjective) -> Found:
     """What leaves models of devices' own no step, or sends them away from the shared one."""
-    objective, training = experiment.method.local_objective, experiment.training
+    training = experiment.training
     if not isinstance(objective, OwnModels):
         return
     name, every = experiment.method.objective.name, training.aggregate_every

@@ -96,7 +96,7 @@ def prepare(
         if isinstance(config.model, Logistic) and config.model.standardize:
             standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
             data = data if standardizing is None else standardizing.applied(data)
-        placement = config.method.placement
+        placement = config.method.privacy
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
         module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
@@ -145,7 +145,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     """
     network, times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
-    placement, star, network = method.placement, network is not topology, network.with_visits()
+    placement, star, network = method.privacy, network is not topology, network.with_visits()
     if network.visits is not None:
         data = of_visits(data, network, training.intervals)
     rates = training.sampling_rates(data.sizes)

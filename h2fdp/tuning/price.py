@@ -107,7 +107,7 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
             problem = "means nothing with stand_in, as trials read no private records then"
             raise UserError([_problem(document, "privacy", problem)])
         return Price("public", section.trials, str(getattr(section.stand_in, "name", "your own")))
-    private = [config.method.placement.private for config in corners]
+    private = [config.method.privacy.private for config in corners]
     if section.privacy == "ignore" or not any(private):
         return Price("ignore" if any(private) else "none", section.trials)
     problems = unaccounted(corners, document)
@@ -133,7 +133,7 @@ def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[P
     """Why a search with trials of these configurations has no account."""
     instead = f"expected {_INSTEAD}, or"
     for config in corners:
-        placement = config.method.placement
+        placement = config.method.privacy
         if not placement.private or config.privacy.calibration != "accounted":
             text = "some settings have no noise that is calibrated to an account"
             return [_problem(document, "privacy", f"{text}; {instead} privacy.calibration: accounted for all")]
