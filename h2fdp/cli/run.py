@@ -40,9 +40,8 @@ def run_command(
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment and record it in a run directory."""
-    from h2fdp.records.directory import check_room
+    from h2fdp.records.directory import new_directory
     from h2fdp.run import Experiment
-    from h2fdp.run.api import default_directory
     from h2fdp.run.loop import start_run
 
     experiment = Experiment.from_file(file, settings or [], seed)
@@ -53,8 +52,7 @@ def run_command(
     if dry_run:
         _show_plan(experiment, data_root, as_json)
         return
-    directory = out or default_directory(experiment.config)
-    check_room(directory, overwrite)  # before the data are loaded
+    directory = new_directory(out, experiment.config.name, overwrite)  # before the data are loaded
     setup = experiment.prepare(data_root)
     control, intervals = setup.config.control, setup.config.training.intervals
     planned = setup.schedule().planned if control.enabled and control.turns is not None else None

@@ -214,6 +214,21 @@ def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
     return "killed" if killed else summary.get("state")
 
 
+def new_directory(out: Path | None, name: str, overwrite: bool) -> Path:
+    """Where a run of this name goes: `out`, or `runs/<name>-<time>`, with a number where that is taken.
+
+    Raises:
+        UserError: as for `create`.
+    """
+    if out is None:
+        stem = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+        out, number = stem, 2
+        while out.exists():
+            out, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+    check_room(out, overwrite)
+    return out
+
+
 def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = False) -> None:
     """Whether a new run may be made here; nothing is touched.
 

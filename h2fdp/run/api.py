@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +27,11 @@ from h2fdp.experiment.file import (
     place_settings,
     read_experiment,
 )
-from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.network import Topology
 from h2fdp.network.yaml_text import yaml_text
 from h2fdp.records import check_lines
-from h2fdp.records.directory import check_room
+from h2fdp.records.directory import new_directory
 from h2fdp.run.explain import FirstDecision, explanation, first_decision
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.prepare import prepare
@@ -252,8 +250,7 @@ class Experiment:
             on_interval: called with each row of the metrics, a mapping of their columns.
             progress: show how far the run is; null: in notebooks and on terminals.
         """
-        directory = Path(out) if out is not None else default_directory(self.config)
-        check_room(directory, overwrite)  # before the data are loaded
+        directory = new_directory(None if out is None else Path(out), self.config.name, overwrite)
         setup = self.prepare(data_root)
         with self.mistakes_placed(), shown(setup.config.training.intervals, progress, on_interval) as watcher:
             return start_run(setup, directory, watcher, overwrite=overwrite)
@@ -354,12 +351,3 @@ def resume(
     experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
     with shown(experiment.config.training.intervals, progress, on_interval) as watcher:
         return resume_run(lambda: experiment.prepare(data_root), Path(run), watcher, fresh_noise=fresh_noise)
-
-
-def default_directory(config: ExperimentFile) -> Path:
-    """`runs/<name>-<time>`, with a number where that is taken."""
-    stem = Path("runs") / f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    candidate, number = stem, 2
-    while candidate.exists():
-        candidate, number = stem.with_name(f"{stem.name}-{number}"), number + 1
-    return candidate

@@ -314,15 +314,17 @@ def _check_allowed(
         lost: intervals were released since the checkpoint.
         fresh_noise: the user asked to release them again.
     """
-    first = len(state.rows) + 1
-    if lost and _only_counted(setup):
+    first, schedule = len(state.rows) + 1, setup.traits
+    # Neither its account nor a filter keeps such a run to its epsilon.
+    counted = setup.iterations is not None and setup.target is None
+    if lost and counted and schedule.keeps_to_iterations and not schedule.ends_by_account:
         text = (
             f"{why}, so intervals from {first} on, which were released before, would be released a second time; "
             f"nothing but its number of local steps (R_c) keeps this run to its epsilon, and repeated ones would "
             f"overspend it; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
-    if setup.noise is not None and lost and setup.traits.buffers:
+    if setup.noise is not None and lost and schedule.buffers:
         text = (
             f"{why}, so intervals from {first} on would get fresh noise, and uploads in them that were in the ledger "
             f"before would be sent twice; expected the same environment, or a new run"
@@ -336,13 +338,6 @@ def _check_allowed(
         if setup.config.privacy.calibration == "accounted":
             text += "; the run then ends before its account would exceed epsilon, which may be before its last interval"
         raise UserError(text, str(directory.path))
-
-
-def _only_counted(setup: RunSetup) -> bool:
-    """Whether a number of local steps is all that keeps a run to its epsilon, and neither its account nor a filter."""
-    schedule = setup.traits
-    by_filter = schedule.ends_by_account or not schedule.keeps_to_iterations
-    return setup.iterations is not None and setup.target is None and not by_filter
 
 
 def _afresh(
