@@ -15,12 +15,13 @@ from h2fdp.algorithms import Aggregation
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
-from h2fdp.network import TRUSTS, Adversaries, Lies, Topology, Trust
+from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.correlated import CorrelatedGaussian
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
+from h2fdp.protocol.arrivals import Points
 from h2fdp.schedules.device_estimates import EstimateSettings, GradientProbe, LossProbe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
@@ -104,35 +105,35 @@ class Blueprint:
     @cached_property
     def facts(self) -> tuple[SubnetFacts, ...]:
         """What the cloud knows of each subnet."""
-        records = self.data.sizes
-        relays = self.topology.subnets[0].relays
-        relayed = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
-        found = tuple(
-            SubnetFacts(
-                subnet.name,
-                self._places(subnet.name),
-                records[first:stop],
-                self.rates[first:stop],
-                self.sampling,
-                self.star,
-                relayed,
-                tuple(map(self.topology.height, self.topology.path(subnet.name))),
-                self.topology.depth,
-                self._company(subnet.name),
-                self._sums(subnet.name),
-                self.noise_placement.sees(self.topology.cloud_trust) == "sum",
-                self.topology.devices,
-                self._pipelines[subnet.trust],
-                self.aggregation.at("device").visible if self._pipelines[subnet.trust].keeps_sums else "each",
-                bool(self.uplink) or self.aggregation.at("edge").visible == "each",
-                self.topology.lying_devices(number),
-                None if (liars := self.topology.adversaries) is None else self._exposed(liars, number),
-            )
-            for number, (subnet, first, stop) in enumerate(
-                zip(self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True)
-            )
+        relays, visits = self.topology.subnets[0].relays, self.topology.visits
+        points = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
+        found = tuple(self._facts_of(number, subnet, points) for number, subnet in enumerate(self.topology.subnets))
+        return found if visits is None else self._following(found, visits)
+
+    def _facts_of(self, number: int, subnet: Subnet, points: Points) -> SubnetFacts:
+        topology, sees, firsts = self.topology, self.noise_placement.sees, self.first_devices
+        path, rows, liars = topology.path(subnet.name), slice(*firsts[number : number + 2]), topology.adversaries
+        pipeline, under = self._pipelines[subnet.trust], topology.below(path[-1])
+        return SubnetFacts(
+            name=subnet.name,
+            places=self._places(path),
+            records=self.data.sizes[rows],
+            sampling_rates=self.rates[rows],
+            sampling=self.sampling,
+            edge_is_cloud=self.star,
+            access_points=points,
+            heights=tuple(map(topology.height, path)),
+            depth=topology.depth,
+            company=int(firsts[under.stop] - firsts[under.start]),
+            sums=frozenset(place for place, name in enumerate(path) if place and sees(self._trust[name]) == "sum"),
+            cloud_sums=sees(topology.cloud_trust) == "sum",
+            network=topology.devices,
+            pipeline=pipeline,
+            visible=self.aggregation.at("device").visible if pipeline.keeps_sums else "each",
+            sealed=bool(self.uplink) or self.aggregation.at("edge").visible == "each",
+            liars=topology.lying_devices(number),
+            exposed=None if liars is None else self._exposed(liars, path, number),
         )
-        return found if self.topology.visits is None else self._following(found, self.topology.visits)
 
     def _following(self, facts: Sequence[SubnetFacts], visits: Visits) -> tuple[SubnetFacts, ...]:
         """The same where devices move: who has an account of a device from elsewhere, and sees what all see here."""
@@ -153,13 +154,12 @@ class Blueprint:
             for each, here, rows in zip(facts, watched, devices, strict=True)
         )
 
-    def _exposed(self, liars: Adversaries, number: int) -> int | None:
+    def _exposed(self, liars: Adversaries, path: Sequence[str], number: int) -> int | None:
         """See `SubnetFacts.exposed`."""
         if liars.attack.omniscient and self.topology.lying_devices(number):
             return 0
         # A liar of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
-        path = enumerate(self.topology.path(self.topology.subnets[number].name))
-        return min((min(at, 1) for at, name in path if name in liars.edges), default=None)
+        return min((min(at, 1) for at, name in enumerate(path) if name in liars.edges), default=None)
 
     def lies_among_edges(self) -> Lies | None:
         """What becomes of the uploads of edge servers that lie."""
@@ -202,9 +202,9 @@ class Blueprint:
         lowest = {each.name: each.trust for each in self.topology.subnets}
         return lowest | {each.name: each.trust for each in self.topology.aggregators}
 
-    def _places(self, subnet: str) -> tuple[Place | None, ...]:
-        """Where the noise is added on what 1, 2, ... of the aggregators above a subnet's devices average."""
-        chain = [self._trust[name] for name in self.topology.path(subnet)]
+    def _places(self, path: Sequence[str]) -> tuple[Place | None, ...]:
+        """Where the noise is added on what 1, 2, ... of the aggregators of this path average."""
+        chain = [self._trust[name] for name in path]
         return tuple(self.noise_placement.place(chain, passed) for passed in range(1, len(chain) + 1))
 
     @cached_property
@@ -213,15 +213,11 @@ class Blueprint:
         where the cloud does."""
         chains = {}
         for subnet in self.topology.subnets:
-            path, place = self.topology.path(subnet.name), self._places(subnet.name)[-1]
+            path = self.topology.path(subnet.name)
+            place = self._places(path)[-1]
             trusted = 0 if place is None else place.trusted
             chains[subnet.name] = tuple(path[:trusted]) if trusted <= len(path) else ()
         return chains
-
-    def _sums(self, subnet: str) -> frozenset[int]:
-        """Places among the aggregators above a subnet, from 1 on, of those that hold secure sums."""
-        path, sees = self.topology.path(subnet), self.noise_placement.sees
-        return frozenset(place for place, name in enumerate(path) if place and sees(self._trust[name]) == "sum")
 
     @cached_property
     def _guarded(self) -> dict[str, frozenset[str]]:
@@ -236,11 +232,6 @@ class Blueprint:
     def _goes_on(self) -> frozenset[str]:
         """Aggregators above which a node may see what is raw, too."""
         return frozenset(child for children in self._guarded.values() for child in children)
-
-    def _company(self, subnet: str) -> int:
-        """Devices below the highest aggregator above a subnet."""
-        below = self.topology.below(self.topology.path(subnet)[-1])
-        return int(self.first_devices[below.stop] - self.first_devices[below.start])
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
         """The number-th edge server, with its devices as one group in the same process."""
