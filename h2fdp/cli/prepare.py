@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.tables import (
+from h2fdp.cli.terminal import (
     AsJson,
     DataRoot,
     ExperimentPath,

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Target, interruptible, progress
-from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Seed, Settings, print_facts, print_json
+from h2fdp.cli.terminal import (
+    AsJson,
+    DataRoot,
+    ExperimentPath,
+    Seed,
+    Settings,
+    Target,
+    interruptible,
+    print_facts,
+    print_json,
+    progress,
+)
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
