@@ -203,8 +203,7 @@ class RunSetup(RunInputs, Noise):
 
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
-        method, schedule = self.config.method, self.schedule()
-        aggregators = self.blueprint.aggregators(self.blueprint.tiers())
+        bill, method, schedule = self.bill, self.config.method, self.schedule()
         planner = self._planner(schedule.observes)
         context = ServerContext(self.initial.numel(), self.blueprint.objective, self.blueprint.module)
         return Cloud(
@@ -214,8 +213,8 @@ class RunSetup(RunInputs, Noise):
             schedule,
             server=upcycled(server_of(method.server, context), method.upcycle),
             remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
-            meter=self.bill.columns,
-            aggregators=aggregators,
+            meter=bill.columns,
+            aggregators=self.blueprint.aggregators() if self.topology.aggregators else {},
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
             lies=self.blueprint.lies_among_edges(),
             down=self.blueprint.downlink,
@@ -263,7 +262,7 @@ class RunSetup(RunInputs, Noise):
 
     def _planner(self, observes: bool) -> Planner:
         """Plans intervals; `observes` where a schedule learns from what devices measure, if anything."""
-        config, tiers = self.config, self.blueprint.tiers()
+        config = self.config
         estimates = "released" if self.blueprint.measuring is None else config.control.estimates
         return Planner(
             streams=self.blueprint.streams,
@@ -280,7 +279,7 @@ class RunSetup(RunInputs, Noise):
             measures=observes and estimates != "released",
             leaks=estimates == "oracle",
             world=self.world,
-            tiers=tiers,
+            tiers=self.blueprint.tiers if self.topology.aggregators else {},
             children=self.topology.children(None),
             parameters=self.initial.numel(),
             adjacency=config.privacy.adjacency,

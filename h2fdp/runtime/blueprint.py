@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -165,6 +165,7 @@ class Blueprint:
         """What becomes of the uploads of edge servers that lie."""
         return None if (liars := self.topology.adversaries) is None else liars.among(liars.edges)
 
+    @cached_property
     def tiers(self) -> dict[str, TierFacts]:
         """What the cloud knows of each aggregator above edge servers."""
         return {
@@ -180,8 +181,8 @@ class Blueprint:
             for each in self.topology.aggregators
         }
 
-    def aggregators(self, tiers: Mapping[str, TierFacts]) -> dict[str, UpperAggregator]:
-        """The aggregators above edge servers, of which the cloud knows `tiers`. They live where the cloud does."""
+    def aggregators(self) -> dict[str, UpperAggregator]:
+        """Those above edge servers, which live where the cloud does."""
         return {
             name: UpperAggregator(
                 name=name,
@@ -193,7 +194,7 @@ class Blueprint:
                 lies=self.lies_among_edges(),
                 down=self.downlink,
             )
-            for name, facts in tiers.items()
+            for name, facts in self.tiers.items()
         }
 
     @cached_property
