@@ -95,12 +95,11 @@ def carry_out(
     for text in notices(setup) if warn else ():
         _log.warning("notice", extra=about(note=text))
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
-    digest = run_digest(setup, directory)
     backend = chosen_backend(setup.config.runtime)
     _log.info("start", extra=about(backend=backend, seed=setup.config.seed, done=len(state.rows)))
     sinks = sinks_of(setup.config, directory, state.rows)
     try:
-        end = run_intervals(setup, directory, state, digest, sinks, watcher)
+        end = run_intervals(setup, directory, state, sinks, watcher)
     except KeyboardInterrupt:
         end = "interrupted"
         raise
@@ -136,7 +135,6 @@ def run_intervals(
     setup: RunSetup,
     directory: RunDirectory,
     state: RunState,
-    digest: dict[str, str],
     sinks: list[Sink],
     watcher: RunCallbacks,
 ) -> End:
@@ -163,6 +161,7 @@ def run_intervals(
     ):
         hosts_alike = setup.noise is None or alike(edges)
         journal = state.journal = Journal(ledger, decisions, setup.bill.powers)
+        digest = run_digest(setup, directory)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
         reached("hosts up", len(state.rows))

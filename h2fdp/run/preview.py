@@ -213,7 +213,7 @@ def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
 def notices(setup: RunSetup) -> list[str]:
     """Sentences; none for most runs."""
     claim = claim_warning(setup)
-    lines = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup), *_idle(setup)]
+    lines = [*_without_effect(setup), *_unmoved(setup), *_capped(setup), *_idle(setup), *_featureless(setup)]
     return [*lines, *([] if claim is None else [claim])]
 
 

@@ -252,7 +252,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dict[str, Any]:
     """`summary.json`; `end` is how the run ended, or that it is running."""
-    rows = state.rows
+    rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
     scored, losses = rows.column("accuracy"), rows.column("loss")
     recent = [rows[place] for place in range(max(0, len(rows) - LAST), len(rows))]
     last = [row["accuracy"] for row in recent if "accuracy" in row]
@@ -269,7 +269,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "best_accuracy": max(scored, default=None),
         f"accuracy_mean_last_{LAST}": float(np.mean(last)) if last else None,
         "loss": losses[-1] if losses else None,
-        "not_finite_from": not_finite_from(rows),
+        "not_finite_from": since,
         **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s", "bytes")},
         "leaking": setup.leaks,
         "accountant": None if setup.noise is None else setup.accountant,
@@ -293,8 +293,8 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,
         "noise_key_id": noise_key.id_of(setup.noise_key) if setup.has_noise_key else None,
-        "notes": list(notes(setup)),
-        "noise_std": state.metrics.noises(),
+        "notes": list(said),
+        "noise_std": noises,
         "privacy": state.accounts.summary() if end != "running" else None,
         "budget_spent_by": state.spent_by,
         "fresh_from": state.fresh,
