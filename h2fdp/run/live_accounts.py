@@ -145,10 +145,15 @@ class LiveAccounts:
         """Enter the releases of an interval that is about to start, unless an observer's budget would be exceeded.
 
         Returns:
-            The observer whose budget forbids the interval; None when it may start.
+            The observer whose budget, reserve of planned releases, or target forbids it; None when it may start.
         """
         self.accounts.add(releases)
-        if (observer := self._exceeded(releases)) is not None:
+        observer = None if self._filter is None else self._filter.exceeded(self.accounts)
+        if observer is None and self._keeps_to_plan:
+            observer = self._reserve.exceeded(self.accounts, releases)
+        elif observer is None and self._keeps_to_target:
+            observer = self._above_target()
+        if observer is not None:
             self.accounts.add(releases, times=-1)
             return observer
         made = [part.releasing for part in plan.subnets.values()]
@@ -158,14 +163,6 @@ class LiveAccounts:
             self._tiers.update(self._made_by_tiers(plan))
         self._unplanned |= plan.decision.noise_factor != 1.0
         return None
-
-    def _exceeded(self, releases: Sequence[Release]) -> Observer | None:
-        """The observer whose budget, reserve of planned releases, or target does not allow what was just entered."""
-        if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
-            return observer
-        if self._keeps_to_plan:
-            return self._reserve.exceeded(self.accounts, releases)
-        return self._above_target() if self._keeps_to_target else None
 
     @cached_property
     def _reserve(self) -> Reserve:

@@ -163,19 +163,14 @@ def _batches(jobs: Sequence[_Job]) -> Batches:
     order = jobs[0].order
     parts = [(job.group.sampler, job.order.rows) for job in jobs]
     drawn = draw_together(parts, order.interval, order.slots)
-    expected = _together([job.group.expected_batches(job.order) for job in jobs])
+    divisors = [each for job in jobs if (each := job.group.expected_batches(job.order)) is not None]
+    assert len(divisors) in (0, len(jobs)), "batches are divided alike in the whole network"
+    expected = np.concatenate(divisors) if divisors else None
     if all(job.order.steps is None for job in jobs):
         return replace(drawn, expected=expected)
     every = len(order.slots)
     finished = [np.full(len(job.order.rows), every) if job.order.steps is None else job.order.steps for job in jobs]
     return replace(drawn, steps=np.concatenate(finished), expected=expected)
-
-
-def _together(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """All of them, or none at all: the devices of a host are under one mechanism."""
-    present = [part for part in parts if part is not None]
-    assert len(present) in (0, len(parts)), "batches are divided alike in the whole network"
-    return np.concatenate(present) if present else None
 
 
 def _terms(jobs: Sequence[_Job]) -> StepTerms:
