@@ -171,9 +171,10 @@ def watch(
     """
     from h2fdp.run.recorders import RunCallbacks
 
+    target = _target(config)
     with (
         interruptible(_how_to_go_on(directory)) as interrupt,
-        progress(intervals, quiet=quiet, verbose=verbose, target=_target(config)) as show,
+        progress(intervals, quiet=quiet, verbose=verbose, target=target) as show,
     ):
         # `listen` again once Ray is up, which takes SIGTERM for itself
         done = run(RunCallbacks(interrupt.listen, show, interrupt.asked))

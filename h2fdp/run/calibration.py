@@ -50,7 +50,8 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
         if privacy.budget:
             raise UserError("a budget needs a method that adds noise; this one adds none", key="privacy.budget")
         return Noise()
-    mechanism, iterations = inputs.placement.mechanism(_context(inputs)), None
+    mechanism = inputs.placement.mechanism(_context(inputs))
+    iterations = None
     given = privacy.calibration == "paper"
     if given or inputs.traits.counts_iterations:
         iterations = mechanism.iterations(privacy.epsilon, ACCOUNTANTS[privacy.accountant])

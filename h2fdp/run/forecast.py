@@ -53,7 +53,7 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
     """
     cloud = setup.cloud(InProcessNodes({}))
     intervals, watched, accounts = setup.config.training.intervals, setup.watched, setup.empty_accounts()
-    chosen = noise_choice(setup, accounts)
+    chosen = None if watched is None else noise_choice(setup, accounts)
     fixed = isinstance(setup.config.method.schedule, FixedOptions) and watched is None
     for interval in range(intervals):
         if cloud.ended and interval > 0:

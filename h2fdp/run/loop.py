@@ -167,7 +167,7 @@ def run_intervals(
         reached("hosts up", len(state.rows))
         if state.ledger is None:
             checkpoints.begin()
-        chosen = noise_choice(setup, state.accounts.accounts)
+        chosen = None if setup.watched is None else noise_choice(setup, state.accounts.accounts)
         watcher.on_start()
         # Accounts come first: they keep an interval out of the ledger, and complete a row before the table has it.
         recorders: list[Recorder | LiveAccounts] = [state.accounts, state.metrics, journal, checkpoints]
