@@ -9,6 +9,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
+from h2fdp.network.association import AssociationSection
 from h2fdp.privacy import Holder
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
@@ -30,12 +31,17 @@ def check_network(
         network = simulated(topology, experiment.method.topology, experiment.method.privacy)
         times = _aggregation_times(experiment, topology) if network is topology else AggregationTimes()
         found += _of_choices(experiment, topology)
-        found += _of_compression(experiment, topology, network)
-        found += _of_mobility(experiment, topology)
         found += _of_memory(experiment, network)
-        found += _of_adversaries(experiment, topology, network)
-        found += _of_access(experiment, topology, network)
-        found += _of_association(experiment, topology, network)
+        if experiment.compression.stated:
+            found += _of_compression(experiment, topology, network)
+        if topology.mobility is not None:
+            found += _of_mobility(experiment, topology)
+        if (liars := topology.adversaries) is not None:
+            found += _of_adversaries(experiment, topology, network, liars)
+        if topology.radio.shares is not None or topology.radio.truncation is not None:
+            found += _of_access(experiment, topology, network)
+        if (section := topology.association) is not None:
+            found += _of_association(experiment, topology, network, section)
         found += problems_of_network(experiment, topology, network, times)
     if found:
         raise UserError(
@@ -111,8 +117,6 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
 
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     """What does not go with devices that change their edge server, or is not accounted for them."""
-    if topology.mobility is None:
-        return
     method, training, privacy = experiment.method, experiment.training, experiment.privacy
     placement, moving = method.privacy, "devices change their edge server (mobility in the topology)"
     if topology.depth > 1 or method.topology == "star":
@@ -171,8 +175,6 @@ def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology
     """
     radio, method, key = topology.radio, experiment.method, "topology.radio.access"
     over_the_air, placement = radio.truncation is not None, method.privacy
-    if radio.shares is None and not over_the_air:
-        return
     what, schedule = "over-the-air" if over_the_air else f"shares: {radio.shares}", method.traits
     if schedule.buffers or schedule.controlled:
         text = "aggregators do not wait for all" if schedule.buffers else "the controller prices each message by itself"
@@ -201,16 +203,15 @@ def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology
         yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
 
 
-def _of_association(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+def _of_association(
+    experiment: ExperimentFile, topology: Topology, network: Topology, section: AssociationSection
+) -> Found:
     """Devices that join edge servers by what is private, or by what is not billed.
 
     Args:
         network: that is simulated.
     """
-    section, private = topology.association, experiment.method.privacy.private
-    if section is None:
-        return
-    key = "topology.association"
+    private, key = experiment.method.privacy.private, "topology.association"
     if section.by == "data" and private and section.labels != "public":
         text = "who joins which edge server tells how many records of each label devices have, and no epsilon covers it"
         yield f"{key}.labels", f"{text}; expected public, where labels are no secret, or by: nearest or cost"
@@ -288,11 +289,9 @@ def _of_compression(experiment: ExperimentFile, topology: Topology, network: Top
             yield f"compression.{key}", f"{text}; expected null"
 
 
-def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology, liars: Adversaries) -> Found:
     """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack."""
-    liars, method, training = topology.adversaries, experiment.method, experiment.training
-    if liars is None:
-        return
+    method, training = experiment.method, experiment.training
     edges, attack, schedule = "topology.adversaries.edges", liars.attack, method.traits
     if liars.edges and attack.poisons:
         text = f"edge servers have no records, which {attack.name} makes false"

@@ -33,8 +33,10 @@ def problems(experiment: ExperimentFile) -> Found:
     yield from _of_calibration(experiment)
     if experiment.privacy.noise_law is not None:
         yield from _of_correlated(experiment)
-    yield from _of_moving_norm(experiment)
-    yield from _of_adjacency(experiment)
+    if experiment.training.adaptive is not None:
+        yield from _of_moving_norm(experiment)
+    if experiment.method.privacy.private and experiment.privacy.adjacency != "null-record":
+        yield from _of_adjacency(experiment)
     yield from experiment.method.privacy.problems(_requested(experiment))
 
 
@@ -48,9 +50,11 @@ def problems_of_network(
         network: that is simulated.
         times: of its local aggregations.
     """
+    if experiment.training.adaptive is not None:
+        yield from _of_votes(experiment, network, times)
+    if experiment.privacy.noise_law is not None:
+        yield from _of_correlated_sums(experiment, topology, network)
     yield from _of_secure_sums(experiment, topology, network)
-    yield from _of_votes(experiment, network, times)
-    yield from _of_correlated_sums(experiment, topology, network)
 
 
 def _leaks(experiment: ExperimentFile) -> bool:
@@ -149,11 +153,9 @@ def _of_correlated(experiment: ExperimentFile) -> Found:
 def _of_moving_norm(experiment: ExperimentFile) -> Found:
     """What a clip norm that follows a quantile does not go with: votes are those of records drawn, or of devices."""
     training, method, key = experiment.training, experiment.method, _NORM
-    if training.adaptive is None:
-        return
-    placement, traits, name = method.privacy, method.traits, method.privacy.name
+    placement, traits = method.privacy, method.traits
     if not placement.private or placement.clips in ("model", "nothing") or placement.input_norm is not None:
-        text = f"privacy {name} has no clip norm that may move" if placement.private else "there is no noise"
+        text = f"privacy {placement.name} has no clip norm that may move" if placement.private else "there is no noise"
         yield key, f"a quantile is followed by noisy votes, and {text}; expected a number, or null"
         return
     own = isinstance(method.schedule, OwnPart)
@@ -187,8 +189,6 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
     """What depends on whether a record is there at all, or has no account for one that another replaces."""
     adjacency, training, method = experiment.privacy.adjacency, experiment.training, experiment.method
     key, placement = "privacy.adjacency", experiment.method.privacy
-    if adjacency == "null-record" or not placement.private:
-        return
     if not placement.accounted:
         yield key, f"{method.privacy.name} has no account, under whatever adjacency; expected null-record"
     if experiment.method.traits.controlled:
@@ -251,8 +251,6 @@ def _requested(experiment: ExperimentFile) -> RequestedExperiment:
 
 def _of_correlated_sums(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
     """Sums of noise streams, or streams that devices meet on their way, have no account."""
-    if experiment.privacy.noise_law is None:
-        return
     sees = experiment.method.privacy.sees
     trusts = {topology.cloud_trust, *(each.trust for each in network.subnets)}
     trusts |= {each.trust for each in network.aggregators}
@@ -334,7 +332,7 @@ def _of_votes(experiment: ExperimentFile, network: Topology, times: AggregationT
     noise hides that. Where every step is noisy, its votes are noisy too.
     """
     training, placement = experiment.training, experiment.method.privacy
-    if training.adaptive is None or placement.clips == "update" or training.local_steps is None:
+    if placement.clips == "update" or training.local_steps is None:
         return
     star = network.subnets[0].relays is not None
     for subnet in network.subnets:

@@ -28,11 +28,14 @@ def problems(experiment: ExperimentFile) -> Found:
     method = experiment.method
     objective, combination = method.local_objective, method.combination  # each made once, where it is a user's own
     yield from _of_state(experiment)
-    yield from _of_counts(experiment)
+    if isinstance(method.server, ReverseCountsOptions):
+        yield from _of_counts(experiment)
     yield from _of_aggregation(experiment, objective, combination)
-    yield from _of_epochs(experiment)
+    if experiment.training.local_epochs is not None:
+        yield from _of_epochs(experiment)
     yield from _of_schedule(experiment)
-    yield from _of_own_models(experiment, objective)
+    if isinstance(objective, OwnModels):
+        yield from _of_own_models(experiment, objective)
     yield from _of_one_shot(experiment)
     if method.traits.buffers:
         yield from _of_buffers(experiment, objective, combination)
@@ -58,8 +61,6 @@ def _of_state(experiment: ExperimentFile) -> Found:
 def _of_counts(experiment: ExperimentFile) -> Found:
     """Models of edge servers that are weighed by their updates."""
     method, name = experiment.method, experiment.method.server.name
-    if not isinstance(method.server, ReverseCountsOptions):
-        return
     if not experiment.method.traits.buffers or method.topology == "star":
         found = "a star" if method.topology == "star" else method.schedule.name
         text = f"{name} weighs edge servers by how often each uploads; expected schedule buffered and a tree"
@@ -130,8 +131,6 @@ _COMPRESSED = "compression.device"
 
 def _of_epochs(experiment: ExperimentFile) -> Found:
     placement, key = experiment.method.privacy, "training.local_epochs"
-    if experiment.training.local_epochs is None:
-        return
     if not experiment.method.traits.allows_epochs:
         yield key, "this schedule chooses the number of local steps; expected local_steps"
     if placement.noisy_steps and placement.noise_is_given:
@@ -210,11 +209,9 @@ def _of_buffers(experiment: ExperimentFile, objective: LocalObjective, combinati
         yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
 
 
-def _of_own_models(experiment: ExperimentFile, objective: LocalObjective) -> Found:
+def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:
     """What leaves models of devices' own no step, or sends them away from the shared one."""
     training = experiment.training
-    if not isinstance(objective, OwnModels):
-        return
     name, every = experiment.method.objective.name, training.aggregate_every
     if training.step_size * objective.towards_received > 2:
         text = f"steps of size {training.step_size:g} would go past the shared model, ever further"
