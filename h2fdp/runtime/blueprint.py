@@ -112,7 +112,8 @@ class Blueprint:
 
     def _facts_of(self, number: int, subnet: Subnet, points: Points) -> SubnetFacts:
         topology, sees, firsts = self.topology, self.noise_placement.sees, self.first_devices
-        path, rows, liars = topology.path(subnet.name), slice(*firsts[number : number + 2]), topology.adversaries
+        path, liars = topology.path(subnet.name), topology.adversaries
+        rows = slice(*firsts[number : number + 2].tolist())
         pipeline, under = self._pipelines[subnet.trust], topology.below(path[-1])
         return SubnetFacts(
             name=subnet.name,
@@ -282,22 +283,15 @@ class Blueprint:
         return build_scores(self.engine, self.module().to(self.device))
 
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
-        loss = minimised(objective, self.loss)
-        work = (clipping, objective, self._widths[0], momentum, loss, self.precision)
+        work = (clipping, objective, self._widths[0], momentum, minimised(objective, self.loss), self.precision)
         return ThreadLocalEngine(lambda: build_engine(self.engine, self.module(), *work))
 
     def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
-        subnet = self.topology.subnets[number]
-        devices = slice(int(self.first_devices[number]), int(self.first_devices[number + 1]))
-        drawn = (
-            self.streams,
-            subnet.name,
-            self.sampling,
-            self.data.sizes[devices],
-            self.rates[devices],
-            self._widths[1],
-        )
+        subnet, probe = self.topology.subnets[number], self._gradient_probe()
+        devices = slice(*self.first_devices[number : number + 2].tolist())
+        sizes, rates = self.data.sizes[devices], self.rates[devices]
+        drawn = (self.streams, subnet.name, self.sampling, sizes, rates, self._widths[1])
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
@@ -307,7 +301,7 @@ class Blueprint:
             records=records,
             sampler=sampler,
             engine=engine,
-            gradient_probe=self._gradient_probe(),
+            gradient_probe=probe,
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
         )
 
