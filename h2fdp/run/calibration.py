@@ -237,9 +237,8 @@ def _check_what_decides(setup: RunSetup) -> None:
 
 def _check_holdable(setup: RunSetup) -> None:
     """Refuse noises that would vanish or overflow in the 32 bits of a model."""
-    training = setup.config.training
+    training, plan, adaptive = setup.config.training, first_interval(setup), setup.blueprint.adaptive
     last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals)
-    plan, adaptive = first_interval(setup), setup.blueprint.adaptive
     farthest = 1.0 if adaptive is None else FARTHEST  # noise is in the unit of the clip norm
     distinct = {id(part): part for part in plan.subnets.values()}.values()
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in distinct]
