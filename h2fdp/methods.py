@@ -17,12 +17,13 @@ from h2fdp.algorithms import (
     ObjectiveSection,
     ServerSection,
     aggregation_of,
-    objective_of,
+    own_objective,
 )
 from h2fdp.algorithms.aggregation import AGGREGATIONS, Link, WeightedAverage
 from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.privacy import NoisePlacementSection, NonPrivate
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
@@ -61,7 +62,7 @@ class Method(Section):
     @property
     def local_objective(self) -> LocalObjective:
         """What a device minimises; made anew where it is a user's own."""
-        return objective_of(self.objective)
+        return own_objective(self.objective) if isinstance(self.objective, OwnPart) else self.objective
 
     @property
     def combination(self) -> Aggregation:

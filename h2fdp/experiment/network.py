@@ -28,10 +28,14 @@ def check_network(
     """
     found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology), *_of_relays(experiment, topology)]
     if not found:
-        network = simulated(topology, experiment.method.topology, experiment.method.privacy)
-        times = _aggregation_times(experiment, topology) if network is topology else AggregationTimes()
         found += _of_choices(experiment, topology)
-        found += _of_memory(experiment, network)
+        star = experiment.method.topology == "star"
+        times = AggregationTimes() if star else _aggregation_times(experiment, topology)
+        network = simulated(topology, experiment.method.topology, experiment.method.privacy)
+        if network is not topology:
+            times = AggregationTimes()  # edge servers relay
+        if experiment.method.local_objective.memory is not None:
+            found += _of_memory(experiment, network)
         if experiment.compression.stated:
             found += _of_compression(experiment, topology, network)
         if topology.mobility is not None:
@@ -156,7 +160,7 @@ def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
     """Devices that add no noise to their steps would remember raw gradients. Central noise is about whole devices."""
     method = experiment.method
     placement, memory = method.privacy, method.local_objective.memory
-    if memory is None or not placement.private or placement.clips == "update":
+    if not placement.private or placement.clips == "update":
         return
     for subnet in network.subnets:
         place = placement.place((subnet.trust,), 1)

@@ -218,7 +218,7 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
 
 def _requested(experiment: ExperimentFile) -> RequestedExperiment:
     """What a placement judges."""
-    calibration = calibration_of(experiment)
+    calibration, norm = calibration_of(experiment), experiment.training.first_clip_norm
     method, training = experiment.method, experiment.training
     objective, schedule = experiment.method.local_objective, experiment.method.traits
     step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
@@ -236,7 +236,7 @@ def _requested(experiment: ExperimentFile) -> RequestedExperiment:
         step_size=step_size,
         model="a model of your own" if own else experiment.model.name,
         local_aggregations=method.topology != "star" and bool(aggregation_times.offsets(local_steps)),
-        clip_norm=training.first_clip_norm if bounded or "clip_norm" in training.model_fields_set else None,
+        clip_norm=norm if bounded or "clip_norm" in training.model_fields_set else None,
         clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
         momentum=training.momentum,
         loss=training.loss.name,

@@ -266,17 +266,17 @@ class CompressionSection(Section):
     @property
     def of_models(self) -> tuple[Stage, ...]:
         """The stages of what is broadcast."""
-        return stages_of(self.down)
+        return () if self.down is None else stages_of(self.down)
 
     @property
     def of_devices(self) -> tuple[Stage, ...]:
         """The stages of devices' uploads."""
-        return stages_of(self.device)
+        return () if self.device is None else stages_of(self.device)
 
     @property
     def of_edges(self) -> tuple[Stage, ...]:
         """The stages of what edge servers send up."""
-        return stages_of(self.edge, uplink=True)
+        return () if self.edge is None else stages_of(self.edge, uplink=True)
 
 
 class TrackingSection(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,11 +31,12 @@ _SIDE = 3  # of the square, in pixels
 _KEY = "topology.adversaries.attack"
 
 
-def costs_of(config: ExperimentFile, network: Topology, parameters: int, records: Floats) -> NetworkCosts:
-    """Those of messages with M parameters, and of steps with `records` (I,) records in the mean."""
-    return NetworkCosts(
+def costs_of(config: ExperimentFile, network: Topology, records: Floats) -> Callable[[int], NetworkCosts]:
+    """From M to the costs of messages with M parameters, and of steps with `records` (I,) records in the mean."""
+    votes = config.training.adaptive is not None
+    return lambda parameters: NetworkCosts(
         network,
-        parameters + (config.training.adaptive is not None),
+        parameters + votes,
         Streams(config.seed),
         config.control.power_rule,
         records,
@@ -77,7 +79,7 @@ def _cost_of_joining(topology: Topology, config: ExperimentFile, data: Federated
     steps = training.interval_steps(data.sizes, rates)
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))()
     parameters = ParameterLayout(module).to_vector(module).numel()
-    costs = costs_of(config, every, parameters, np.tile(rates * data.sizes, topology.edges)).drawn(0)
+    costs = costs_of(config, every, np.tile(rates * data.sizes, topology.edges))(parameters).drawn(0)
     segments = [times.of(subnet.name).segments(steps) for subnet in topology.subnets]
     heights = times.heights(steps, topology.depth) if topology.depth > 1 else None
     joule, second = config.control.cost_weights

@@ -152,12 +152,11 @@ def run_intervals(
        checkpoint when it is due, and show it.
     """
     total = setup.config.training.intervals
-    cut(directory.decisions, state.decisions.bytes if state.decisions else 0)  # the later ones are made again
     with (
-        JsonLines(directory.ledger, state.ledger) as ledger,
-        JsonLines(directory.decisions, state.decisions) as decisions,
         model_scores(setup) as models,
         start_hosts(setup.blueprint, setup.config.runtime) as edges,
+        JsonLines(directory.ledger, state.ledger) as ledger,
+        JsonLines(directory.decisions, state.decisions) as decisions,
     ):
         hosts_alike = setup.noise is None or alike(edges)
         journal = state.journal = Journal(ledger, decisions, setup.bill.powers)
@@ -175,7 +174,7 @@ def run_intervals(
         for interval in range(len(state.rows), total):
             if cloud.ended:
                 return "done"
-            if measure := has_reached(setup, state):
+            if setup.config.training.until and (measure := has_reached(setup, state)):
                 return f"{measure} reached"
             if watcher.stop():
                 checkpoints.save()
@@ -250,6 +249,7 @@ def resume_run(
                 noise_key.store(directory, run.noise_key)
             if keeps_to_plan and state.fresh:  # the same draws release what was planned anyway
                 state.accounts.keep_to_plan()
+            cut(directory.decisions, state.decisions.bytes if state.decisions else 0)  # the later ones are made again
             carry_out(run, directory, state, watcher or RunCallbacks())
 
         try:

@@ -145,10 +145,12 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     """
     network, times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
-    placement, star, network = method.privacy, network is not topology, network.with_visits()
-    if network.visits is not None:
+    placement, star = method.privacy, network is not topology
+    if network.mobility is not None:
+        network = network.with_visits()
         data = of_visits(data, network, training.intervals)
     rates = training.sampling_rates(data.sizes)
+    costs_by_size = costs_of(config, network, rates * data.sizes)
     local_steps = training.interval_steps(data.sizes, rates)
     each_interval = training.records_of_interval(data.sizes, rates)
     faults = config.faults.faults()
@@ -207,7 +209,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     if not sent:
         text = "all layers of the model would be heads that never leave devices; expected fewer than it has"
         raise UserError(text, key="method.objective.layers")
-    costs = costs_of(config, network, sent, rates * data.sizes)
+    costs = costs_by_size(sent)
     return RunInputs(
         config=config,
         drawn=topology,

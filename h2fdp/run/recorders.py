@@ -239,13 +239,13 @@ class RunState:
         assert self.cloud is not None, "a run is stored between two intervals"
         return {
             "intervals": len(self.rows),
-            "nodes": {"cloud": self.cloud.state()},
+            "metrics": self.metrics.state(),
+            "accounts": self.accounts.state(),
             "attempt": self.attempt,
             "fresh": self.fresh,
             "wall_s": self.wall_s,
             **journal.state(),
-            "accounts": self.accounts.state(),
-            "metrics": self.metrics.state(),
+            "nodes": {"cloud": self.cloud.state()},
         }
 
     def enter_rest(self, setup: RunSetup, directory: RunDirectory) -> None:

@@ -212,11 +212,11 @@ def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:
 
 def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
     """Everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
-    if setup.has_noise_key:
-        noise_key.store(directory, setup.noise_key)
     values = setup.config.model_dump(mode="json", exclude={"tune"})
     values |= {"topology": directory.topology.name, "sweep": {}}
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
+    if setup.has_noise_key:
+        noise_key.store(directory, setup.noise_key)
     write_text(directory.topology, yaml_text(setup.drawn))
     write_sums(directory.topology)
     write_text(directory.config, text_of(values))  # last, so that where it is the run can be resumed

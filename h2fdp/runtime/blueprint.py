@@ -114,10 +114,10 @@ class Blueprint:
         topology, sees, firsts = self.topology, self.noise_placement.sees, self.first_devices
         path, liars = topology.path(subnet.name), topology.adversaries
         rows = slice(*firsts[number : number + 2].tolist())
-        pipeline, under = self._pipelines[subnet.trust], topology.below(path[-1])
+        places, pipeline, under = self._places(path), self._pipelines[subnet.trust], topology.below(path[-1])
         return SubnetFacts(
             name=subnet.name,
-            places=self._places(path),
+            places=places,
             records=self.data.sizes[rows],
             sampling_rates=self.rates[rows],
             sampling=self.sampling,
