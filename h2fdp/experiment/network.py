@@ -36,7 +36,7 @@ def check_network(
             times = AggregationTimes()  # edge servers relay
         if experiment.method.local_objective.memory is not None:
             found += _of_memory(experiment, network)
-        if experiment.compression.stated:
+        if experiment.compression.asked:
             found += _of_compression(experiment, topology, network)
         if topology.mobility is not None:
             found += _of_mobility(experiment, topology)

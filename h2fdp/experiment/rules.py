@@ -41,7 +41,7 @@ def problems(experiment: ExperimentFile) -> Found:
         yield from _of_buffers(experiment, objective, combination)
     yield from _of_turns(experiment)
     yield from _of_control(experiment)
-    if experiment.compression.stated:
+    if experiment.compression.asked:
         yield from _of_compression(experiment, objective)
     yield from privacy_rules.problems(experiment)
 

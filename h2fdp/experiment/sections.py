@@ -258,6 +258,11 @@ class CompressionSection(Section):
     down: CompressedModel | None = None
 
     @property
+    def asked(self) -> bool:
+        """Whether any link states anything."""
+        return bool(self.device or self.edge or self.down)
+
+    @property
     def stated(self) -> list[str]:
         """The keys that ask for anything."""
         asked = {"device": self.of_devices, "edge": self.of_edges, "down": self.of_models}

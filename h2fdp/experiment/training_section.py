@@ -198,11 +198,7 @@ class TrainingSection(Section):
     @property
     def adaptive(self) -> AdaptiveClipping | None:
         """How the clip norm moves; None where it is one number, or none."""
-        return (
-            AdaptiveClipping(norm.initial, norm.quantile)
-            if isinstance(norm := self.clip_norm, QuantileSection)
-            else None
-        )
+        return self.clip_norm.adaptive if isinstance(self.clip_norm, QuantileSection) else None
 
     @property
     def first_clip_norm(self) -> float | None:

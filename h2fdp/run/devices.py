@@ -31,10 +31,10 @@ _SIDE = 3  # of the square, in pixels
 _KEY = "topology.adversaries.attack"
 
 
-def costs_of(config: ExperimentFile, network: Topology, records: Floats) -> Callable[[int], NetworkCosts]:
-    """From M to the costs of messages with M parameters, and of steps with `records` (I,) records in the mean."""
+def costs_of(config: ExperimentFile, network: Topology) -> Callable[[int, Floats], NetworkCosts]:
+    """From M and (I,) numbers to costs of messages with M parameters, and of steps with so many records on average."""
     votes = config.training.adaptive is not None
-    return lambda parameters: NetworkCosts(
+    return lambda parameters, records: NetworkCosts(
         network,
         parameters + votes,
         Streams(config.seed),
@@ -79,7 +79,7 @@ def _cost_of_joining(topology: Topology, config: ExperimentFile, data: Federated
     steps = training.interval_steps(data.sizes, rates)
     module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))()
     parameters = ParameterLayout(module).to_vector(module).numel()
-    costs = costs_of(config, every, np.tile(rates * data.sizes, topology.edges))(parameters).drawn(0)
+    costs = costs_of(config, every)(parameters, np.tile(rates * data.sizes, topology.edges)).drawn(0)
     segments = [times.of(subnet.name).segments(steps) for subnet in topology.subnets]
     heights = times.heights(steps, topology.depth) if topology.depth > 1 else None
     joule, second = config.control.cost_weights

@@ -69,9 +69,10 @@ def prepare(
     """
     if topology.mobility is not None and topology.mobility.drawn:
         topology = settled(topology, config)
-    source = data_source or configured_data(config.data)
     with one_thread():  # features use more, for images side by side
-        data = source(topology.as_filed(), Streams(config.seed), None if data_root is None else Path(data_root))
+        filed = topology.as_filed()
+        source = data_source or configured_data(config.data)
+        data = source(filed, Streams(config.seed), None if data_root is None else Path(data_root))
     control = config.control
     if control.enabled and control.trust == "weighed" and config.method.topology != "star":
         return _in_the_better_way(config, partial(prepare, topology=topology, data_source=lambda *_: data))
@@ -149,8 +150,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     if network.mobility is not None:
         network = network.with_visits()
         data = of_visits(data, network, training.intervals)
-    rates = training.sampling_rates(data.sizes)
-    costs_by_size = costs_of(config, network, rates * data.sizes)
+    costs_by_size, rates = costs_of(config, network), training.sampling_rates(data.sizes)
     local_steps = training.interval_steps(data.sizes, rates)
     each_interval = training.records_of_interval(data.sizes, rates)
     faults = config.faults.faults()
@@ -209,7 +209,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     if not sent:
         text = "all layers of the model would be heads that never leave devices; expected fewer than it has"
         raise UserError(text, key="method.objective.layers")
-    costs = costs_by_size(sent)
+    costs = costs_by_size(sent, rates * data.sizes)
     return RunInputs(
         config=config,
         drawn=topology,
