@@ -132,18 +132,18 @@ class _FirstIntervalDone(Exception):
 
 def traced() -> Walk:
     """The calls of `h2fdp run FILE` up to the end of its first interval."""
-    from h2fdp.cli import session
+    from h2fdp.cli import terminal
     from h2fdp.cli.main import app
 
     walk = Walk()
-    said = session._say
+    said = terminal.say
 
     def say(text: str) -> None:
         said(text)
         sys.setprofile(None)
         raise _FirstIntervalDone
 
-    session._say = say  # the line of an interval
+    terminal.say = say  # the line of an interval
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "experiment.yaml"
         file.write_text(FILE)

@@ -33,7 +33,7 @@ def costs_at(
     for power in powers_dbm:
         rule = None if power == own else PowerRule(power, 1.0, 0.0)  # joules alone take the least power
         costs = NetworkCosts(setup.topology, setup.initial.numel(), setup.world, rule)
-        meters[power] = replace(setup, costs=costs).interval_costs
+        meters[power] = replace(setup, costs=costs).bill.columns
     found = {power: {"energy_j": 0.0, "delay_s": 0.0} for power in powers_dbm}
     cloud = setup.cloud(InProcessNodes({}))
     for interval in range(intervals):

@@ -15,15 +15,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.main import Command, main
-from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, interruptible, watched
-from h2fdp.cli.tables import AsJson, DataRoot, print_facts, print_json, print_table
+from h2fdp.cli.sweep import watched
+from h2fdp.cli.terminal import (
+    AsJson,
+    DataRoot,
+    Jobs,
+    OverwriteRuns,
+    Quiet,
+    interruptible,
+    print_facts,
+    print_json,
+    print_table,
+)
 from h2fdp.errors import UserError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from experiments.reproduction.evaluation import JudgedClaim, Row
-    from h2fdp.cli.session import Interrupt
+    from h2fdp.cli.terminal import Interrupt
     from h2fdp.sweeps.pool import WorkOptions
 
 ALL, SETTINGS, STORED = "all", "settings", "stored"

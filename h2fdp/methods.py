@@ -9,15 +9,27 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from h2fdp.algorithms import NAMED_METHODS, AggregationSection, Factor, ObjectiveSection, ServerSection
+from h2fdp.algorithms import (
+    NAMED_METHODS,
+    Aggregation,
+    AggregationSection,
+    Factor,
+    ObjectiveSection,
+    ServerSection,
+    aggregation_of,
+    own_objective,
+)
 from h2fdp.algorithms.aggregation import AGGREGATIONS, Link, WeightedAverage
 from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.privacy import NoisePlacementSection, NonPrivate
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.schedules.registry import ScheduleSection
+from h2fdp.schedules.registry import ScheduleSection, chosen
+from h2fdp.schedules.traits import ScheduleTraits
+from h2fdp.training.local_steps import LocalObjective
 
 UPCYCLED = "upcycled-"  # before a name: the same method with a second server update
 _FACTOR = 0.5  # of such a method
@@ -46,6 +58,21 @@ class Method(Section):
     upcycle: Factor | None = None
     schedule: ScheduleSection = FixedOptions()
     topology: Shape = "tree"
+
+    @property
+    def local_objective(self) -> LocalObjective:
+        """What a device minimises; made anew where it is a user's own."""
+        return own_objective(self.objective) if isinstance(self.objective, OwnPart) else self.objective
+
+    @property
+    def combination(self) -> Aggregation:
+        """What every aggregator makes of its uploads."""
+        return aggregation_of(self.aggregation)
+
+    @property
+    def traits(self) -> ScheduleTraits:
+        """What is known of the schedule before a run."""
+        return chosen(self.schedule)
 
 
 def _point(objective: Any = "plain", privacy: Any = "none", server: Any = "average", **axes: Any) -> Method:

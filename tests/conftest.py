@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from h2fdp.experiment import rules, training_section
+from h2fdp.experiment import privacy_rules, training_section
 from h2fdp.integrity import ENDED, found_in
 from h2fdp.models import registry
 from h2fdp.records import RunDirectory, in_use, noise_key
@@ -60,7 +60,7 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
     The default has a test of its own (`tests/experiment/test_default_calibration.py`).
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "default_calibration", lambda axes: "paper")
+        patch.setattr(privacy_rules, "default_calibration", lambda experiment: "paper")
         yield
 
 

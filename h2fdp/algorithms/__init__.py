@@ -29,7 +29,7 @@ from h2fdp.algorithms.registry import SERVERS as SERVERS
 from h2fdp.algorithms.registry import ObjectiveOptions as ObjectiveOptions
 from h2fdp.algorithms.registry import ServerContext as ServerContext
 from h2fdp.algorithms.registry import ServerOptions as ServerOptions
-from h2fdp.algorithms.registry import objective_of as objective_of
+from h2fdp.algorithms.registry import own_objective as own_objective
 from h2fdp.algorithms.registry import server_of as server_of
 from h2fdp.algorithms.server_update import Factor as Factor
 from h2fdp.algorithms.server_update import ServerUpdate as ServerUpdate

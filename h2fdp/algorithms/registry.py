@@ -77,11 +77,9 @@ SERVERS: Choices[ServerOptions] = Choices(
 )
 
 
-def objective_of(section: ObjectiveOptions | OwnPart) -> LocalObjective:
-    """The objective that a section describes."""
-    if isinstance(section, OwnPart):
-        return checked(section.make(), section.origin)
-    return section
+def own_objective(part: OwnPart) -> LocalObjective:
+    """A user's own, whose answers are checked."""
+    return checked(part.make(), part.origin)
 
 
 def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> ServerUpdate:

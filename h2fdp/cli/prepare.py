@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.tables import (
+from h2fdp.cli.terminal import (
     AsJson,
     DataRoot,
     ExperimentPath,
@@ -23,7 +23,7 @@ from h2fdp.cli.tables import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from h2fdp.run.preview import FirstDecision
+    from h2fdp.run.explain import FirstDecision
 
 _NAMES = ("network.yaml", "experiment.yaml", "my_model.py", "test_experiment.py")
 _TEMPLATES = Path(__file__).with_name("starter_files")  # texts, which no tool takes for the package's own code

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import progress
-from h2fdp.cli.tables import (
+from h2fdp.cli.terminal import (
     AsJson,
     DataRoot,
     ExperimentPath,
@@ -17,6 +16,7 @@ from h2fdp.cli.tables import (
     print_json,
     print_table,
     print_text,
+    progress,
 )
 
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Target, interruptible, progress
-from h2fdp.cli.tables import AsJson, DataRoot, ExperimentPath, Seed, Settings, print_facts, print_json
+from h2fdp.cli.terminal import (
+    AsJson,
+    DataRoot,
+    ExperimentPath,
+    Seed,
+    Settings,
+    Target,
+    interruptible,
+    print_facts,
+    print_json,
+    progress,
+)
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
@@ -40,9 +50,8 @@ def run_command(
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment and record it in a run directory."""
-    from h2fdp.records.directory import check_room
+    from h2fdp.records.directory import new_directory
     from h2fdp.run import Experiment
-    from h2fdp.run.api import default_directory
     from h2fdp.run.loop import start_run
 
     experiment = Experiment.from_file(file, settings or [], seed)
@@ -53,8 +62,7 @@ def run_command(
     if dry_run:
         _show_plan(experiment, data_root, as_json)
         return
-    directory = out or default_directory(experiment.config)
-    check_room(directory, overwrite)  # before the data are loaded
+    directory = new_directory(out, experiment.config.name, overwrite)  # before the data are loaded
     setup = experiment.prepare(data_root)
     control, intervals = setup.config.control, setup.config.training.intervals
     planned = setup.schedule().planned if control.enabled and control.turns is not None else None
@@ -119,7 +127,8 @@ def resume_command(
 ) -> None:
     """Continue a run that was stopped, killed or ran out of disk space, from its last checkpoint."""
     from h2fdp.run import Experiment
-    from h2fdp.run.loop import is_finished, resume_run
+    from h2fdp.run.loop import resume_run
+    from h2fdp.run.result import is_finished
 
     experiment = Experiment.of_run(directory, settings or [])
     if is_finished(directory):
@@ -162,9 +171,10 @@ def watch(
     """
     from h2fdp.run.recorders import RunCallbacks
 
+    target = _target(config)
     with (
         interruptible(_how_to_go_on(directory)) as interrupt,
-        progress(intervals, quiet=quiet, verbose=verbose, target=_target(config)) as show,
+        progress(intervals, quiet=quiet, verbose=verbose, target=target) as show,
     ):
         # `listen` again once Ray is up, which takes SIGTERM for itself
         done = run(RunCallbacks(interrupt.listen, show, interrupt.asked))

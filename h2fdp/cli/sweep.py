@@ -1,45 +1,47 @@
-"""`h2fdp sweep`, `table`, `plot`, `tune`: the grid of a file, what it reached, for a paper; the search of a file."""
+"""`h2fdp sweep` and `tune`: the grid of a file, the search of a file; how far they are."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.session import Jobs, OverwriteRuns, Quiet, interruptible, watched
-from h2fdp.cli.tables import (
+from h2fdp.cli.runs import HALF
+from h2fdp.cli.terminal import (
     AsJson,
     DataRoot,
     ExperimentPath,
+    Interrupt,
+    Jobs,
+    OverwriteRuns,
+    Quiet,
     Settings,
+    interruptible,
+    live_bars,
     print_facts,
     print_json,
     print_table,
     print_text,
+    say,
+    words_of,
 )
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from h2fdp.sweeps import Sweep
+    from h2fdp.sweeps.pool import WorkOptions
     from h2fdp.sweeps.task import Outcome
     from h2fdp.tuning import Tuned
     from h2fdp.tuning.plan import TunePlan
 
 _MOST_ROWS, _MOST_TRIALS = 60, 10
-_HALF = "and half of their 95 % intervals (Student's t)"
-SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory.")]
-Target = Annotated[
-    float | None, typer.Option(help="A test accuracy, as 0.7: what it cost to reach it first.", show_default=False)
-]
-Where = Annotated[
-    list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only points of the grid with this value.")
-]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option("--label", metavar="NAME=TEXT", help="Another word for a key, a value or a measure."),
-]
 
 
 def sweep_command(
@@ -110,7 +112,7 @@ def _show(sweep: Sweep, finished: int) -> None:
         from h2fdp.reports.study_numbers import study_numbers
 
         rows = paper_table(study_numbers(sweep.directory)).texts()
-        print_table(rows[:_MOST_ROWS], title=f"means over seeds, {_HALF}")
+        print_table(rows[:_MOST_ROWS], title=f"means over seeds, {HALF}")
         if len(rows) > _MOST_ROWS:
             typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")
         for name, since in _not_finite(sweep):
@@ -126,88 +128,6 @@ def _not_finite(sweep: Sweep) -> Iterator[tuple[str, int]]:
         summary = read_summary(sweep.directory / "runs" / name) or {}
         if since := summary.get("not_finite_from"):
             yield name, since
-
-
-def table_command(
-    sweep: SweepPath,
-    show: Annotated[
-        list[str] | None, typer.Option(metavar="MEASURE", help="A column: accuracy, epsilon, energy_j, ...")
-    ] = None,
-    across: Annotated[str | None, typer.Option(metavar="KEY", help="Its values become the columns.")] = None,
-    target: Target = None,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="KEY=VALUE", help="Differences from the runs with this value, seed by seed."),
-    ] = None,
-    where: Where = None,
-    label: Labels = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it: .tex, .csv or .md.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the table of a sweep: means over seeds with 95 % intervals, costs to reach an accuracy."""
-    from h2fdp.records.atomic import output_file, write_text
-    from h2fdp.reports.paper import FORMATS, paper_table
-    from h2fdp.reports.study_numbers import study_numbers
-
-    numbers = study_numbers(sweep, target, against).where(where or [])
-    table = paper_table(numbers, show or [], across, labels_of(label or []))
-    if out is not None:
-        with output_file(out, "--out", list(FORMATS)):
-            write_text(out, FORMATS[out.suffix](table))
-        typer.echo(str(out))
-    elif as_json:
-        print_json(table.values())
-    else:
-        of = "means over seeds" + ("" if against is None else f" of the differences from {against}")
-        print_table(table.texts(), title=f"{of}, {_HALF}")
-
-
-def plot_command(
-    sweep: SweepPath,
-    x: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s, bytes.", show_default=False),
-    ] = None,
-    line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
-    y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=".pdf, .png, .svg, or .pgf for LaTeX.", show_default="in SWEEP")
-    ] = None,
-    target: Target = None,
-    where: Where = None,
-    label: Labels = None,
-) -> None:
-    """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
-    from h2fdp.errors import UserError
-    from h2fdp.reports.figures import AXES
-    from h2fdp.reports.paper import along_runs, over_key
-    from h2fdp.reports.pictures import write_figure
-    from h2fdp.reports.study_numbers import study_numbers
-    from h2fdp.reports.sweep_view import SweepView
-
-    numbers = study_numbers(sweep, target).where(where or [])
-    words = labels_of(label or [])
-    if x in AXES:
-        if line is not None:
-            raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")
-        figure = along_runs(SweepView.read(sweep), numbers, x, y, words)
-    else:
-        figure = over_key(numbers, x, line, y, words)
-    typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
-
-
-def labels_of(texts: list[str]) -> dict[str, str]:
-    """`NAME=TEXT` each.
-
-    Raises:
-        UserError: one has no equals sign.
-    """
-    from h2fdp.errors import UserError
-
-    for text in texts:
-        if "=" not in text:
-            raise UserError(f"expected NAME=TEXT, found {text}", "--label")
-    return {name.strip(): text for name, _, text in (each.partition("=") for each in texts)}
 
 
 def tune_command(
@@ -278,3 +198,90 @@ def _show_search(tuned: Tuned, finished: bool, plan: TunePlan) -> None:
     print_facts(facts | {"directory": tuned.directory})
     for sentence in tuned.price if finished else ():
         print_text(f"note: {sentence}")
+
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+@contextmanager
+def watched(
+    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, overwrite: bool, quiet: bool
+) -> Iterator[WorkOptions]:
+    """Options of work that shows its progress on standard error, as results can be piped, and stops on request."""
+    from h2fdp.sweeps.pool import WorkOptions
+
+    def options(watcher: SweepProgress) -> WorkOptions:
+        # `listen` again once Ray is up, which takes SIGTERM for itself
+        return WorkOptions(data_root, jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
+
+    if quiet or not sys.stderr.isatty():
+        yield options(SweepProgress(None if quiet else say))
+        return
+    with live_bars(transient=True) as bars:
+        yield options(SweepProgress(lambda text: bars.console.print(text, markup=False), bars))
+
+
+class SweepProgress:
+    """Counts what a sweep has done and what is left; a line for each run that ends, and one now and then until then.
+
+    Args:
+        say: takes the lines; null for none.
+        bars: where a bar for all runs follows them.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None = None, bars: Progress | None = None) -> None:
+        self.runs = self.finished = self.failed = 0
+        self.rows: dict[str, dict[str, Any]] = {}  # the newest row of each running run
+        self._early: Counter[str] = Counter()  # why runs ended before their last interval
+        self._write, self._bars, self._last = say, bars, time.monotonic()
+        self._bar = None if bars is None else bars.add_task("runs", total=None, words="starting")
+
+    def begin(self, runs: int, finished: int, intervals: int) -> None:
+        self.runs, self.finished = runs, finished
+        if finished:
+            self._say(f"{finished} of {runs} runs are finished already")
+
+    def started(self, name: str, done: int, intervals: int) -> None:
+        self.rows[name] = {}
+
+    def interval(self, name: str, row: dict[str, Any]) -> None:
+        self.rows[name] = row
+        words = f"{self.words()}  {name} {row['interval']}  {words_of(row)}"
+        self._show(words)
+        if self._bars is None and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._say(words)
+
+    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
+        line = f"{ending(name, outcome, again)}  {words_of(self.rows.pop(name))}".rstrip()
+        self.finished += outcome.finished or bool(outcome.ended_early)
+        self.failed += bool(outcome.error) and not again
+        if outcome.ended_early:
+            self._early[outcome.ended_early] += 1
+        self._say(f"{line}\n  {self.words()}")
+        self._show(self.words())
+
+    def words(self) -> str:
+        """All of it in a line."""
+        parts = [f"{self.finished}/{self.runs} runs done", *(f"{count} {why}" for why, count in self._early.items())]
+        if self.rows:
+            parts.append(f"{len(self.rows)} running")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        return "  ".join(parts)
+
+    def _say(self, text: str) -> None:
+        self._last = time.monotonic()
+        if self._write is not None:
+            self._write(text)
+
+    def _show(self, words: str) -> None:
+        if self._bars is not None and self._bar is not None:
+            self._bars.update(self._bar, total=self.runs, completed=self.finished + self.failed, words=words)
+
+
+def ending(name: str, outcome: Outcome, again: bool) -> str:
+    """How a run ended, in a line."""
+    if not outcome.error:
+        return f"{name}: {outcome.ended_early or outcome.state}"
+    reason = outcome.error.strip().rpartition("\n")[2]
+    return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.tables import AsJson, print_facts, print_json
+from h2fdp.cli.terminal import AsJson, print_facts, print_json
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:

@@ -7,18 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from h2fdp.algorithms import aggregation_of, objective_of
 from h2fdp.config import Document, Section, check, empty_document, parse, read_document
 from h2fdp.config.check import key_meant
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment import rules
 from h2fdp.experiment.network import check_network
+from h2fdp.experiment.privacy_rules import calibration_of
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import PAIRS
 from h2fdp.network import Topology, from_document, read
 from h2fdp.network.schema import TopologyFile
-from h2fdp.privacy import noise_placement_of
-from h2fdp.schedules.registry import chosen, reconciled
+from h2fdp.schedules.registry import reconciled
 
 
 def check_experiment(document: Document) -> ExperimentFile:
@@ -29,34 +28,22 @@ def check_experiment(document: Document) -> ExperimentFile:
     """
     experiment = _with_one_schedule(check(ExperimentFile, document), document)
     try:
-        axes = _axes(experiment)
         open_keys = {f"training.{key}" for key in experiment.training.left_open}  # to be chosen so that they fit
         found = [
             Problem(text, document.where(key.split(".")), key)
-            for key, text in rules.problems(experiment, axes)
+            for key, text in rules.problems(experiment)
             if key not in open_keys
         ]
     except UserError as error:  # of a user's own part, once it is made
         raise located(error, document) from error.__cause__
     if found:
         raise UserError(found)
-    return _completed(experiment, axes)
+    return _completed(experiment)
 
 
 def conflicts(experiment: ExperimentFile) -> list[tuple[str, str]]:
     """(key, what is wrong) of a configuration that was changed after it had been checked."""
-    return list(rules.problems(experiment, _axes(experiment)))
-
-
-def _axes(experiment: ExperimentFile) -> rules.Axes:
-    method = experiment.method
-    return rules.Axes(
-        noise_placement_of(method.privacy),
-        objective_of(method.objective),
-        chosen(method.schedule),
-        aggregation_of(method.aggregation),
-        experiment.control.estimates,
-    )
+    return list(rules.problems(experiment))
 
 
 def _with_one_schedule(experiment: ExperimentFile, document: Document) -> ExperimentFile:
@@ -69,9 +56,10 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
     return experiment.model_copy(update={"method": method, "control": control})
 
 
-def _completed(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
+def _completed(experiment: ExperimentFile) -> ExperimentFile:
     """With what the method's placement of noise and its schedule make of keys that are not stated."""
-    training, placement, schedule, control = experiment.training, axes.placement, axes.schedule, experiment.control
+    training, control = experiment.training, experiment.control
+    placement, schedule = experiment.method.privacy, experiment.method.traits
     update: dict[str, Any] = {}
     if not placement.private or placement.clips == "nothing" or placement.input_norm is not None:
         update["clip_norm"] = None
@@ -86,7 +74,8 @@ def _completed(experiment: ExperimentFile, axes: rules.Axes) -> ExperimentFile:
         update["until"] = {**(training.until or {}), "accuracy": control.accuracy}
     changed: dict[str, Any] = {"training": training.model_copy(update=update)}
     if experiment.privacy.calibration is None:
-        changed["privacy"] = experiment.privacy.model_copy(update={"calibration": rules.default_calibration(axes)})
+        calibration = calibration_of(experiment)
+        changed["privacy"] = experiment.privacy.model_copy(update={"calibration": calibration})
     if placement.private and schedule.measures == "secants":
         changed["control"] = control.model_copy(update={"estimates": "oracle"})
     return experiment.model_copy(update=changed)

@@ -1,23 +1,18 @@
-"""What an experiment asks of its network: local aggregations, secure sums, adaptive clip norms, transmit powers."""
+"""What an experiment asks of its network: local aggregations, compression, movement, liars, radio, association."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from h2fdp.algorithms import WeightedAverage, aggregation_of, objective_of, rules_in
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
+from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
-from h2fdp.privacy import Holder, UploadClipping, noise_placement_of
+from h2fdp.network.association import AssociationSection
+from h2fdp.privacy import Holder
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
-from h2fdp.schedules.aggregation_times import share_of
-from h2fdp.schedules.registry import chosen
-
-Found = Iterator[tuple[str, str]]  # keys, and what is wrong with them
 
 
 def check_network(
@@ -33,18 +28,25 @@ def check_network(
     """
     found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology), *_of_relays(experiment, topology)]
     if not found:
-        network = simulated(topology, experiment.method.topology, experiment.method.privacy)
-        times = _aggregation_times(experiment, topology) if network is topology else AggregationTimes()
         found += _of_choices(experiment, topology)
-        found += _of_secure_sums(experiment, topology, network)
-        found += _of_moving_norm(experiment, network, times)
-        found += _of_compression(experiment, topology, network)
-        found += _of_mobility(experiment, topology)
-        found += _of_correlated(experiment, topology, network)
-        found += _of_memory(experiment, network)
-        found += _of_adversaries(experiment, topology, network)
-        found += _of_access(experiment, topology, network)
-        found += _of_association(experiment, topology, network)
+        star = experiment.method.topology == "star"
+        times = AggregationTimes() if star else _aggregation_times(experiment, topology)
+        network = simulated(topology, experiment.method.topology, experiment.method.privacy)
+        if network is not topology:
+            times = AggregationTimes()  # edge servers relay
+        if experiment.method.local_objective.memory is not None:
+            found += _of_memory(experiment, network)
+        if experiment.compression.asked:
+            found += _of_compression(experiment, topology, network)
+        if topology.mobility is not None:
+            found += _of_mobility(experiment, topology)
+        if (liars := topology.adversaries) is not None:
+            found += _of_adversaries(experiment, topology, network, liars)
+        if topology.radio.shares is not None or topology.radio.truncation is not None:
+            found += _of_access(experiment, topology, network)
+        if (section := topology.association) is not None:
+            found += _of_association(experiment, topology, network, section)
+        found += problems_of_network(experiment, topology, network, times)
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -81,12 +83,12 @@ def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
 def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
     """What no schedule with buffers has: edge servers above edge servers, and secure sums."""
     method = experiment.method
-    if not chosen(method.schedule).buffers:
+    if not method.traits.buffers:
         return
     key, tail = "method.schedule", "expected schedule fixed, or another network"
     if topology.depth > 1 and method.topology != "star":
         yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
-    placement = noise_placement_of(method.privacy)
+    placement = method.privacy
     if "sum" in {placement.sees(trust) for trust in (topology.cloud_trust, *(each.trust for each in topology.subnets))}:
         text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
         yield key, f"{text}, not for those that have arrived; {tail}"
@@ -99,12 +101,12 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
         each.name: each.trust for each in topology.aggregators
     }
     relay = next((name for name, trust in trusts.items() if trust == "relay"), None)
-    if relay is None or method.topology == "star" or noise_placement_of(method.privacy).sees("relay") == "each":
+    if relay is None or method.topology == "star" or method.privacy.sees("relay") == "each":
         return
     if (other := next((name for name, trust in trusts.items() if trust != "relay"), None)) is not None:
         text = f"{relay} relays masked vectors of one sum over the whole network; expected relay for all edge servers"
         yield "topology", f"{text}, found {other} {trusts[other]}"
-    if chosen(method.schedule).controlled:
+    if method.traits.controlled:
         text = "the controller plans with subnets, and relays make one sum of the whole network"
         yield "control.enabled", f"{text}; expected false, or secure-sum edge servers"
     key = "aggregate_every" if training.aggregate_every is not None else "aggregations_per_interval"
@@ -117,32 +119,10 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
         yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
 
 
-def _of_correlated(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
-    """Sums of noise streams, or streams that devices meet on their way, have no account."""
-    if experiment.privacy.noise_law is None:
-        return
-    sees = noise_placement_of(experiment.method.privacy).sees
-    trusts = {topology.cloud_trust, *(each.trust for each in network.subnets)}
-    trusts |= {each.trust for each in network.aggregators}
-    found = {
-        f"{network.depth} tiers": network.depth > 1,
-        "secure sums": any(sees(trust) == "sum" for trust in trusts),
-        "devices that move": topology.mobility is not None,
-    }
-    if wrong := [words for words, there in found.items() if there]:
-        text = f"correlated noise has an account for single devices and trusted edge servers; found {', '.join(wrong)}"
-        yield "privacy.correlated", f"{text}; expected null, or one tier of edge servers that are trusted or untrusted"
-
-
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     """What does not go with devices that change their edge server, or is not accounted for them."""
-    if topology.mobility is None:
-        return
     method, training, privacy = experiment.method, experiment.training, experiment.privacy
-    placement, moving = (
-        noise_placement_of(method.privacy),
-        "devices change their edge server (mobility in the topology)",
-    )
+    placement, moving = method.privacy, "devices change their edge server (mobility in the topology)"
     if topology.depth > 1 or method.topology == "star":
         shape = "a star" if method.topology == "star" else f"{topology.depth} tiers"
         yield "topology", f"{moving}; expected one tier of edge servers, found {shape}"
@@ -156,7 +136,7 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
         yield "training.device_turns", f"{text}, found {training.device_turns}"
     if training.adaptive is not None:
         yield "training.clip_norm", f"{moving}; expected a number, found one that moves"
-    if (memory := objective_of(method.objective).memory) is not None:
+    if (memory := method.local_objective.memory) is not None:
         yield "method.objective", f"{moving}, which do not carry {memory} along; expected an objective without a memory"
     for key, stages in (("device", experiment.compression.of_devices), ("edge", experiment.compression.of_edges)):
         if stages:
@@ -179,8 +159,8 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
 def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
     """Devices that add no noise to their steps would remember raw gradients. Central noise is about whole devices."""
     method = experiment.method
-    placement, memory = noise_placement_of(method.privacy), objective_of(method.objective).memory
-    if memory is None or not placement.private or placement.clips == "update":
+    placement, memory = method.privacy, method.local_objective.memory
+    if not placement.private or placement.clips == "update":
         return
     for subnet in network.subnets:
         place = placement.place((subnet.trust,), 1)
@@ -198,17 +178,15 @@ def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology
         network: that is simulated.
     """
     radio, method, key = topology.radio, experiment.method, "topology.radio.access"
-    over_the_air, placement = radio.truncation is not None, noise_placement_of(method.privacy)
-    if radio.shares is None and not over_the_air:
-        return
-    what, schedule = "over-the-air" if over_the_air else f"shares: {radio.shares}", chosen(method.schedule)
+    over_the_air, placement = radio.truncation is not None, method.privacy
+    what, schedule = "over-the-air" if over_the_air else f"shares: {radio.shares}", method.traits
     if schedule.buffers or schedule.controlled:
         text = "aggregators do not wait for all" if schedule.buffers else "the controller prices each message by itself"
         yield key, f"under {method.schedule.name} {text}; expected tdma, or ofdma without shares; found {what}"
     if not over_the_air:
         return
     tail = "expected tdma or ofdma; found over-the-air"
-    if aggregation_of(method.aggregation).visible == "each":
+    if method.combination.visible == "each":
         yield key, f"the aggregation compares single uploads, and signals in the air are a sum; {tail}"
     if experiment.compression.of_devices:
         yield "compression.device", "signals add up in the air number by number, without a code; expected null"
@@ -223,22 +201,21 @@ def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology
         return
     if placement.rounding is not None:
         text = "signals add up as they are, not modulo a number"
-        yield f"{_SUMS}.rounding", f"{text}; expected null over the air, found {placement.rounding}"
+        yield "method.privacy.secure_sum.rounding", f"{text}; expected null over the air, found {placement.rounding}"
     if experiment.faults.faults().of_devices:
         text = f"{summing[0]} would hear a sum without the shares of noise of devices that fail, as nothing seals it"
         yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
 
 
-def _of_association(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+def _of_association(
+    experiment: ExperimentFile, topology: Topology, network: Topology, section: AssociationSection
+) -> Found:
     """Devices that join edge servers by what is private, or by what is not billed.
 
     Args:
         network: that is simulated.
     """
-    section, private = topology.association, noise_placement_of(experiment.method.privacy).private
-    if section is None:
-        return
-    key = "topology.association"
+    private, key = experiment.method.privacy.private, "topology.association"
     if section.by == "data" and private and section.labels != "public":
         text = "who joins which edge server tells how many records of each label devices have, and no epsilon covers it"
         yield f"{key}.labels", f"{text}; expected public, where labels are no secret, or by: nearest or cost"
@@ -281,101 +258,13 @@ def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
             yield f"control.{key}", f"expected a number below {own:g}, the {column} of {name}; found {least:g}"
 
 
-_SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"
-
-
-def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
-    """What no secure sum of this network can do; other methods treat its edge servers as untrusted.
-
-    Args:
-        network: that is simulated.
-    """
-    placement = noise_placement_of(experiment.method.privacy)
-    place = placement.place(("secure-sum",), 1)
-    above = [server.name for server in network.aggregators if placement.sees(server.trust) == "sum"]
-    subnets = [subnet for subnet in network.subnets if placement.sees(subnet.trust) == "sum"]
-    star = experiment.method.topology == "star" or topology.subnets[0].relays is not None
-    shares = place is not None and place.holder is Holder.SHARE
-    cloud_sums = placement.sees(topology.cloud_trust) == "sum"
-    if place is None or not shares or not (cloud_sums or above or subnets):
-        return
-    method, tolerance, schedule = experiment.method, place.tolerance, chosen(experiment.method.schedule)
-    if cloud_sums and star:
-        text = "in a star the devices are below the cloud's own edge server, which is untrusted"
-        yield _CLOUD, f"{text}; expected untrusted, or method.topology tree"
-    if cloud_sums and not schedule.foreseen:
-        text = "a sum hides what each child of the cloud uploads, and its messages are in no plan's costs"
-        yield _CLOUD, f"{text}; expected untrusted, or a schedule that is fixed before the run"
-    if not placement.noise_law.stable:
-        text = f"devices add shares of one noise, and a sum of {placement.noise_law.name} noises is of no such law"
-        yield "method.privacy.law", f"{text}; expected gaussian, or no secure sums"
-    for link, rule in rules_in(method.aggregation).items():
-        if not isinstance(rule, WeightedAverage) and (link == "device" or cloud_sums or above):
-            text = "under secure sums devices weigh their uploads before they know who drops out"
-            yield "method.aggregation", f"{text}; expected average, found {rule.name}"
-            break
-    if schedule.measures == "gradients" and experiment.control.estimates == "private":
-        text = "a secure-sum edge server sees no estimates of single devices; expected released"
-        yield "control.estimates", f"{text}, found private"
-    if placement.rounding is not None and placement.input_norm is not None:
-        text = "integers stand for vectors of bounded length, which clipped gradients make"
-        yield f"{_SUMS}.rounding", f"{text}; expected null with input_bound, found {placement.rounding}"
-    if placement.rounding is not None and schedule.measures == "secants":
-        text = "a sum of integers says nothing of single devices, which this schedule measures"
-        yield f"{_SUMS}.rounding", f"{text}; expected null, found {placement.rounding}"
-    if schedule.controlled and (tolerance.colluding or tolerance.dropouts):
-        text = "the controller weighs costs against the noise of one trusted edge server, which tolerances multiply"
-        yield _SUMS, f"{text}; expected colluding: 0 and dropouts: 0 with control"
-    if above and experiment.control.enabled and experiment.control.has_budget:
-        text = f"what is exchanged for the secure sums of {above[0]} is in no plan's costs, so that it could exceed the"
-        yield "control", f"{text} budget; expected secure sums at the lowest edge servers alone"
-    sizes = np.array([subnet.size for subnet in subnets], dtype=np.int64)
-    turns = experiment.training.device_turns
-    taking = share_of(sizes, experiment.training.participation)
-    taking = (taking if turns == 1 else np.maximum(sizes // turns, 1)).tolist()
-    numbers = [number for number, each in enumerate(network.subnets) if placement.sees(each.trust) == "sum"]
-    for number, subnet, begin in zip(numbers, subnets, taking, strict=True):
-        lying = len(network.lying_devices(number))
-        if tolerance.honest_shares(begin) - (lying if lying < subnet.size else 0) < 1:
-            lost = tolerance.lost(begin)
-            of = "" if subnet.relays is not None else f" of {subnet.name}"
-            text = f"of {begin} devices{of} that take part, {tolerance.colluding} may collude and {lost}"
-            text = f"{text} drop out" if not lying else f"{text} drop out, besides {lying} that lie"
-            yield _SUMS, f"{text}, which leaves no device whose share of the noise is unknown; expected fewer"
-            return
-
-
-def _of_moving_norm(experiment: ExperimentFile, network: Topology, times: AggregationTimes) -> Found:
-    """Several steps between two releases of a subnet whose noise is on uploads or averages.
-
-    After the step that draws a record its device stands elsewhere, and all other records may vote otherwise: no small
-    noise hides that. Where every step is noisy, its votes are noisy too.
-    """
-    training, placement = experiment.training, noise_placement_of(experiment.method.privacy)
-    if training.adaptive is None or placement.clips == "update" or training.local_steps is None:
-        return
-    star = network.subnets[0].relays is not None
-    for subnet in network.subnets:
-        if placement.pipeline(subnet.trust, UploadClipping(training.first_clip_norm, by_record=True)).noisy_steps:
-            continue
-        longest = max(times.of(subnet.name).segments(training.local_steps))
-        if longest > 1:
-            text = (
-                f"the noise of {subnet.name} is on {longest} steps together, after the first of which every record may "
-                "vote otherwise; expected 1 (or noise: steps, dp-sgd), or a number as training.clip_norm"
-            )
-            key = "aggregate_every" if training.aggregate_every is not None and not star else "local_steps"
-            yield f"training.{key}", text
-            return
-
-
 def _of_compression(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
     """What is compressed before it has noise, or is to be hidden by secure sums.
 
     Args:
         network: that is simulated.
     """
-    placement, compression = noise_placement_of(experiment.method.privacy), experiment.compression
+    placement, compression = experiment.method.privacy, experiment.compression
     star, subnets = experiment.method.topology == "star", network.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
     known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
@@ -404,12 +293,10 @@ def _of_compression(experiment: ExperimentFile, topology: Topology, network: Top
             yield f"compression.{key}", f"{text}; expected null"
 
 
-def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology, liars: Adversaries) -> Found:
     """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack."""
-    liars, method, training = topology.adversaries, experiment.method, experiment.training
-    if liars is None:
-        return
-    edges, attack, schedule = "topology.adversaries.edges", liars.attack, chosen(method.schedule)
+    method, training = experiment.method, experiment.training
+    edges, attack, schedule = "topology.adversaries.edges", liars.attack, method.traits
     if liars.edges and attack.poisons:
         text = f"edge servers have no records, which {attack.name} makes false"
         yield edges, f"{text}; expected devices, or another attack"
@@ -429,7 +316,7 @@ def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Top
 
 
 def _of_lies_under_noise(experiment: ExperimentFile, network: Topology, liars: Adversaries) -> Found:
-    placement = noise_placement_of(experiment.method.privacy)
+    placement = experiment.method.privacy
     if not placement.private:
         return
     edges, attack = "topology.adversaries.edges", "topology.adversaries.attack"

@@ -1,10 +1,6 @@
-"""Which combinations of an experiment's settings mean something, and are covered by an account."""
+"""Which combinations of an experiment's settings mean something; what no account covers is in `privacy_rules`."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from h2fdp.algorithms import (
     Aggregation,
@@ -16,75 +12,38 @@ from h2fdp.algorithms import (
 )
 from h2fdp.algorithms.fedat import ReverseCountsOptions
 from h2fdp.algorithms.robust import RobustOptions
-from h2fdp.config.own_parts import OwnPart
+from h2fdp.experiment import privacy_rules
+from h2fdp.experiment.privacy_rules import Found, calibration_of
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.registry import Auto, PublicFeatures
-from h2fdp.privacy import HierarchicalDp, NoisePlacement, RequestedExperiment
+from h2fdp.privacy import HierarchicalDp
 from h2fdp.privacy.mechanisms.compression import TopK
-from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
-from h2fdp.schedules import AggregationTimes, ScheduleTraits
 from h2fdp.schedules.buffered import BufferedOptions
-from h2fdp.schedules.control_section import Estimates
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.schedules.utility import UtilityOptions
-from h2fdp.training.local_steps import LocalObjective, OwnModels, gradients_of, pull_of
-
-_LONGEST = 10_000  # local steps of an interval that a schedule could choose
-
-Found = Iterator[tuple[str, str]]
+from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The parts of a method that its options describe, and where its controller's estimates come from."""
-
-    placement: NoisePlacement
-    objective: LocalObjective
-    schedule: ScheduleTraits
-    aggregation: Aggregation
-    estimates: Estimates = "released"
-
-    @property
-    def leaks(self) -> bool:
-        """Whether devices measure what no account covers, unless it turns out that nothing has to be measured."""
-        measures = self.schedule.measures
-        return measures == "secants" or (measures == "gradients" and self.estimates == "oracle")
-
-
-def default_calibration(axes: Axes) -> Literal["paper", "accounted"]:
-    """By an account of the planned run, where there is one and no noise is stated.
-
-    Objective perturbation has no sound one, and raw measurements have none. Schedules that spend a number of local
-    iterations, or that nothing but the account ends, keep to the target under the formula's noise too.
-    """
-    placement, schedule = axes.placement, axes.schedule
-    known = placement.private and placement.accounted and not placement.noise_is_given
-    kept = schedule.counts_iterations or schedule.ends_by_account
-    return "accounted" if known and not kept and not axes.leaks else "paper"
-
-
-def problems(experiment: ExperimentFile, axes: Axes) -> Found:
+def problems(experiment: ExperimentFile) -> Found:
     """(key, what is wrong and would be right) of each combination that means nothing, or that no account covers."""
+    method = experiment.method
+    objective, combination = method.local_objective, method.combination  # each made once, where it is a user's own
     yield from _of_state(experiment)
-    yield from _of_counts(experiment, axes)
-    yield from _of_aggregation(experiment, axes)
-    yield from _of_compression(experiment, axes)
-    yield from _of_epochs(experiment, axes)
-    yield from _of_schedule(experiment, axes)
-    yield from _of_own_models(experiment, axes)
+    if isinstance(method.server, ReverseCountsOptions):
+        yield from _of_counts(experiment)
+    yield from _of_aggregation(experiment, objective, combination)
+    if experiment.training.local_epochs is not None:
+        yield from _of_epochs(experiment)
+    yield from _of_schedule(experiment)
+    if isinstance(objective, OwnModels):
+        yield from _of_own_models(experiment, objective)
     yield from _of_one_shot(experiment)
-    if axes.schedule.buffers:
-        yield from _of_buffers(experiment, axes)
-    yield from _of_turns(experiment, axes)
-    yield from _of_selection(experiment, axes)
-    yield from _of_noise_under_a_schedule(experiment, axes)
-    yield from _of_calibration(experiment, axes)
-    if experiment.privacy.noise_law is not None:
-        yield from _of_correlated(experiment, axes)
-    yield from _of_control(experiment, axes)
-    yield from _of_moving_norm(experiment, axes)
-    yield from _of_adjacency(experiment, axes)
-    yield from axes.placement.problems(_requested(experiment, axes))
+    if method.traits.buffers:
+        yield from _of_buffers(experiment, objective, combination)
+    yield from _of_turns(experiment)
+    yield from _of_control(experiment)
+    if experiment.compression.asked:
+        yield from _of_compression(experiment, objective)
+    yield from privacy_rules.problems(experiment)
 
 
 def _of_state(experiment: ExperimentFile) -> Found:
@@ -99,54 +58,52 @@ def _of_state(experiment: ExperimentFile) -> Found:
         yield f"method.{axis}", f"{text}; expected objective {devices} with server {cloud}"
 
 
-def _of_counts(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_counts(experiment: ExperimentFile) -> Found:
     """Models of edge servers that are weighed by their updates."""
     method, name = experiment.method, experiment.method.server.name
-    if not isinstance(method.server, ReverseCountsOptions):
-        return
-    if not axes.schedule.buffers or method.topology == "star":
+    if not experiment.method.traits.buffers or method.topology == "star":
         found = "a star" if method.topology == "star" else method.schedule.name
         text = f"{name} weighs edge servers by how often each uploads; expected schedule buffered and a tree"
         yield "method.server", f"{text}, found {found}"
-    if axes.placement.clips == "update":
+    if experiment.method.privacy.clips == "update":
         yield "method.server", f"central releases one average of all uploads, which {name} has not; expected average"
 
 
-def _of_aggregation(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_aggregation(experiment: ExperimentFile, objective: LocalObjective, combination: Aggregation) -> Found:
     rules, name = rules_in(experiment.method.aggregation), experiment.method.objective.name
-    if axes.aggregation.visible == "each":
-        yield from _of_no_sum(experiment, axes)
+    if combination.visible == "each":
+        yield from _of_no_sum(experiment)
     if experiment.method.topology == "star" and rules["edge"] not in (rules["device"], WeightedAverage()):
         yield "method.aggregation.edge", f"a star has no edge servers; expected average, found {rules['edge'].name}"
     counting = [each.name for each in rules.values() if isinstance(each, AggregationOptions) and each.counts_gradients]
-    if counting and pull_of(axes.objective) is None:
+    if counting and pull_of(objective) is None:
         text = f"{counting[0]} divides an upload by the number of gradients in it, which {name} does not"
         yield "method.aggregation", f"{text} state; expected average, or another objective"
 
 
-def _of_no_sum(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_no_sum(experiment: ExperimentFile) -> Found:
     """What needs the sum of what aggregators receive, and has none under a rule such as the median."""
     training = experiment.training
     robust = [each for each in rules_in(experiment.method.aggregation).values() if isinstance(each, RobustOptions)]
     if training.weights == "by-size" and robust:
         yield "training.weights", "the rule orders uploads by their values; expected uniform, found by-size"
-    if axes.schedule.controlled:
+    if experiment.method.traits.controlled:
         yield "control.enabled", "the controller weighs the noise of an average; expected aggregation average, or false"
     if training.adaptive is not None:
         yield "training.clip_norm", "votes about a clip norm are averaged; expected aggregation average, or a number"
-    if axes.placement.clips == "update":
+    if experiment.method.privacy.clips == "update":
         yield "method.aggregation", "central sizes its noise for an average; expected average"
 
 
-def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Found:
     """What knows uploads as devices made them, or the noise of their average, does not know compressed ones."""
-    compression, central = experiment.compression, axes.placement.clips == "update"
+    compression, central = experiment.compression, experiment.method.privacy.clips == "update"
     if compression.of_edges and (central or experiment.method.topology == "star"):
         why = "edge servers send raw averages up" if central else "a star has no edge servers"
         yield "compression.edge", f"{why}; expected null"
     for key in compression.stated:
-        yield from _of_compressed_link(experiment, axes, f"compression.{key}")
-    if compression.of_models and axes.objective.memory is not None:
+        yield from _of_compressed_link(experiment, f"compression.{key}")
+    if compression.of_models and objective.memory is not None:
         text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
         yield "compression.down", f"{text}; expected null, or another objective"
     if not compression.of_devices:
@@ -155,16 +112,16 @@ def _of_compression(experiment: ExperimentFile, axes: Axes) -> Found:
     if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
         text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
         yield _COMPRESSED, f"{text}; expected null, or top_k alone"
-    if axes.objective.memory is not None:
+    if objective.memory is not None:
         name = experiment.method.objective.name
         text = f"devices of {name} would remember what is left of their updates"
         yield _COMPRESSED, f"{text}; expected null, or another objective"
 
 
-def _of_compressed_link(experiment: ExperimentFile, axes: Axes, key: str) -> Found:
+def _of_compressed_link(experiment: ExperimentFile, key: str) -> Found:
     if experiment.training.adaptive is not None:
         yield key, "votes about the clip norm would be rounded, or left out, with the update; expected null"
-    if axes.schedule.controlled or axes.schedule.measures == "secants":
+    if experiment.method.traits.controlled or experiment.method.traits.measures == "secants":
         text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
         yield key, f"{text}; expected null, or schedule fixed"
 
@@ -172,19 +129,17 @@ def _of_compressed_link(experiment: ExperimentFile, axes: Axes, key: str) -> Fou
 _COMPRESSED = "compression.device"
 
 
-def _of_epochs(experiment: ExperimentFile, axes: Axes) -> Found:
-    placement, key = axes.placement, "training.local_epochs"
-    if experiment.training.local_epochs is None:
-        return
-    if not axes.schedule.allows_epochs:
+def _of_epochs(experiment: ExperimentFile) -> Found:
+    placement, key = experiment.method.privacy, "training.local_epochs"
+    if not experiment.method.traits.allows_epochs:
         yield key, "this schedule chooses the number of local steps; expected local_steps"
     if placement.noisy_steps and placement.noise_is_given:
         text = "with a given noise_multiplier the run ends after R_c local steps, which may not be whole epochs"
         yield key, f"{text}; expected local_steps"
 
 
-def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
-    training, name, schedule = experiment.training, experiment.method.schedule.name, axes.schedule
+def _of_schedule(experiment: ExperimentFile) -> Found:
+    training, name, schedule = experiment.training, experiment.method.schedule.name, experiment.method.traits
     if isinstance(training.aggregate_every, dict) and schedule.controlled and experiment.control.is_algorithm_1:
         text = "the controller that is told its weights supports one number for all edge servers; found a mapping"
         yield "training.aggregate_every", text
@@ -194,7 +149,7 @@ def _of_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "training.step_decay", text
 
 
-def _of_turns(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_turns(experiment: ExperimentFile) -> Found:
     """Turns of devices and shares of the budget, which the schedule `fixed` alone has, and no formula knows."""
     training, schedule = experiment.training, experiment.method.schedule
     for key, neutral in (("device_turns", 1), ("budget_decay", "none")):
@@ -207,19 +162,19 @@ def _of_turns(experiment: ExperimentFile, axes: Axes) -> Found:
     if training.budget_decay == "none":
         return
     right = "expected none"
-    if not axes.placement.private:
+    if not experiment.method.privacy.private:
         yield "training.budget_decay", f"no noise is added, so that there is no budget; {right}"
-    elif axes.placement.noisy_steps:
+    elif experiment.method.privacy.noisy_steps:
         text = "the number of noisy steps that the target allows is that of equal noises"
         yield "training.budget_decay", f"{text}; {right}, or hierarchical or local with noise: uploads"
-    elif (experiment.privacy.calibration or default_calibration(axes)) == "paper":
+    elif calibration_of(experiment) == "paper":
         text = "the formula counts releases under equal noise"
         yield "training.budget_decay", f"{text}; {right}, or privacy.calibration: accounted"
 
 
-def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_buffers(experiment: ExperimentFile, objective: LocalObjective, combination: Aggregation) -> Found:
     """What waits for all, or counts rounds of all, where aggregators average what has arrived."""
-    training, placement, method = experiment.training, axes.placement, experiment.method
+    training, placement, method = experiment.training, experiment.method.privacy, experiment.method
     name = method.schedule.name
     if training.participation != 1:
         text = f"under {name} the devices that have uploaded take part; expected 1, found {training.participation:g}"
@@ -230,10 +185,10 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if experiment.faults.faults().possible:
         text = f"faults are drawn for rounds in which all devices begin together, which {name} has not"
         yield "faults", f"{text}; expected none, slow processors or links, or schedule fixed"
-    if axes.objective.memory is not None:
+    if objective.memory is not None:
         text = f"devices of {method.objective.name} would remember models that others have left"
         yield "method.objective", f"{text}; expected another objective, or schedule fixed"
-    if axes.aggregation.visible == "each":
+    if combination.visible == "each":
         text = "the rule orders uploads by their values and has no weights, which age reduces"
         yield "method.aggregation", f"{text}; expected average, or schedule fixed"
     if experiment.control.least_ghz is not None:
@@ -246,7 +201,7 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
     if not placement.accounted:
         text = f"{method.privacy.name} has no account of devices that release unequally often, as under {name}"
         yield "method.privacy", f"{text}; expected hierarchical or local, or schedule fixed"
-    elif (experiment.privacy.calibration or default_calibration(axes)) == "paper" and not placement.noise_is_given:
+    elif calibration_of(experiment) == "paper" and not placement.noise_is_given:
         text = f"the formula counts rounds that are the same for all devices, which {name} has not"
         yield "privacy.calibration", f"{text}; expected accounted"
     if placement.noisy_steps:
@@ -254,11 +209,9 @@ def _of_buffers(experiment: ExperimentFile, axes: Axes) -> Found:
         yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
 
 
-def _of_own_models(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:
     """What leaves models of devices' own no step, or sends them away from the shared one."""
-    objective, training = axes.objective, experiment.training
-    if not isinstance(objective, OwnModels):
-        return
+    training = experiment.training
     name, every = experiment.method.objective.name, training.aggregate_every
     if training.step_size * objective.towards_received > 2:
         text = f"steps of size {training.step_size:g} would go past the shared model, ever further"
@@ -306,85 +259,15 @@ def _of_one_shot(experiment: ExperimentFile) -> Found:
         yield "privacy.correlated", f"{once}, and no earlier noise to take back; expected null"
 
 
-def _of_selection(experiment: ExperimentFile, axes: Axes) -> Found:
-    """What cannot select devices by what was released."""
-    schedule, placement = experiment.method.schedule, axes.placement
-    if not isinstance(schedule, UtilityOptions) or schedule.foreseen or not placement.private:
-        return
-    if placement.clips == "update":
-        text = "the cloud releases one average alone, whose length tells no device from another"
-        yield "method.schedule.norm", f"{text}; expected 0, or devices or edge servers that add the noise"
-    if (experiment.privacy.calibration or default_calibration(axes)) == "paper":
-        text = "who sends would depend on what was released, which the formula does not know"
-        yield "privacy.calibration", f"{text}; expected accounted, or method.schedule.norm: 0"
-
-
-def _of_noise_under_a_schedule(experiment: ExperimentFile, axes: Axes) -> Found:
-    schedule, name, control = axes.schedule, experiment.method.schedule.name, experiment.control
-    if not axes.placement.private:
-        if schedule.scales_noise:
-            yield "method.schedule", "there is no noise to decay; expected a method with noise"
-        return
-    if experiment.privacy.calibration == "accounted":
-        yield from _of_account(axes)
-    if schedule.measures != "secants":
-        return
-    if not axes.placement.noisy_steps:
-        text = f"{name} needs raw measurements from the devices, which send no raw updates here"
-        yield "method.schedule", f"{text}; expected a schedule that measures nothing, or privacy none or dp-sgd"
-        return
-    if control.estimates == "private":
-        text = f"expected oracle or released: the measurements of {name} are unbounded, so noise cannot hide them"
-        yield "control.estimates", text
-    elif control.estimates == "released" and "estimates" in control.model_fields_set:
-        text = f"{name} uses raw measurements of the losses on devices, which leak"
-        yield "control.estimates", f"{text}; expected oracle (the run is marked)"
-
-
-def _of_account(axes: Axes) -> Found:
-    """What no noise can be calibrated to an account for, step by step or before the run."""
-    key, schedule = "privacy.calibration", axes.schedule
-    if schedule.controlled and axes.leaks:
-        yield key, "expected paper: no account covers the raw estimates of control.estimates: oracle"
-    if axes.placement.rounding is not None and schedule.reads_releases and not schedule.foreseen:
-        text = "noise that is chosen interval by interval does not go with sums of integers, whose grid follows it"
-        yield key, f"{text}; expected paper, or secure_sum without rounding"
-
-
-def _of_calibration(experiment: ExperimentFile, axes: Axes) -> Found:
-    if experiment.privacy.calibration == "accounted" and not axes.placement.private:
-        text = "this method adds no noise; leave the key out, which accounts for methods that do, or expected paper"
-        yield "privacy.calibration", text
-
-
-def _of_correlated(experiment: ExperimentFile, axes: Axes) -> Found:
-    """What has no account where a node takes back earlier noise of its own."""
-    method, placement, schedule = experiment.method, axes.placement, axes.schedule
-    independent = "or privacy.correlated: null"
-    if not isinstance(placement, GradientNoise) or placement.noise == "steps":
-        text = "noise is correlated from one noisy sum of gradients to the next, by who sends it"
-        yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, {independent}"
-    elif not placement.noise_law.stable:
-        text = f"correlated noise is Gaussian; expected gaussian, found {placement.noise_law.name}"
-        yield "method.privacy.law", f"{text}, {independent}"
-    if not schedule.foreseen or schedule.controlled or schedule.buffers:
-        text = f"{method.schedule.name} decides who sends when, or how much noise, as it goes"
-        yield "method.schedule", f"{text}; expected fixed, {independent}"
-    if (experiment.privacy.calibration or default_calibration(axes)) == "paper":
-        yield "privacy.calibration", f"the formula counts independent noises; expected accounted, {independent}"
-    if experiment.training.adaptive is not None:
-        yield _NORM, f"votes about a clip norm have independent noises; expected a number, {independent}"
-
-
-def _of_control(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_control(experiment: ExperimentFile) -> Found:
     control, training, privacy = experiment.control, experiment.training, experiment.method.privacy
-    if not axes.schedule.controlled:
+    if not experiment.method.traits.controlled:
         if control.least_dbm is not None:
             text = "the controller chooses powers, and it is off; expected control.enabled: true, or null"
             yield "control.least_dbm", text
         return
     if training.gamma is not None:
-        yield _NORM, "the controller's estimates are those of clipped gradients; expected a number"
+        yield "training.clip_norm", "the controller's estimates are those of clipped gradients; expected a number"
     if control.estimates == "oracle" and experiment.privacy.budget:
         text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
         yield "privacy.budget", text
@@ -409,110 +292,3 @@ def _of_control(experiment: ExperimentFile, axes: Axes) -> Found:
     if control.accuracy is not None and stated != control.accuracy:
         text = f"expected the same as control.accuracy, {control.accuracy:g}, or only one of the two"
         yield "training.until", f"{text}; found {stated:g}"
-
-
-def _of_moving_norm(experiment: ExperimentFile, axes: Axes) -> Found:
-    """What a clip norm that follows a quantile does not go with: votes are those of records drawn, or of devices."""
-    training, placement, name, key = experiment.training, axes.placement, experiment.method.privacy.name, _NORM
-    if training.adaptive is None:
-        return
-    if not placement.private or placement.clips in ("model", "nothing") or placement.input_norm is not None:
-        text = f"privacy {name} has no clip norm that may move" if placement.private else "there is no noise"
-        yield key, f"a quantile is followed by noisy votes, and {text}; expected a number, or null"
-        return
-    own = isinstance(experiment.method.schedule, OwnPart)
-    if own or axes.schedule.controlled or axes.schedule.buffers or not axes.schedule.foreseen:
-        text = f"{experiment.method.schedule.name} reckons with one clip norm, or sees uploads"
-        yield key, f"{text}; expected a number, or schedule fixed"
-    if isinstance(experiment.method.server, OwnPart):
-        yield key, "a server of your own may send more than a model, beside which there are no votes; expected a number"
-    if not placement.noise_law.stable:
-        text = f"a vote and its vector are clipped together in L2; expected gaussian, or a number as {key}"
-        yield "method.privacy.law", f"{text}, found {placement.noise_law.name}"
-    objective = experiment.method.objective
-    if isinstance(objective, OwnPart) or objective.name not in ("plain", "proximal"):
-        text = f"votes go beside updates by the loss itself; expected objective plain or proximal, or a number as {key}"
-        yield "method.objective", f"{text}, found {objective.name}"
-    if placement.clips == "update":
-        return
-    if training.clip_scope != "record" and placement.clips != "record":
-        yield "training.clip_scope", f"a quantile is one of records' gradients; expected record, or a number as {key}"
-    if training.local_epochs is not None:
-        yield "training.local_epochs", f"votes are about batches; expected local_steps, or a number as {key}"
-    if placement.tells_batch_sizes or placement.states_divisor:
-        text = "the votes of a batch are divided by the public expected size"
-        yield "method.privacy.normalize", f"{text}; expected normalize expected, or a number as {key}"
-    if placement.rounding is not None:
-        text = "the grid of the integers is made for one clip norm"
-        yield "method.privacy.secure_sum.rounding", f"{text}; expected null, or a number as {key}"
-
-
-_NORM = "training.clip_norm"
-
-
-def _of_adjacency(experiment: ExperimentFile, axes: Axes) -> Found:
-    """What depends on whether a record is there at all, or has no account for one that another replaces."""
-    adjacency, training, method = experiment.privacy.adjacency, experiment.training, experiment.method
-    key, placement = "privacy.adjacency", axes.placement
-    if adjacency == "null-record" or not placement.private:
-        return
-    if not placement.accounted:
-        yield key, f"{method.privacy.name} has no account, under whatever adjacency; expected null-record"
-    if axes.schedule.controlled:
-        yield key, "the estimates of a controller are accounted for null records; expected null-record"
-    if adjacency == "replace":
-        if placement.noisy_steps and placement.noise_is_given:
-            text = "the steps that a stated noise_multiplier allows are counted for null records"
-            yield key, f"{text}; expected null-record, or noise_multiplier: null"
-        return
-    if placement.clips == "update":
-        yield key, "without a device the others' shares grow; expected null-record (a device's update becomes zero)"
-    if any(isinstance(each, OwnPart) for each in rules_in(method.aggregation).values()):
-        yield key, f"an aggregation of your own is given the numbers of records; expected {_OTHERS}, or average"
-    if training.weights == "by-size":
-        yield key, "weights by size tell whether a record is there; expected null-record, or training.weights uniform"
-    if training.sampling != "poisson":
-        text = f"batches of a fixed size hold another record where one is missing; expected poisson, or {_OTHERS}"
-        yield key, text
-    if placement.tells_batch_sizes:
-        yield (
-            key,
-            f"a sum divided by the records drawn tells how many there are; expected normalize expected, or {_OTHERS}",
-        )
-    if placement.about_replaced_records:
-        yield key, f"the claim is about records that are replaced; expected {_OTHERS}"
-
-
-_OTHERS = "null-record or replace"
-
-
-def _requested(experiment: ExperimentFile, axes: Axes) -> RequestedExperiment:
-    """What a placement judges."""
-    method, training = experiment.method, experiment.training
-    objective, schedule = axes.objective, axes.schedule
-    step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
-    local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
-    aggregation_times = AggregationTimes(training.aggregate_every, training.aggregations_per_interval)
-    own = isinstance(experiment.model, OwnPart)  # whatever its name
-    bounded = axes.placement.input_norm is None  # by clipping, if at all
-    return RequestedExperiment(
-        objective=method.objective.name,
-        own_objective=isinstance(method.objective, OwnPart),
-        mu=pull_of(objective) or 0.0,
-        memory=objective.memory,
-        gradients=gradients_of(objective),
-        keeps_sensitivity=objective.keeps_sensitivity(step_size, training.momentum),
-        step_size=step_size,
-        model="a model of your own" if own else experiment.model.name,
-        local_aggregations=method.topology != "star" and bool(aggregation_times.offsets(local_steps)),
-        clip_norm=training.first_clip_norm if bounded or "clip_norm" in training.model_fields_set else None,
-        clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
-        momentum=training.momentum,
-        loss=training.loss.name,
-        calibration=experiment.privacy.calibration or default_calibration(axes),
-        budget=bool(experiment.privacy.budget),
-        schedule=method.schedule.name,
-        foreseen=schedule.foreseen,
-        controlled=schedule.controlled,
-        noisy_estimates=schedule.measures == "gradients" and axes.estimates == "private",
-    )

@@ -38,7 +38,7 @@ from h2fdp.privacy.mechanisms.compression import CompressedLink, CompressedModel
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
-from h2fdp.runtime.section import RuntimeSection
+from h2fdp.runtime.placement import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
 
 Cost = Annotated[Literal["joules", "seconds", "bytes"], Expect("one of joules, seconds, bytes")]
@@ -257,6 +257,11 @@ class CompressionSection(Section):
     down: CompressedModel | None = None
 
     @property
+    def asked(self) -> bool:
+        """Whether any link states anything."""
+        return bool(self.device or self.edge or self.down)
+
+    @property
     def stated(self) -> list[str]:
         """The keys that ask for anything."""
         asked = {"device": self.of_devices, "edge": self.of_edges, "down": self.of_models}
@@ -265,17 +270,17 @@ class CompressionSection(Section):
     @property
     def of_models(self) -> tuple[Stage, ...]:
         """The stages of what is broadcast."""
-        return stages_of(self.down)
+        return () if self.down is None else stages_of(self.down)
 
     @property
     def of_devices(self) -> tuple[Stage, ...]:
         """The stages of devices' uploads."""
-        return stages_of(self.device)
+        return () if self.device is None else stages_of(self.device)
 
     @property
     def of_edges(self) -> tuple[Stage, ...]:
         """The stages of what edge servers send up."""
-        return stages_of(self.edge, uplink=True)
+        return () if self.edge is None else stages_of(self.edge, uplink=True)
 
 
 class TrackingSection(Section):

@@ -95,6 +95,11 @@ class QuantileSection(Section):
     quantile: OpenProbability = 0.5
     initial: Magnitude = 1.0
 
+    @property
+    def adaptive(self) -> AdaptiveClipping:
+        """As mechanisms read it."""
+        return AdaptiveClipping(self.initial, self.quantile)
+
 
 ClipNorm = Annotated[
     Annotated[Magnitude | Literal["normalized"] | None, Tag("scalar")] | Annotated[QuantileSection, Tag("mapping")],
@@ -192,10 +197,7 @@ class TrainingSection(Section):
     @property
     def adaptive(self) -> AdaptiveClipping | None:
         """How the clip norm moves; None where it is one number, or none."""
-        norm = self.clip_norm
-        if not isinstance(norm, QuantileSection):
-            return None
-        return AdaptiveClipping(norm.initial, norm.quantile)
+        return self.clip_norm.adaptive if isinstance(self.clip_norm, QuantileSection) else None
 
     @property
     def first_clip_norm(self) -> float | None:

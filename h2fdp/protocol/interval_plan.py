@@ -1,17 +1,24 @@
-"""One interval of the whole network as the cloud plans it."""
+"""One interval of the whole network as the cloud plans it, and what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy import AggregationKind, Merged
+from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
+from h2fdp.costs.messages import watts
+from h2fdp.network import CLOUD, Topology
+from h2fdp.network.devices import Floats
+from h2fdp.privacy import AggregationKind, Mechanism, Merged
 from h2fdp.privacy.correlated import StreamPast
+from h2fdp.privacy.places import NoiseSource, ReleaseKind
 from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan
-from h2fdp.schedules import Decision
+from h2fdp.schedules import AggregationTimes, Decision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +93,21 @@ class IntervalPlan:
             if isinstance(part, TierPlan):
                 yield from part.noises(name)
 
+    def noises(
+        self, noise: Mechanism, subnets: Iterable[SubnetFacts]
+    ) -> Iterator[tuple[str, NoiseSource, ReleaseKind, Floats]]:
+        """Of each noise: whose average it is on, who adds it, the kind of release, (n,) all its levels above 0 (it is 0
+        where a node further up adds it)."""
+        sources = {facts.name: facts.adds_noise for facts in subnets}
+        for name, part in self.subnets.items():
+            for segment in range(len(part.segments)):
+                levels = part.aggregation(segment).noise_std
+                yield name, sources[name], noise.kind(part.kind(segment)), levels[levels > 0]
+        for name, kind, level in self.upper_noises:
+            yield name, "edge", noise.kind(kind), np.array([level])
+        if self.noise_std:
+            yield CLOUD, "cloud", noise.kind("global"), np.array([self.noise_std])
+
     @property
     def participants(self) -> int:
         """Devices of which anything arrives."""
@@ -100,3 +122,121 @@ class IntervalPlan:
     def last_slot(self) -> int:
         """t_{k+1}."""
         return self.first_slot + self.decision.local_steps
+
+
+@dataclass(frozen=True, eq=False)
+class PlanCosts:
+    """What planned intervals cost, each under the fading that it draws (H2FDP, Sec. 11).
+
+    Attributes:
+        network: that is simulated.
+        costs: of messages on its links.
+        times: of local aggregations.
+        exchanges: of devices under edge servers that hold secure sums; None without such sums.
+        summing: the aggregators above edge servers that hold secure sums; None stands for the cloud.
+    """
+
+    network: Topology
+    costs: NetworkCosts
+    times: AggregationTimes
+    exchanges: ExchangeSizes | None
+    summing: Sequence[str | None]
+
+    def columns(self, plan: IntervalPlan, cost: IntervalCost | None = None) -> dict[str, float]:
+        """By columns of the metrics; the clock (seconds) also advances by the interval's slots when no device takes
+        part.
+
+        Args:
+            cost: `of` the plan, where it is known.
+        """
+        cost = self.of(plan) if cost is None else cost
+        slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
+        clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
+        found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        more = self.of_handovers(plan.interval)
+        return {column: value + more.get(column, 0.0) for column, value in found.items()}
+
+    def of_handovers(self, interval: int) -> dict[str, float]:
+        """What edge servers spend before an interval on messages about devices that leave them; empty without any.
+
+        Each sends one after another, all at the same time.
+        """
+        visits, mobility = self.network.visits, self.network.mobility
+        if visits is None or mobility is None or (wire := mobility.handover) is None:
+            return {}
+        left, entered = self.network.table.home[visits.moved(interval)].T
+        messages = np.bincount(left[left != entered], minlength=1)
+        bits = self.costs.message_bits
+        seconds, count = bits / wire.rate_bps, int(messages.sum())
+        return {
+            "energy_j": float(watts(wire.power_dbm)) * seconds * count,
+            "delay_s": seconds * count,
+            "clock_s": seconds * int(messages.max()),
+            "bytes": count * bits / 8,
+        }
+
+    def of(self, plan: IntervalPlan) -> IntervalCost:
+        """All but handovers, by device and subnet."""
+        parts, costs = plan.subnets | plan.lost, self.costs.drawn(plan.interval)
+        cost = interval_cost(
+            costs,
+            self.network,
+            [self._numbers[name] for name in parts],
+            [subnet.rows for subnet in parts.values()],
+            [subnet.segments for subnet in parts.values()],
+            [
+                None if (work := subnet.completed) is None else Failing(work.steps > 0, subnet.steps_computed)
+                for subnet in parts.values()
+            ],
+            plan.heights or None,
+            [self._sum_messages(subnet) for subnet in parts.values()],
+            {} if self.exchanges is None else dict.fromkeys(self.summing, self.exchanges),
+        )
+        arrivals = plan.decision.arrivals
+        if arrivals is None or not arrivals.waiting:
+            return cost
+        uploads, steps = np.zeros(self.network.devices), np.zeros(self.network.devices)
+        for number, rows in arrivals.waiting.items():
+            at = int(self._firsts[number]) + np.array(list(rows))
+            name = self.network.subnets[number].name
+            uploads[at] = list(rows.values())
+            steps[at] = uploads[at] * self.times.of(name).segments(plan.decision.local_steps)[0]
+        return with_waiting(cost, costs, self.network, uploads, steps)
+
+    def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
+        """With how many dBm the devices of an interval send, at least, in the mean and at most.
+
+        None where no device chooses, or none takes part.
+        """
+        parts = plan.subnets | plan.lost
+        if not self.costs.chooses_power or not any(len(subnet.rows) for subnet in parts.values()):
+            return None
+        rows = [self._firsts[self._numbers[name]] + subnet.rows for name, subnet in parts.items()]
+        return range_of(self.costs.drawn(plan.interval).power_dbm[np.concatenate(rows)])
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {subnet.name: number for number, subnet in enumerate(self.network.subnets)}
+
+    @cached_property
+    def _firsts(self) -> np.ndarray:
+        """(N,) the first device of each subnet."""
+        return np.cumsum(self.network.sizes) - self.network.sizes
+
+    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
+        sizes = self.exchanges
+        if not subnet.masked or sizes is None or self.network.radio.truncation is not None:  # signals add up unmasked
+            return None
+        segments, devices = len(subnet.segments), len(subnet.rows)
+        if subnet.completed is None:
+            return SumMessages.planned(sizes, segments, devices)
+        work, none = subnet.completed, np.zeros((segments, devices), dtype=bool)
+        begun = ~none if work.begun is None else work.begun
+        unopened = none if work.unopened is None else work.unopened
+        opened = np.asarray(~unopened.any(axis=1))
+        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
+
+
+def range_of(power_dbm: Floats) -> dict[str, float]:
+    """Of (n,) powers the least, their mean (of decibels) and the most."""
+    return {"least": float(power_dbm.min()), "mean": float(power_dbm.mean()), "most": float(power_dbm.max())}

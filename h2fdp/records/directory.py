@@ -37,6 +37,7 @@ PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 LOCK = ".lock"
 _TRIES, _SECONDS_BETWEEN = 5, 0.02  # who asks whether a directory is in use has its lock for an instant
 _NONE_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -213,6 +214,21 @@ def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
     return "killed" if killed else summary.get("state")
 
 
+def new_directory(out: Path | None, name: str, overwrite: bool) -> Path:
+    """Where a run of this name goes: `out`, or `runs/<name>-<time>`, with a number where that is taken.
+
+    Raises:
+        UserError: as for `create`.
+    """
+    if out is None:
+        stem = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+        out, number = stem, 2
+        while out.exists():
+            out, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+    check_room(out, overwrite)
+    return out
+
+
 def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = False) -> None:
     """Whether a new run may be made here; nothing is touched.
 
@@ -273,3 +289,15 @@ def reached(metrics: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         f"accuracy_mean_last_{LAST}": fmean(recent) if recent else None,
         "wall_s": sum(columns.get("wall_s", ())),
     }
+
+
+@contextmanager
+def full_disk_reported(directory: RunDirectory) -> Iterator[None]:
+    """A full disk is the user's to mend, and the run continues after it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        text = f"the disk is full ({error.strerror}); make room, then continue with: h2fdp resume {directory.path}"
+        raise UserError(text, str(error.filename or directory.path)) from None

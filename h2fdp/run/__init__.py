@@ -1,7 +1,7 @@
 """One run: its parts, its loop, what it leaves behind; `Experiment`, from a file or from Python."""
 
 from h2fdp.run.api import Experiment
-from h2fdp.run.preview import FirstDecision
+from h2fdp.run.explain import FirstDecision
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.result import Run, load_model
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,22 +27,19 @@ from h2fdp.experiment.file import (
     place_settings,
     read_experiment,
 )
-from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import name_of
 from h2fdp.network import Topology
 from h2fdp.network.files import yaml_text
 from h2fdp.records import check_lines
-from h2fdp.records.directory import check_room
-from h2fdp.run.explain import explanation
+from h2fdp.records.directory import new_directory
+from h2fdp.run.explain import FirstDecision, explanation, first_decision
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.prepare import prepare
-from h2fdp.run.preview import FirstDecision, first_decision
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import shown
-from h2fdp.schedules.registry import chosen
 from h2fdp.streams import Streams
 from h2fdp.wording import counted, facts_html
 
@@ -254,8 +250,7 @@ class Experiment:
             on_interval: called with each row of the metrics, a mapping of their columns.
             progress: show how far the run is; null: in notebooks and on terminals.
         """
-        directory = Path(out) if out is not None else default_directory(self.config)
-        check_room(directory, overwrite)  # before the data are loaded
+        directory = new_directory(None if out is None else Path(out), self.config.name, overwrite)
         setup = self.prepare(data_root)
         with self.mistakes_placed(), shown(setup.config.training.intervals, progress, on_interval) as watcher:
             return start_run(setup, directory, watcher, overwrite=overwrite)
@@ -310,7 +305,7 @@ def plan(
         return first_decision(path.prepare(data_root))
     written = Experiment.from_file(path, settings)
     config = written.config
-    schedule, traits = config.method.schedule, chosen(config.method.schedule)
+    schedule, traits = config.method.schedule, config.method.traits
     if not (traits.controlled or traits.as_stated):
         text = f"the controller takes the place of a fixed schedule; expected fixed or h2fdp, found {schedule.name}"
         with written.mistakes_placed():
@@ -356,12 +351,3 @@ def resume(
     experiment = Experiment.of_run(run, settings, data=data, test_data=test_data, model=model)
     with shown(experiment.config.training.intervals, progress, on_interval) as watcher:
         return resume_run(lambda: experiment.prepare(data_root), Path(run), watcher, fresh_noise=fresh_noise)
-
-
-def default_directory(config: ExperimentFile) -> Path:
-    """`runs/<name>-<time>`, with a number where that is taken."""
-    stem = Path("runs") / f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    candidate, number = stem, 2
-    while candidate.exists():
-        candidate, number = stem.with_name(f"{stem.name}-{number}"), number + 1
-    return candidate

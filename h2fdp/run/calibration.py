@@ -46,17 +46,19 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
         if name not in inputs.observers:
             key = f"privacy.budget.{name}" if name in privacy.budget else "privacy.target_observers"
             raise UserError(f"in this network expected one of {', '.join(inputs.observers)}, found {name}", key=key)
-    mechanism = inputs.placement.mechanism(_context(inputs)) if inputs.placement.private else None
-    given = mechanism is not None and privacy.calibration == "paper"
-    counted = given or inputs.traits.counts_iterations
+    if not inputs.placement.private:
+        if privacy.budget:
+            raise UserError("a budget needs a method that adds noise; this one adds none", key="privacy.budget")
+        return Noise()
+    mechanism = inputs.placement.mechanism(_context(inputs))
     iterations = None
-    if mechanism is not None and counted:
+    given = privacy.calibration == "paper"
+    if given or inputs.traits.counts_iterations:
         iterations = mechanism.iterations(privacy.epsilon, ACCOUNTANTS[privacy.accountant])
     noise = Noise(noise=mechanism, iterations=iterations, uncalibrated=mechanism)
     run = RunSetup.of(inputs, noise)
-    _check_that_it_protects(run)
-    if mechanism is None:
-        return noise
+    if run.leaks or privacy.budget:
+        _check_that_it_protects(run)
     if privacy.noise_law is not None:
         _check_patterns(run)
     if not given:
@@ -72,7 +74,8 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
             noise = replace(noise, reserve=_kept(inputs, foreseen(run)))
         run = RunSetup.of(inputs, noise)
     _check_holdable(run)
-    _check_what_decides(run)
+    if run.data.test_owners is not None:
+        _check_what_decides(run)
     return noise
 
 
@@ -186,12 +189,8 @@ def _context(inputs: RunInputs) -> MechanismContext:
 
 
 def _check_that_it_protects(setup: RunSetup) -> None:
-    """A budget or an account needs a guarantee: without noise what is received is without bound."""
+    """A budget or an account needs a guarantee: what is received raw is without bound."""
     privacy = setup.config.privacy
-    if setup.noise is None:
-        if privacy.budget:
-            raise UserError("a budget needs a method that adds noise; this one adds none", key="privacy.budget")
-        return
     if setup.leaks and privacy.calibration == "accounted":
         text = "no account covers the raw measurements of this run"
         raise UserError(f"{text}; expected paper, or constants in method.schedule", key="privacy.calibration")
@@ -227,8 +226,6 @@ def _check_patterns(setup: RunSetup) -> None:
 
 def _check_what_decides(setup: RunSetup) -> None:
     """Where there is a guarantee, no decision may hang on scores that are measured on devices' records."""
-    if setup.data.test_owners is None:
-        return
     why = "the test records belong to devices here, and no account covers what is decided by them"
     if "accuracy" in (setup.config.training.until or {}):
         key = "control.accuracy" if setup.config.control.accuracy is not None else "training.until"
@@ -240,9 +237,8 @@ def _check_what_decides(setup: RunSetup) -> None:
 
 def _check_holdable(setup: RunSetup) -> None:
     """Refuse noises that would vanish or overflow in the 32 bits of a model."""
-    training = setup.config.training
+    training, plan, adaptive = setup.config.training, first_interval(setup), setup.blueprint.adaptive
     last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals)
-    plan, adaptive = first_interval(setup), setup.blueprint.adaptive
     farthest = 1.0 if adaptive is None else FARTHEST  # noise is in the unit of the clip norm
     distinct = {id(part): part for part in plan.subnets.values()}.values()
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in distinct]

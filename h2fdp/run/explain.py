@@ -1,4 +1,5 @@
-"""The planned run in a few lines: who learns what, by which bound and noise, its cost, and what would pay most.
+"""The planned run explained: who learns what, by which bound and noise, its cost, what would pay most; the controller's
+first decision.
 
 What pays is what `auto` would choose in place of what a file states, at the same epsilon. Compared is how far the noise
 in the last model moves its scores, which needs no accuracy: where it is far above 1, noise decides what the model says;
@@ -10,7 +11,10 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
@@ -18,11 +22,16 @@ from h2fdp.models.registry import Auto
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
+from h2fdp.protocol.interval_plan import range_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
 from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of, settled
 from h2fdp.run.setup import RunSetup
+from h2fdp.schedules import H2fdpController
+from h2fdp.schedules.problem import ObjectiveTerms
+from h2fdp.schedules.turns_controller import TurnsController
+from h2fdp.wording import facts_html, table_html, word
 
 _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
@@ -229,3 +238,102 @@ def _of_costs(network: Mapping[str, Any]) -> str:
     seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
     joules, sent = f"{network['energy_j']:.4g} J", f"{network['bytes'] / 1e6:.4g} MB sent"
     return f"{nearness(network)}{joules}, {seconds}, {sent}"
+
+
+@dataclass(frozen=True)
+class FirstDecision:
+    """What the controller decides for the first interval, and why.
+
+    Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; the controller of
+    budgets and targets decides under the channels of the first interval.
+
+    Attributes:
+        tau: interval length.
+        participation: edge server -> devices that take part.
+        objective: of problem P, the sum of `terms`.
+        terms: energy, delay and gap, weighted by the alphas.
+        runner_up: the best of any other tau, or the best plan of another number of intervals with what it would cost.
+        constants: by their letters in the paper.
+        edges: edge server -> trust, whether one noise covers its sum, devices, mean cost of a device's message, cost of
+            its own message.
+        weighed: joules and seconds of the interval, and noise as a share of the way; None under Algorithm 1.
+        multipliers: what a joule and a second weigh; None under Algorithm 1.
+        power_dbm: the least, mean and most dBm of all devices under the channels of the first interval; None where
+            each sends with its own power.
+        stated: whether the experiment asks for this controller; where it does not, its own schedule decides in a run.
+        network: what the whole run under this controller is expected to cost, see `PlannedWork.costs`.
+        chosen: what the file leaves open, in words.
+    """
+
+    tau: int
+    participation: dict[str, int]
+    objective: float
+    terms: ObjectiveTerms
+    runner_up: dict[str, float] | None
+    constants: dict[str, float | None]
+    edges: dict[str, dict[str, Any]]
+    weighed: dict[str, float] | None
+    multipliers: dict[str, float] | None
+    power_dbm: dict[str, float] | None
+    stated: bool
+    network: dict[str, Any]
+    chosen: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: tau, who takes part, and what the objective is made of."""
+        constants = [f"{name} {word(value)}" for name, value in self.constants.items() if value is not None]
+        terms = ", ".join(f"{name} {value:.4g}" for name, value in vars(self.terms).items())
+        objective = f"{self.objective:.4g}: {terms} (weighted)"
+        facts = {"tau": self.tau, "objective": objective, "constants": ", ".join(constants)}
+        rows = [{"edge server": name, "devices that take part": count} for name, count in self.participation.items()]
+        return facts_html("the controller's first decision", facts, table_html("", rows, most=10))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
+    """See `h2fdp.plan`."""
+    if run.config.control.is_algorithm_1:
+        section = run.config.control.model_copy(update={"channel": "expected"})
+        schedule = H2fdpController(replace(run.context, control=section))
+        costs = run.costs.expected()
+        edges, decision = schedule.edges(costs), schedule.decide(0, 0)
+    else:
+        planned = run.schedule()
+        assert isinstance(planned, TurnsController), "budgets and targets have a controller of their own"
+        edges, decision = _edges(run), planned.decide(0, 0)
+    subnets, why = run.topology.subnets, decision.reasons
+    assert why is not None, "a controller says why"
+    return FirstDecision(
+        tau=decision.local_steps,
+        participation=dict(zip((each.name for each in subnets), decision.participation.tolist(), strict=True)),
+        objective=why["objective"],
+        terms=ObjectiveTerms(**why["terms"]),
+        runner_up=why["runner_up"],
+        constants=why["constants"],
+        edges={each.name: {"trust": each.trust, **edges[each.name]} for each in subnets},
+        weighed=why.get("weighed"),
+        multipliers=why.get("multipliers"),
+        power_dbm=range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None,
+        stated=stated,
+        network=planned_work(run).costs,
+        chosen=tuple(run.chosen),
+    )
+
+
+def _edges(run: RunSetup) -> dict[str, dict[str, float | bool]]:
+    """Edge server -> what is known of it, and what a message of its devices costs on average in the first interval."""
+    costs = run.costs.drawn(0)
+    places = np.cumsum(run.context.sizes) - run.context.sizes
+    joules, seconds = (np.add.reduceat(of, places) / run.context.sizes for of in (costs.joules, costs.seconds))
+    return {
+        subnet.name: {
+            "one_noise": bool(run.context.one_noise[row]),
+            "devices": int(run.context.participation[row]),
+            "device_joules": float(joules[row]),
+            "device_seconds": float(seconds[row]),
+        }
+        for row, subnet in enumerate(run.topology.subnets)
+    }

@@ -53,7 +53,7 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
     """
     cloud = setup.cloud(InProcessNodes({}))
     intervals, watched, accounts = setup.config.training.intervals, setup.watched, setup.empty_accounts()
-    chosen = noise_choice(setup, accounts)
+    chosen = None if watched is None else noise_choice(setup, accounts)
     fixed = isinstance(setup.config.method.schedule, FixedOptions) and watched is None
     for interval in range(intervals):
         if cloud.ended and interval > 0:
@@ -83,7 +83,7 @@ def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
     Args:
         accounts: of the run, which the caller keeps up to date.
     """
-    if setup.watched is None or not setup.chooses_noise:
+    if setup.watched is None or setup.traits.scales_noise or setup.traits.ends_by_account:  # the filter ends the run
         return None
     allowance = NoiseAllowance(setup.watched, accounts)
 
@@ -112,11 +112,21 @@ def planned_accounts(setup: RunSetup) -> Accounts:
     spends a number of local iterations, they are those of all of them.
     """
     if setup.traits.counts_iterations:
-        setup = setup.exhausted()
+        setup = exhausted(setup)
     accounts = setup.empty_accounts()
     for expected in forecast(setup):
         accounts.add_alike(expected.releases(), times=expected.times)
     return accounts
+
+
+def exhausted(setup: RunSetup) -> RunSetup:
+    """The same devices taking every local iteration that there may be, one an interval."""
+    config, iterations = setup.config, setup.iterations
+    assert iterations is not None, "this schedule spends iterations"
+    method = config.method.model_copy(update={"schedule": FixedOptions()})
+    training = config.training.model_copy(update={"intervals": iterations, "local_steps": 1})
+    changed = config.model_copy(update={"method": method, "training": training})
+    return replace(setup, config=changed, local_steps=1)
 
 
 def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
@@ -261,7 +271,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
         steps += times * plan.device_steps
         drawn = min(times, most)
         for interval in range(plan.interval, plan.interval + drawn):
-            for column, more in run.interval_costs(replace(plan, interval=interval)).items():
+            for column, more in run.bill.columns(replace(plan, interval=interval)).items():
                 spent[column] += more * (times / drawn)
     kind = "exact" if drawn_all else "estimate"
     if not run.traits.foreseen:

@@ -50,21 +50,23 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> dict[str, str]:
     Args:
         directory: has the run's configuration and topology.
     """
-    configuration = json.dumps(counted(values_of(directory.config.read_text())), sort_keys=True)
+    written, parts = values_of(directory.config.read_text()), own_parts_of(run.config, run.drawn)
+    configuration = json.dumps(counted(written), sort_keys=True)
+    own = code_of(part.part for part in parts if not part.from_python)
+    handed = code_of(part.part for part in parts if part.from_python)  # by a script, which changes where it resumes
+    libraries, package = _libraries_of_run(run), package_digest()
     started = [] if run.warm_start is None else [run.warm_start]
     device = run.blueprint.device.type
     # A GPU may add up in another order each time, so nothing says that bits come again.
     again = [] if device == "cpu" else [secrets.token_hex(16)]
-    parts = own_parts_of(run.config, run.drawn)
-    handed = code_of(part.part for part in parts if part.from_python)  # by a script, which changes where it resumes
     return {
-        "code": hash_of([package_digest(), handed]),
-        OWN_CODE: code_of(part.part for part in parts if not part.from_python),
+        "code": hash_of([package, handed]),
+        OWN_CODE: own,
         # Under the noise key, so that without it the records cannot be compared with guessed ones.
         "data": blake2b(run.data.fingerprint().encode(), key=run.noise_key, digest_size=16).hexdigest(),
         "configuration": hash_of([configuration, directory.topology.read_text(), run.blueprint.engine, *started]),
         "noise key": id_of(run.noise_key),
-        "versions": _words(versions(_libraries_of_run(run))),
+        "versions": _words(versions(libraries)),
         "hardware": hash_of([processor(), device, *again]),
     }
 

@@ -1,4 +1,4 @@
-"""Privacy accounts during a run: updates, budgets, columns of the metrics, the summary."""
+"""Privacy accounts during a run: updates, budgets, columns of the metrics, the summary, what has to be said with it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from h2fdp.data import public_features
+from h2fdp.data.federated import STANDARDIZED
+from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.errors import UserError
+from h2fdp.experiment.training_section import UNTIL
+from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.budget_filter import Reserve
-from h2fdp.privacy.statement import statement, worst_epsilon
+from h2fdp.privacy.places import UNTARGETED, targeted_as
+from h2fdp.privacy.releases import ADJACENCY_NOTES
+from h2fdp.privacy.statement import statement, verdict_of, worst_epsilon
+from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import IntervalPlan
-from h2fdp.records import about
+from h2fdp.records import about, noise_key
 from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
 
@@ -29,6 +37,70 @@ _LEFT_OUT = (
 )
 _KEPT = ("local", "global", "unplanned", "keeps_to_target", "keeps_to_plan", "long", "missing")  # in a checkpoint
 _log = logging.getLogger(__name__)
+
+MOVING = (
+    "mobility: where each device is in which interval is public; the account of a device covers all its edge servers, "
+    "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
+    "which receives all global models"
+)
+LABELS = (
+    "association by data: how many records of each label a device has is public, as the topology states, and no "
+    "epsilon covers it"
+)
+LYING = (
+    "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. "
+    "A trusted edge server that lies does so about values, and still adds its noise"
+)
+SCORED = (
+    "training.evaluate_devices: deciles and the worst tenth, and scores of personal models, weigh test records by the "
+    "labels of each device, which no epsilon covers; tracking servers receive them too"
+)
+SUMS_ALONE = "secure sums: these epsilons hold only if the real network runs a secure aggregation protocol"
+OVER_THE_AIR = (
+    "radio.access: signals that add up in the air are not encrypted; these epsilons assume that access points alone "
+    "receive them, and where trust is secure-sum, that no antenna separates them"
+)
+FILTERED = (
+    "method.schedule: the schedule may depend on earlier releases, so the guarantee is that of a privacy filter, by "
+    "rdp, and other accountants are indicative. An own schedule that does not depend on them needs less noise: set "
+    "reads_releases = False in its class"
+)
+
+
+def notes(setup: RunSetup) -> tuple[str, ...]:
+    """What must be said with every epsilon of this run."""
+    if setup.noise is None:
+        return setup.placement.notes
+    features = None if setup.image_shape is None else public_features.note(setup.image_shape)
+    conditions = {
+        noise_key.BY_SEED: not setup.has_noise_key,
+        SUMS_ALONE: any(facts.sees_sums for facts in setup.blueprint.facts),
+        DEVICES_TEST: setup.data.test_owners is not None,
+        SCORED: setup.data.test_owners is None
+        and (setup.config.training.evaluate_devices or setup.blueprint.objective.personal),
+        FILTERED: setup.adapts,
+        PUBLIC_RECORDS: setup.data.public is not None,
+        WARM_STARTED: setup.warm_start is not None,
+        features: features is not None,
+        STANDARDIZED: setup.standardizing is not None and setup.data.test_owners is None,
+        UNTIL: "accuracy" in (setup.config.training.until or {}),
+        MOVES: setup.blueprint.adaptive is not None,
+        MOVING: setup.topology.visits is not None,
+        LYING: setup.topology.adversaries is not None,
+        OVER_THE_AIR: setup.topology.radio.truncation is not None,
+        LABELS: setup.drawn.association is not None and setup.drawn.association.by == "data",
+        ADJACENCY_NOTES.get(setup.config.privacy.adjacency): setup.config.privacy.adjacency in ADJACENCY_NOTES,
+    }
+    return (*setup.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
+
+
+def verdict(setup: RunSetup, observer: Observer, claimed: float | None, accounted: float) -> str:
+    """The word for what an observer holds: about the target where there is one, otherwise about the claim."""
+    if setup.target is None:
+        return verdict_of(claimed, accounted)
+    if targeted_as(observer) not in setup.target_observers:
+        return UNTARGETED
+    return verdict_of(setup.target, accounted)
 
 
 class BudgetSpent(Exception):
@@ -73,10 +145,15 @@ class LiveAccounts:
         """Enter the releases of an interval that is about to start, unless an observer's budget would be exceeded.
 
         Returns:
-            The observer whose budget forbids the interval; None when it may start.
+            The observer whose budget, reserve of planned releases, or target forbids it; None when it may start.
         """
         self.accounts.add(releases)
-        if (observer := self._exceeded(releases)) is not None:
+        observer = None if self._filter is None else self._filter.exceeded(self.accounts)
+        if observer is None and self._keeps_to_plan:
+            observer = self._reserve.exceeded(self.accounts, releases)
+        elif observer is None and self._keeps_to_target:
+            observer = self._above_target()
+        if observer is not None:
             self.accounts.add(releases, times=-1)
             return observer
         made = [part.releasing for part in plan.subnets.values()]
@@ -86,14 +163,6 @@ class LiveAccounts:
             self._tiers.update(self._made_by_tiers(plan))
         self._unplanned |= plan.decision.noise_factor != 1.0
         return None
-
-    def _exceeded(self, releases: Sequence[Release]) -> Observer | None:
-        """The observer whose budget, reserve of planned releases, or target does not allow what was just entered."""
-        if self._filter is not None and (observer := self._filter.exceeded(self.accounts)) is not None:
-            return observer
-        if self._keeps_to_plan:
-            return self._reserve.exceeded(self.accounts, releases)
-        return self._above_target() if self._keeps_to_target else None
 
     @cached_property
     def _reserve(self) -> Reserve:
@@ -218,7 +287,7 @@ class LiveAccounts:
         setup, accounts = self._setup, self.accounts
         if setup.noise is None or setup.leaks:
             return None
-        names = setup.device_names
+        names = setup.drawn.device_names()
         claimed, target = self._claimed(setup.noise), setup.target
         by = None if target is None else setup.accountant
         stated = statement(accounts.held(), names, self._delta, tuple(dict.fromkeys(("rdp", "pld", by or "rdp"))))
@@ -226,9 +295,9 @@ class LiveAccounts:
             accounted = numbers["rdp"] if setup.adapts else min(numbers["rdp"], numbers["pld"])
             targeted = target is not None and observer in setup.target_observers
             numbers["left"] = max(0.0, target - accounted) if targeted else None  # what was not needed of the target
-            numbers["verdict"] = setup.verdict(observer, claimed, accounted)
+            numbers["verdict"] = verdict(setup, observer, claimed, accounted)
         silent = {each: setup.placement.silence(each) for each in setup.observers if each not in stated["worst"]}
-        facts = {"claimed": claimed, "target": target, "target_by": by, "notes": list(setup.notes)}
+        facts = {"claimed": claimed, "target": target, "target_by": by, "notes": list(notes(setup))}
         return {**facts, **stated, "silent": silent}
 
     def _claimed(self, noise: Mechanism) -> float | None:

@@ -8,88 +8,33 @@ subtracted: so everything is drawn afresh, and both what was released then and w
 
 from __future__ import annotations
 
-import errno
 import logging
-import math
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
-from h2fdp.methods import name_of
-from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key, read_summary
+from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key
 from h2fdp.records.checkpoint import load_checkpoint
-from h2fdp.records.directory import SUMMARY, create, reopen
+from h2fdp.records.directory import create, full_disk_reported, reopen
 from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import model_scores
-from h2fdp.run.preview import claim_warning
+from h2fdp.run.preview import notices
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import Checkpoints, HostsDiffer, Journal, Recorder, RunCallbacks, RunState, reached
-from h2fdp.run.result import FINISHED, Run, summary_of, write_inputs, write_results
+from h2fdp.run.result import FINISHED, Run, is_finished, summary_of, write_inputs, write_results
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
 from h2fdp.training.engine import compile_ahead
-from h2fdp.training.local_steps import comparison_of
-
-
-def notices(setup: RunSetup) -> list[str]:
-    """Sentences; none for most runs."""
-    claim = claim_warning(setup)
-    lines = [*_without_effect(setup), *_unmoved(setup), *_featureless(setup), *_capped(setup), *_idle(setup)]
-    return [*lines, *([] if claim is None else [claim])]
-
-
-def _without_effect(setup: RunSetup) -> Iterator[str]:
-    """An epsilon that was stated for a method that adds no noise."""
-    if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
-        yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
-
-
-def _unmoved(setup: RunSetup) -> Iterator[str]:
-    """A trace whose first line comes after the run."""
-    mobility, intervals = setup.drawn.mobility, setup.config.training.intervals
-    first = 0 if mobility is None else min((line.interval for line in mobility.lines), default=math.inf)
-    if first > intervals:
-        begins = "" if first == math.inf else f"; its trace begins with interval {first}"
-        yield f"mobility has no effect: no device moves in the {intervals} intervals of this run{begins}"
-
-
-def _featureless(setup: RunSetup) -> Iterator[str]:
-    """An objective that compares models by features, with a model that has none: they are the records themselves."""
-    objective = setup.config.method.objective
-    if comparison_of(setup.blueprint.objective) is None:
-        return
-    if sum(any(True for _ in layer.parameters(recurse=False)) for layer in setup.blueprint.module().modules()) == 1:
-        text = f"method.objective: {objective.name} has no effect with the model {setup.config.model.name}"
-        yield f"{text}, which has no hidden layers: what enters its last layer is the same under all models"
-
-
-def _capped(setup: RunSetup) -> Iterator[str]:
-    """A stated batch that is larger than the data of a device."""
-    training, least = setup.config.training, int(setup.data.sizes.min())
-    if "batch_size" in training.model_fields_set and (training.batch_size or 0) > least:
-        text = f"training.batch_size: {training.batch_size} is more than the {least} records of the smallest device"
-        yield f"{text}; such devices use all their records at each step"
-
-
-def _idle(setup: RunSetup) -> Iterator[str]:
-    """More turns than an edge server has devices."""
-    turns, subnets = setup.config.training.device_turns, setup.topology.subnets
-    if idle := [each.name for each in subnets if each.size < turns]:
-        text = f"training.device_turns: {turns} is more than the devices of {len(idle)} of {len(subnets)} edge servers"
-        yield f"{text} ({idle[0]} first), none of which take part in some intervals"
-
 
 End = str  # `done`, `interrupted`, or what `result.FINISHED` has; else `stopped` by a callback, or `failed`
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _log = logging.getLogger(__name__)
 
 
@@ -150,12 +95,11 @@ def carry_out(
     for text in notices(setup) if warn else ():
         _log.warning("notice", extra=about(note=text))
     directory.write_summary(summary_of(setup, state, "running", state.wall_s))
-    digest = run_digest(setup, directory)
     backend = chosen_backend(setup.config.runtime)
     _log.info("start", extra=about(backend=backend, seed=setup.config.seed, done=len(state.rows)))
     sinks = sinks_of(setup.config, directory, state.rows)
     try:
-        end = run_intervals(setup, directory, state, digest, sinks, watcher)
+        end = run_intervals(setup, directory, state, sinks, watcher)
     except KeyboardInterrupt:
         end = "interrupted"
         raise
@@ -191,7 +135,6 @@ def run_intervals(
     setup: RunSetup,
     directory: RunDirectory,
     state: RunState,
-    digest: dict[str, str],
     sinks: list[Sink],
     watcher: RunCallbacks,
 ) -> End:
@@ -209,21 +152,21 @@ def run_intervals(
        checkpoint when it is due, and show it.
     """
     total = setup.config.training.intervals
-    cut(directory.decisions, state.decisions.bytes if state.decisions else 0)  # the later ones are made again
     with (
-        JsonLines(directory.ledger, state.ledger) as ledger,
-        JsonLines(directory.decisions, state.decisions) as decisions,
         model_scores(setup) as models,
         start_hosts(setup.blueprint, setup.config.runtime) as edges,
+        JsonLines(directory.ledger, state.ledger) as ledger,
+        JsonLines(directory.decisions, state.decisions) as decisions,
     ):
         hosts_alike = setup.noise is None or alike(edges)
-        journal = state.journal = Journal(ledger, decisions, setup.powers)
+        journal = state.journal = Journal(ledger, decisions, setup.bill.powers)
+        digest = run_digest(setup, directory)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
         reached("hosts up", len(state.rows))
         if state.ledger is None:
             checkpoints.begin()
-        chosen = noise_choice(setup, state.accounts.accounts)
+        chosen = None if setup.watched is None else noise_choice(setup, state.accounts.accounts)
         watcher.on_start()
         # Accounts come first: they keep an interval out of the ledger, and complete a row before the table has it.
         recorders: list[Recorder | LiveAccounts] = [state.accounts, state.metrics, journal, checkpoints]
@@ -231,7 +174,7 @@ def run_intervals(
         for interval in range(len(state.rows), total):
             if cloud.ended:
                 return "done"
-            if measure := has_reached(setup, state):
+            if setup.config.training.until and (measure := has_reached(setup, state)):
                 return f"{measure} reached"
             if watcher.stop():
                 checkpoints.save()
@@ -278,18 +221,6 @@ def has_reached(setup: RunSetup, state: RunState) -> str:
     return next((each for each, value in until.items() if newest.get(END_COLUMNS[each], 0.0) >= value), "")
 
 
-@contextmanager
-def full_disk_reported(directory: RunDirectory) -> Iterator[None]:
-    """A full disk is the user's to mend, and the run continues after it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        text = f"the disk is full ({error.strerror}); make room, then continue with: h2fdp resume {directory.path}"
-        raise UserError(text, str(error.filename or directory.path)) from None
-
-
 def resume_run(
     prepare: Callable[[], RunSetup],
     path: Path,
@@ -318,6 +249,7 @@ def resume_run(
                 noise_key.store(directory, run.noise_key)
             if keeps_to_plan and state.fresh:  # the same draws release what was planned anyway
                 state.accounts.keep_to_plan()
+            cut(directory.decisions, state.decisions.bytes if state.decisions else 0)  # the later ones are made again
             carry_out(run, directory, state, watcher or RunCallbacks())
 
         try:
@@ -325,15 +257,6 @@ def resume_run(
         except HostsDiffer:
             go_on(repeatable=False)
     return Run(path)
-
-
-def is_finished(path: Path) -> bool:
-    """Whether a run is complete; one whose summary is damaged is not known to be."""
-    try:
-        return (read_summary(path) or {}).get("state") in FINISHED
-    except UserError as error:
-        _log.warning("damaged", extra=about(file=SUMMARY, note=f"{error}; it is ignored"))
-        return False
 
 
 def _continuation(
@@ -390,15 +313,17 @@ def _check_allowed(
         lost: intervals were released since the checkpoint.
         fresh_noise: the user asked to release them again.
     """
-    first = len(state.rows) + 1
-    if lost and _only_counted(setup):
+    first, schedule = len(state.rows) + 1, setup.traits
+    # Neither its account nor a filter keeps such a run to its epsilon.
+    counted = setup.iterations is not None and setup.target is None
+    if lost and counted and schedule.keeps_to_iterations and not schedule.ends_by_account:
         text = (
             f"{why}, so intervals from {first} on, which were released before, would be released a second time; "
             f"nothing but its number of local steps (R_c) keeps this run to its epsilon, and repeated ones would "
             f"overspend it; expected the same environment, or a new run"
         )
         raise UserError(text, str(directory.path))
-    if setup.noise is not None and lost and setup.traits.buffers:
+    if setup.noise is not None and lost and schedule.buffers:
         text = (
             f"{why}, so intervals from {first} on would get fresh noise, and uploads in them that were in the ledger "
             f"before would be sent twice; expected the same environment, or a new run"
@@ -412,13 +337,6 @@ def _check_allowed(
         if setup.config.privacy.calibration == "accounted":
             text += "; the run then ends before its account would exceed epsilon, which may be before its last interval"
         raise UserError(text, str(directory.path))
-
-
-def _only_counted(setup: RunSetup) -> bool:
-    """Whether a number of local steps is all that keeps a run to its epsilon, and neither its account nor a filter."""
-    schedule = setup.traits
-    by_filter = schedule.ends_by_account or not schedule.keeps_to_iterations
-    return setup.iterations is not None and setup.target is None and not by_filter
 
 
 def _afresh(

@@ -18,10 +18,10 @@ from h2fdp.network import Topology
 from h2fdp.network.devices import OF_STEPS
 from h2fdp.protocol import Cloud
 from h2fdp.records import DEVICE_SCHEMA
-from h2fdp.run.poisoning import backdoor_of, triggered
+from h2fdp.run.devices import backdoor_of, triggered
 from h2fdp.run.setup import RunSetup
-from h2fdp.runtime.local_hosts import blocks
-from h2fdp.runtime.section import chosen_backend, inline_workers, usable_cpus
+from h2fdp.runtime.lockstep import blocks
+from h2fdp.runtime.placement import chosen_backend, inline_workers, usable_cpus
 from h2fdp.training.device_records import Evaluator, device_records
 
 MOST_DEVICES_SCORED = 100_000

@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from h2fdp.algorithms import ServerContext, aggregation_of, objective_of, server_of
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.arithmetic import one_thread, run_arithmetic
-from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.costs import NetworkCosts, interval_cost
-from h2fdp.data.federate import DataSource, Network, configured_data
-from h2fdp.data.federated import DeviceData, FederatedData, Standardizing, label_counts, within_unit_ball
+from h2fdp.data.federate import DataSource, configured_data
+from h2fdp.data.federated import DeviceData, Standardizing, within_unit_ball
 from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
-from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile, horizon
-from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
-from h2fdp.network.association import Value, mean_divergence
-from h2fdp.network.devices import Floats, Integers
-from h2fdp.privacy import Accounts, LocalDp, NoisePlacement, Pipeline, noise_placement_of
-from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
-from h2fdp.protocol.devices import WorkAccumulator
-from h2fdp.protocol.planned_releases import average_alone, observation
+from h2fdp.privacy import Accounts, LocalDp, Pipeline
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
-from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
+from h2fdp.run.devices import associated, costs_of, of_visits, poisoned, settled
+from h2fdp.run.forecast import planned_accounts, rough_accounts
 from h2fdp.run.identity import own_parts_of
-from h2fdp.run.poisoning import poisoned
 from h2fdp.run.setup import RunInputs, RunSetup
+from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
-from h2fdp.runtime.blueprint import EstimateSettings
-from h2fdp.runtime.local_hosts import training_device
-from h2fdp.schedules.registry import chosen
+from h2fdp.runtime.placement import training_device
+from h2fdp.schedules.device_estimates import EstimateSettings
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
-from h2fdp.training.batches import Batches, BatchSampler, Sampling, padded_width, row_length
+from h2fdp.training.batches import BatchSampler, Sampling, padded_width, row_length
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, build_engine, compile_ahead, engine_of_run
-from h2fdp.training.local_steps import StepTerms, TrainingResult, gain, head_size
+from h2fdp.training.local_steps import head_size
 from h2fdp.training.losses import loss_of, minimised
 
 
@@ -79,15 +66,15 @@ def prepare(
             does not fit them, or the privacy; no noise that meets the target; a user's own part that fails, or gives
             what it may not.
     """
-    topology = _settled(topology, config)
-    source = data_source or configured_data(config.data)
+    if topology.mobility is not None and topology.mobility.drawn:
+        topology = settled(topology, config)
     with one_thread():  # features use more, for images side by side
-        data = source(topology.as_filed(), Streams(config.seed), None if data_root is None else Path(data_root))
-    if (relying_on_nobody := without_trust(config)) is not None:
-        relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
-        loaded = partial(_same_data, data)
-        ways = (relying, relying_on_nobody)
-        return better([partial(prepare, each, topology, data_source=loaded) for each in ways])
+        filed = topology.as_filed()
+        source = data_source or configured_data(config.data)
+        data = source(filed, Streams(config.seed), None if data_root is None else Path(data_root))
+    control = config.control
+    if control.enabled and control.trust == "weighed" and config.method.topology != "star":
+        return _in_the_better_way(config, partial(prepare, topology=topology, data_source=lambda *_: data))
     if topology.adversaries is not None and topology.adversaries.attack.poisons:
         data = poisoned(data, topology, Streams(config.seed))
 
@@ -103,12 +90,13 @@ def prepare(
         products = int(data.sizes.sum()) * config.model.size * data.classes
         data = with_features(data, config.model.size, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
-        topology, data = _associated(topology, config, data)
+        if topology.association is not None:
+            topology, data = associated(topology, config, data)
         standardizing = None
         if isinstance(config.model, Logistic) and config.model.standardize:
             standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
             data = data if standardizing is None else standardizing.applied(data)
-        placement = noise_placement_of(config.method.privacy)
+        placement = config.method.privacy
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
         module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
@@ -116,7 +104,8 @@ def prepare(
         inputs = _inputs(complete, topology, data)
         inputs = replace(inputs, given=given, standardizing=standardizing, chosen=lines)
         setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
-        try_own_parts(setup)
+        if own_parts_of(complete, topology):
+            try_own_parts(setup)
         return setup
 
 
@@ -156,10 +145,15 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     """
     network, times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
-    placement, star, network = noise_placement_of(method.privacy), network is not topology, network.with_visits()
-    _check_presence(network, training.intervals)
-    data = _of_rows(data, network)
-    measuring = _measuring(config)
+    placement, star = method.privacy, network is not topology
+    if network.mobility is not None:
+        network = network.with_visits()
+        data = of_visits(data, network, training.intervals)
+    costs_by_size, rates = costs_of(config, network), training.sampling_rates(data.sizes)
+    local_steps = training.interval_steps(data.sizes, rates)
+    each_interval = training.records_of_interval(data.sizes, rates)
+    faults = config.faults.faults()
+    device, engine = training_device(config.runtime), config.runtime.engine
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
     initial = module()
     warm_start = None if begun is None else begun.warm_start
@@ -168,16 +162,17 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
     if begun is None and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)
-    rates = training.sampling_rates(data.sizes)
-    local_steps, faults = training.interval_steps(data.sizes, rates), config.faults.faults()
-    device, engine = training_device(config.runtime), config.runtime.engine
-    objective, loss = objective_of(method.objective), loss_of(training.loss, data.classes)
+    objective, loss = method.local_objective, loss_of(training.loss, data.classes)
+    estimated = method.traits.measures == "gradients" and config.control.estimates != "released"
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
     norm = None if whole else training.first_clip_norm
-    clipping = None if norm is None else _clipping(norm, training, placement)
+    clipping = None
+    if norm is not None:
+        mean_too = training.clip_scope == "record" and placement.accumulates
+        clipping = Clipping(norm, training.clip_scope, mean_too, training.gamma, training.adaptive is not None)
     # An order of all records amplifies no more than fixed batches do.
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
-    products = training.records_of_interval(data.sizes, rates) * vector.numel()
+    products = each_interval * vector.numel()
     width = padded_width(sampling, rates * data.sizes)
     job = TrainingJob(objective, minimised(objective, loss), clipping, data.shape, products, width, training.precision)
 
@@ -193,17 +188,17 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         rates=rates,
         noise_placement=placement,
         star=star,
-        measuring=measuring,
+        measuring=_measuring(config) if estimated else None,
         device=device,
         momentum=training.momentum,
         epochs=training.local_epochs,
-        probes=chosen(method.schedule).measures == "secants",
+        probes=method.traits.measures == "secants",
         clip_norm=training.first_clip_norm,
         loss=loss,
         gamma=training.gamma if whole else None,
         adaptive=training.adaptive,
         precision=training.precision,
-        aggregation=aggregation_of(method.aggregation),
+        aggregation=method.combination,
         compression=config.compression.of_devices,
         uplink=config.compression.of_edges,
         downlink=Pipeline(config.compression.of_models),
@@ -213,7 +208,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     if not sent:
         text = "all layers of the model would be heads that never leave devices; expected fewer than it has"
         raise UserError(text, key="method.objective.layers")
-    costs = _costs(config, network, sent, rates * data.sizes)
+    costs = costs_by_size(sent, rates * data.sizes)
     return RunInputs(
         config=config,
         drawn=topology,
@@ -231,168 +226,49 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     )
 
 
-def _costs(config: ExperimentFile, network: Topology, parameters: int, records: Floats) -> NetworkCosts:
-    """Those of messages with M parameters, and of steps with `records` (I,) records in the mean."""
-    return NetworkCosts(
-        network,
-        parameters + (config.training.adaptive is not None),
-        Streams(config.seed),
-        config.control.power_rule,
-        records,
-        Pipeline(config.compression.of_devices).message_bits,
-        Pipeline(config.compression.of_edges).message_bits,
-        Pipeline(config.compression.of_models).message_bits,
-        config.control.frequency_rule,
-    )
+def _measuring(config: ExperimentFile) -> EstimateSettings:
+    """What the nodes measure for the controller: beta, sigma and zeta_c up to stated ranges."""
+    norm = config.training.first_clip_norm
+    assert norm is not None, "gradients are clipped"
+    return EstimateSettings((horizon(config).largest_beta, 2 * norm, 2 * norm), config.control.estimates == "oracle")
 
 
-def _associated(topology: Topology, config: ExperimentFile, data: DeviceData) -> tuple[Topology, DeviceData]:
-    """The network after devices have joined edge servers, with their records in the order of its devices."""
-    section = topology.association
-    if section is None:
-        return topology, data
-    if not isinstance(data, FederatedData):
-        text = "records that are drawn where they are trained on belong to one edge server each; expected fewer of them"
-        raise UserError(f"{text}, or no association in the topology", key="data")
-    if section.was is None:
-        value = None
-        if section.by == "data":
-            value = mean_divergence(label_counts(data))
-        elif section.by == "cost":
-            value = _cost_of_joining(topology, config, data)
-        topology = topology.associated(value)
-        section = topology.association
-        assert section is not None, "it says where devices were"
-    return topology, data.rearranged(section.places)
+def _in_the_better_way(config: ExperimentFile, prepared: Callable[[ExperimentFile], RunSetup]) -> RunSetup:
+    """The better of two runs, one of which relies on no edge server, nor averages before the cloud does.
 
+    A trusted edge server adds one noise to the sum of its devices, which is less noise for the same epsilon, but it
+    must see each step. A device that adds noise to its own steps sends one message where it would send tau. Which is
+    better depends on what is wanted, on the network and on its channels, on nothing private: with a budget that of
+    least noise, with a target as `cheapest` says.
 
-def _cost_of_joining(topology: Topology, config: ExperimentFile, data: FederatedData) -> Value:
-    """From (I,) edge servers to what an interval costs in which all devices take part, without fading and without the
-    keys of secure sums: joules and seconds of the clock, weighed as control weighs them."""
-    training = config.training
-    steps_of = {"local_steps", "batch_size", "sampling_rate", "aggregate_every", "aggregations_per_interval"}
-    if missing := sorted(steps_of & training.left_open):
-        text = f"{missing[0]} is chosen after devices have joined edge servers by what an interval costs"
-        raise UserError(f"{text}; expected it stated, as in training: {{extends: paper}}", key="training")
-    (_, times), every = check_network(config, topology), topology.everywhere()
-    rates = training.sampling_rates(data.sizes)
-    steps = training.interval_steps(data.sizes, rates)
-    module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))()
-    parameters = ParameterLayout(module).to_vector(module).numel()
-    costs = _costs(config, every, parameters, np.tile(rates * data.sizes, topology.edges)).drawn(0)
-    segments = [times.of(subnet.name).segments(steps) for subnet in topology.subnets]
-    heights = times.heights(steps, topology.depth) if topology.depth > 1 else None
-    joule, second = config.control.cost_weights
-
-    def value(home: Integers) -> float:
-        used = np.unique(home).tolist()
-        rows = [np.flatnonzero(home == number) for number in used]
-        cost = interval_cost(costs, every, used, rows, [segments[number] for number in used], heights=heights)
-        return joule * cost.energy_j + second * cost.clock_s
-
-    return value
-
-
-def _settled(topology: Topology, config: ExperimentFile) -> Topology:
-    """The network with the way of every device, for as many intervals as the run may have."""
-    if topology.mobility is None or not topology.mobility.drawn:
-        return topology
-    intervals = config.training.intervals
-    if intervals is None:
-        text = "the ways of devices are drawn for all intervals (mobility in the topology); expected how many"
-        raise UserError(text, key="training.intervals")
-    return replace(topology, mobility=topology.mobility.settled(topology.subnets, intervals, Streams(config.seed)))
-
-
-def _check_presence(network: Topology, intervals: int) -> None:
-    """Refuse ways on which no device ever is at an edge server."""
-    visits = network.visits
-    if visits is not None and not any(visits.there(interval).any() for interval in range(intervals)):
-        text = f"mobility has every device nowhere in all {intervals} intervals; expected some at edge servers"
-        raise UserError(text, key="topology")
-
-
-def _of_rows(data: DeviceData, network: Topology) -> DeviceData:
-    """The records of each row of a network in which devices move; the same elsewhere."""
-    if network.visits is None or len(data.sizes) == len(network.visits.device):
-        return data
-    if not isinstance(data, FederatedData):
-        text = "records that are drawn where they are trained on belong to one edge server each; expected fewer of them"
-        raise UserError(f"{text}, or no mobility in the topology", key="data")
-    return data.for_rows(network.visits.device)
-
-
-def _same_data(data: DeviceData, network: Network, streams: Streams, root: Path | None) -> DeviceData:
-    return data
-
-
-def _clipping(norm: float, training: TrainingSection, placement: NoisePlacement) -> Clipping:
-    scope = training.clip_scope
-    mean_too = scope == "record" and placement.accumulates
-    return Clipping(norm, scope, mean_too, training.gamma, training.adaptive is not None)
-
-
-def _measuring(config: ExperimentFile) -> EstimateSettings | None:
-    """What the nodes measure for the controller, if anything: beta, sigma and zeta_c up to stated ranges."""
-    control, training = config.control, config.training
-    measured = chosen(config.method.schedule).measures
-    if measured != "gradients" or control.estimates == "released":
-        return None
-    norm = training.first_clip_norm
-    assert norm is not None
-    return EstimateSettings(
-        (horizon(config).largest_beta, 2 * norm, 2 * norm),
-        leaks=control.estimates == "oracle",
-    )
-
-
-def without_trust(config: ExperimentFile) -> ExperimentFile | None:
-    """The settings of the same run in which no edge server is relied on, nor averages before the cloud does.
-
-    None where that is not asked (`control.trust: weighed`). A trusted edge server adds one noise to the sum of its
-    devices, which is less noise for the same epsilon, but it must see each step. A device that adds noise to its own
-    steps sends one message where it would send tau. Which is better depends on what is wanted, on the network and on
-    its channels, on nothing private.
+    Raises:
+        UserError: that of the last, where the budget pays for neither.
     """
-    control = config.control
-    if control.trust != "weighed" or not control.enabled or config.method.topology == "star":
-        return None
+    relying = config.model_copy(update={"control": config.control.model_copy(update={"trust": "used"})})
     never = {"aggregate_every": None, "aggregations_per_interval": 0}  # edge servers have no noise to save
     training = config.training.model_copy(update=never)
     method = config.method.model_copy(update={"privacy": LocalDp(noise="steps")})
-    control = control.model_copy(update={"trust": "used"})  # it is decided
-    return config.model_copy(update={"method": method, "training": training, "control": control})
-
-
-def better(ways: Sequence[Callable[[], RunSetup]]) -> RunSetup:
-    """The better of these runs: with a budget that of least noise, with a target as `cheapest` says.
-
-    Raises:
-        UserError: that of the last, where the budget pays for none of them.
-    """
-    found, problem = [], None
-    for way in ways:
+    found, plans, problem = [], list[TurnsPlan](), None
+    for way in (relying, relying.model_copy(update={"method": method, "training": training})):
         try:
-            found.append(way())
+            setup = prepared(way)
         except UserError as error:
             if {each.key for each in error.problems} - {"control.joules", "control.seconds"}:
                 raise
             problem = error
+            continue
+        schedule = setup.schedule()
+        assert isinstance(schedule, TurnsController), "trust is weighed where turns are planned"
+        found.append(setup)
+        plans.append(schedule.plan)
     if not found:
         assert problem is not None, "there is a way at least"
         raise problem
-    plans = [_plan(each) for each in found]
-    control = found[0].config.control
+    control = config.control
     if control.has_budget:
         return found[int(np.argmin([plan.noise for plan in plans]))]
     best = cheapest(plans, *control.cost_weights, control.noise)
     return next(setup for setup, plan in zip(found, plans, strict=True) if plan is best)
-
-
-def _plan(setup: RunSetup) -> TurnsPlan:
-    schedule = setup.schedule()
-    assert isinstance(schedule, TurnsController), "trust is weighed where turns are planned"
-    return schedule.plan
 
 
 _PUBLIC_STEPS, _PUBLIC_BATCH = 200, 64  # for more, train elsewhere and state `model.from`
@@ -423,110 +299,3 @@ def trained_on_public(
         batches = sampler.draw(0, range(_PUBLIC_STEPS), row, "public batch")
         trained = engine.train(model[None], records, row, batches, size)
     return model - trained.updates[0]
-
-
-_STEP_SIZE = 1e-3
-
-
-def try_own_parts(setup: RunSetup) -> None:
-    """Ask every own part once for what the first interval will ask of it; nothing where there is none.
-
-    1. The first interval is planned, which asks the schedule and the aggregation, and costs what the radio models say.
-       A schedule learns from a made-up end of it, where it asks for nothing that devices measure.
-    2. Two devices take a local step on records of zeros, which asks the objective, the loss and the model, as the
-       engine of the run does; they remember what the objective says.
-    3. The server update moves the model by a made-up average, is stored and resumed.
-
-    Raises:
-        UserError: a part fails, or answers what it may not.
-    """
-    method = setup.config.method
-    if not own_parts_of(setup.config, setup.drawn):
-        return
-    plan = first_interval(setup)
-    setup.interval_costs(plan)
-    setup.drawn.radio.check_fading()
-    setup.cloud(InProcessNodes({})).state()
-    trained_by = method.objective, setup.config.model, setup.config.training.loss
-    with run_arithmetic():
-        if isinstance(method.schedule, OwnPart):
-            _try_schedule(setup, plan)
-        if any(isinstance(part, OwnPart) for part in trained_by):
-            _try_step(setup)
-        if isinstance(method.server, OwnPart):
-            _try_server(setup)
-
-
-def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
-    """Let schedules of their own end the first interval, keep what they learned, and resume from it."""
-    run, planned, resumed = (setup.schedule() for _ in range(3))
-    for each in (run, planned):
-        each.decide(0, 0)
-    steps, model = plan.decision.local_steps, setup.initial
-    spent = setup.interval_costs(plan) if run.observes else {}
-    if run.observes and not setup.probes and setup.blueprint.measuring is None:
-        upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model))
-        facts = {each.name: each for each in setup.blueprint.facts}
-        uploads = [upload.clone() for _ in range(1 if average_alone(facts) else len(plan.parts))]
-        run.observe(replace(observation(plan, model.clone(), uploads, facts, None, setup.noise), spent=spent))
-    if run.scores:
-        run.scored(1.0)
-    run.kept(model.clone())
-    run.returned(model.clone())
-    planned.skipped(plan.interval, steps, spent)
-    for each in (run, planned):
-        each.ends(plan.last_slot)
-    resumed.load(copy.deepcopy(run.state()))
-
-
-def _try_step(setup: RunSetup) -> None:
-    blueprint, objective = setup.blueprint, setup.blueprint.objective
-    model = setup.initial.to(blueprint.device)
-    models = model.expand(2, -1)
-    if isinstance(objective, OwnObjective):
-        given = model if blueprint.engine == "loop" else models
-        objective.try_out(given, empty_batches=blueprint.sampling == "poisson")
-    zeros = Records(np.zeros((2, *setup.data.shape), dtype=setup.data.test.x.dtype), np.zeros(2, dtype=np.int64))
-    records = device_records(setup.data, zeros, np.arange(3)).to(blueprint.device)
-    batches = Batches(np.zeros((1, 2, 1), dtype=np.int64), np.ones((1, 2), dtype=np.int64))
-    work = _work(setup, model)
-    rows = np.arange(2)
-    terms = StepTerms(corrections=work.corrections(rows))
-    try:
-        trained = blueprint.local_engine().train(models, records, rows, batches, _STEP_SIZE, terms)
-    except UserError:
-        raise
-    except FAILURES as error:  # all other parts of a step tell their own failures
-        if isinstance(part := setup.config.model, OwnPart):
-            raise part.origin.failed("", error, "fails in a local step, where its loss is differentiated") from error
-        raise
-    work.note(work.plan.aggregation(0), model, TrainingResult(trained.updates, trained.personal))
-    work.upload(trained.updates[0])
-
-
-def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
-    """Of two devices, before their first step in their first interval."""
-    blueprint, size = setup.blueprint, setup.initial.numel()
-    plan = Plan(
-        interval=0,
-        first_slot=0,
-        segments=(1,),
-        step_size=_STEP_SIZE,
-        rows=np.arange(2),
-        shares=np.full(2, 0.5),
-        noise_std=np.empty((1, 0)),
-        memory=None if blueprint.objective.memory is None else torch.zeros(2, size),
-    )
-    server = server_of(setup.config.method.server, ServerContext(size, blueprint.objective, blueprint.module))
-    variate = None if server.variate is None else server.variate.to(model.device)
-    return WorkAccumulator.begun(blueprint.objective, partial(gain, blueprint.momentum), plan, model, variate)
-
-
-def _try_server(setup: RunSetup) -> None:
-    objective = setup.blueprint.objective
-    context = ServerContext(setup.initial.numel(), objective, setup.blueprint.module)
-    server, other = (server_of(setup.config.method.server, context) for _ in range(2))
-    assert isinstance(server, OwnServer), "a user's own"
-    assert isinstance(other, OwnServer), "a user's own"
-    sends = objective.memory is not None and server.variate is not None
-    server.try_out(other, setup.initial, variate=sends)

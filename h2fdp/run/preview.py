@@ -1,14 +1,14 @@
-"""What is known of a run before it starts: its account, its costs, the controller's first decision.
+"""What is known of a run before it starts: its account, its costs, what a user may have overlooked.
 
-`run --dry-run`, `privacy calibrate` and `plan` show it; nothing is trained.
+`run --dry-run` and `privacy calibrate` show it; nothing is trained.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,12 @@ from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
 from h2fdp.privacy.accounting import coarse
 from h2fdp.privacy.statement import epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
-from h2fdp.run.forecast import first_interval, nearness, planned_accounts, planned_work, rough_accounts
-from h2fdp.run.setup import RunSetup, range_of
+from h2fdp.run.forecast import exhausted, first_interval, nearness, planned_accounts, planned_work, rough_accounts
+from h2fdp.run.live_accounts import notes, verdict
+from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.section import inline_workers
-from h2fdp.schedules import H2fdpController
-from h2fdp.schedules.problem import ObjectiveTerms
-from h2fdp.schedules.turns_controller import TurnsController
-from h2fdp.training.local_steps import StepTerms
-from h2fdp.wording import facts_html, table_html, word
+from h2fdp.runtime.placement import inline_workers
+from h2fdp.training.local_steps import StepTerms, comparison_of
 
 LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
 
@@ -61,7 +58,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         },
         "noises": noises(run),
         "iterations": run.iterations,
-        "notes": list(run.notes),
+        "notes": list(notes(run)),
     }
 
 
@@ -77,8 +74,8 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
     numbers = {"rdp": rdp, "pld": pld, "coarse": max(coarse(each.composition, delta) for each in closely)}
     edge, row = accounts.place_of(int(classes[by_rdp.index(rdp)].devices[0]))
     subnet = next(each for each in run.topology.subnets if each.name == edge)
-    verdict = run.verdict(observer, claimed, min(rdp, pld))
-    return {**numbers, "verdict": verdict, "device": subnet.device_name(row)}
+    judged = verdict(run, observer, claimed, min(rdp, pld))
+    return {**numbers, "verdict": judged, "device": subnet.device_name(row)}
 
 
 def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
@@ -96,8 +93,11 @@ def noises(run: RunSetup) -> list[dict[str, Any]]:
 
     They are those of an interval in which nothing fails; who averages fewer devices adds more.
     """
+    if run.noise is None:
+        return []
     # By what the ledger calls them: where local and global releases are alike, one row says it.
-    levels = {(edge, kind): (source, of) for edge, source, kind, of in run.noises_of(first_interval(run)) if of.size}
+    every = first_interval(run).noises(run.noise, run.blueprint.facts)
+    levels = {(edge, kind): (source, of) for edge, source, kind, of in every if of.size}
     shared = {facts.name for facts in run.blueprint.facts if facts.shares_noise}
     return [
         {
@@ -119,7 +119,7 @@ def claim_warning(setup: RunSetup) -> str | None:
     if setup.noise is None or setup.leaks or setup.target is not None:
         return None
     if setup.traits.counts_iterations:
-        setup = setup.exhausted()
+        setup = exhausted(setup)
     accounts = rough_accounts(setup)
     claimed = planned_claim(setup, accounts)
     if claimed is None:
@@ -210,100 +210,49 @@ def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class FirstDecision:
-    """What the controller decides for the first interval, and why.
-
-    Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; the controller of
-    budgets and targets decides under the channels of the first interval.
-
-    Attributes:
-        tau: interval length.
-        participation: edge server -> devices that take part.
-        objective: of problem P, the sum of `terms`.
-        terms: energy, delay and gap, weighted by the alphas.
-        runner_up: the best of any other tau, or the best plan of another number of intervals with what it would cost.
-        constants: by their letters in the paper.
-        edges: edge server -> trust, whether one noise covers its sum, devices, mean cost of a device's message, cost of
-            its own message.
-        weighed: joules and seconds of the interval, and noise as a share of the way; None under Algorithm 1.
-        multipliers: what a joule and a second weigh; None under Algorithm 1.
-        power_dbm: the least, mean and most dBm of all devices under the channels of the first interval; None where
-            each sends with its own power.
-        stated: whether the experiment asks for this controller; where it does not, its own schedule decides in a run.
-        network: what the whole run under this controller is expected to cost, see `PlannedWork.costs`.
-        chosen: what the file leaves open, in words.
-    """
-
-    tau: int
-    participation: dict[str, int]
-    objective: float
-    terms: ObjectiveTerms
-    runner_up: dict[str, float] | None
-    constants: dict[str, float | None]
-    edges: dict[str, dict[str, Any]]
-    weighed: dict[str, float] | None
-    multipliers: dict[str, float] | None
-    power_dbm: dict[str, float] | None
-    stated: bool
-    network: dict[str, Any]
-    chosen: tuple[str, ...]
-
-    def _repr_html_(self) -> str:
-        """For notebooks: tau, who takes part, and what the objective is made of."""
-        constants = [f"{name} {word(value)}" for name, value in self.constants.items() if value is not None]
-        terms = ", ".join(f"{name} {value:.4g}" for name, value in vars(self.terms).items())
-        objective = f"{self.objective:.4g}: {terms} (weighted)"
-        facts = {"tau": self.tau, "objective": objective, "constants": ", ".join(constants)}
-        rows = [{"edge server": name, "devices that take part": count} for name, count in self.participation.items()]
-        return facts_html("the controller's first decision", facts, table_html("", rows, most=10))
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+def notices(setup: RunSetup) -> list[str]:
+    """Sentences; none for most runs."""
+    claim = claim_warning(setup)
+    lines = [*_without_effect(setup), *_unmoved(setup), *_capped(setup), *_idle(setup), *_featureless(setup)]
+    return [*lines, *([] if claim is None else [claim])]
 
 
-def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
-    """See `h2fdp.plan`."""
-    if run.config.control.is_algorithm_1:
-        section = run.config.control.model_copy(update={"channel": "expected"})
-        schedule = H2fdpController(replace(run.context, control=section))
-        costs = run.costs.expected()
-        edges, decision = schedule.edges(costs), schedule.decide(0, 0)
-    else:
-        planned = run.schedule()
-        assert isinstance(planned, TurnsController), "budgets and targets have a controller of their own"
-        edges, decision = _edges(run), planned.decide(0, 0)
-    subnets, why = run.topology.subnets, decision.reasons
-    assert why is not None, "a controller says why"
-    return FirstDecision(
-        tau=decision.local_steps,
-        participation=dict(zip((each.name for each in subnets), decision.participation.tolist(), strict=True)),
-        objective=why["objective"],
-        terms=ObjectiveTerms(**why["terms"]),
-        runner_up=why["runner_up"],
-        constants=why["constants"],
-        edges={each.name: {"trust": each.trust, **edges[each.name]} for each in subnets},
-        weighed=why.get("weighed"),
-        multipliers=why.get("multipliers"),
-        power_dbm=range_of(run.costs.drawn(0).power_dbm) if run.costs.chooses_power else None,
-        stated=stated,
-        network=planned_work(run).costs,
-        chosen=tuple(run.chosen),
-    )
+def _without_effect(setup: RunSetup) -> Iterator[str]:
+    """An epsilon that was stated for a method that adds no noise."""
+    if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
+        yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
 
 
-def _edges(run: RunSetup) -> dict[str, dict[str, float | bool]]:
-    """Edge server -> what is known of it, and what a message of its devices costs on average in the first interval."""
-    costs = run.costs.drawn(0)
-    places = np.cumsum(run.context.sizes) - run.context.sizes
-    joules, seconds = (np.add.reduceat(of, places) / run.context.sizes for of in (costs.joules, costs.seconds))
-    return {
-        subnet.name: {
-            "one_noise": bool(run.context.one_noise[row]),
-            "devices": int(run.context.participation[row]),
-            "device_joules": float(joules[row]),
-            "device_seconds": float(seconds[row]),
-        }
-        for row, subnet in enumerate(run.topology.subnets)
-    }
+def _unmoved(setup: RunSetup) -> Iterator[str]:
+    """A trace whose first line comes after the run."""
+    mobility, intervals = setup.drawn.mobility, setup.config.training.intervals
+    first = 0 if mobility is None else min((line.interval for line in mobility.lines), default=math.inf)
+    if first > intervals:
+        begins = "" if first == math.inf else f"; its trace begins with interval {first}"
+        yield f"mobility has no effect: no device moves in the {intervals} intervals of this run{begins}"
+
+
+def _featureless(setup: RunSetup) -> Iterator[str]:
+    """An objective that compares models by features, with a model that has none: they are the records themselves."""
+    objective = setup.config.method.objective
+    if comparison_of(setup.blueprint.objective) is None:
+        return
+    if sum(any(True for _ in layer.parameters(recurse=False)) for layer in setup.blueprint.module().modules()) == 1:
+        text = f"method.objective: {objective.name} has no effect with the model {setup.config.model.name}"
+        yield f"{text}, which has no hidden layers: what enters its last layer is the same under all models"
+
+
+def _capped(setup: RunSetup) -> Iterator[str]:
+    """A stated batch that is larger than the data of a device."""
+    training, least = setup.config.training, int(setup.data.sizes.min())
+    if "batch_size" in training.model_fields_set and (training.batch_size or 0) > least:
+        text = f"training.batch_size: {training.batch_size} is more than the {least} records of the smallest device"
+        yield f"{text}; such devices use all their records at each step"
+
+
+def _idle(setup: RunSetup) -> Iterator[str]:
+    """More turns than an edge server has devices."""
+    turns, subnets = setup.config.training.device_turns, setup.topology.subnets
+    if idle := [each.name for each in subnets if each.size < turns]:
+        text = f"training.device_turns: {turns} is more than the devices of {len(idle)} of {len(subnets)} edge servers"
+        yield f"{text} ({idle[0]} first), none of which take part in some intervals"

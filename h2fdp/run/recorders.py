@@ -20,9 +20,9 @@ from h2fdp.privacy import Observer, Release
 from h2fdp.protocol import Cloud, IntervalPlan
 from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
 from h2fdp.records.checkpoint import save_checkpoint
+from h2fdp.run.devices import backdoor_of
 from h2fdp.run.live_accounts import LiveAccounts, Row
 from h2fdp.run.model_scores import DECILES, WORST
-from h2fdp.run.poisoning import backdoor_of
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection
@@ -106,7 +106,9 @@ class Metrics(Recorder):
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """See `Recorder`; widens the ranges of noises."""
-        for _, source, kind, levels in self._setup.noises_of(plan):
+        if self._setup.noise is None:
+            return
+        for _, source, kind, levels in plan.noises(self._setup.noise, self._setup.blueprint.facts):
             if levels.size:
                 low, high = self._noises.get((kind, source), (float("inf"), 0.0))
                 self._noises[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))
@@ -114,8 +116,8 @@ class Metrics(Recorder):
     def after(self, plan: IntervalPlan, row: Row) -> None:
         """See `Recorder`; adds the sums of costs to the row, which is whole then."""
         before = self.rows[-1] if len(self.rows) else {}
-        cost = self._setup.interval_cost(plan)
-        columns = self._setup.cost_columns(cost, plan)
+        cost = self._setup.bill.of(plan)
+        columns = self._setup.bill.columns(plan, cost)
         row.update({name: before.get(name, 0.0) + more for name, more in columns.items()})
         self.device_energy_j += cost.device_energy_j
         self.rows.append(row)
@@ -237,13 +239,13 @@ class RunState:
         assert self.cloud is not None, "a run is stored between two intervals"
         return {
             "intervals": len(self.rows),
-            "nodes": {"cloud": self.cloud.state()},
+            "metrics": self.metrics.state(),
+            "accounts": self.accounts.state(),
             "attempt": self.attempt,
             "fresh": self.fresh,
             "wall_s": self.wall_s,
             **journal.state(),
-            "accounts": self.accounts.state(),
-            "metrics": self.metrics.state(),
+            "nodes": {"cloud": self.cloud.state()},
         }
 
     def enter_rest(self, setup: RunSetup, directory: RunDirectory) -> None:

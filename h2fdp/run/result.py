@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from h2fdp.records import (
     SCHEMA_VERSION,
     MetricsRows,
     RunDirectory,
+    about,
     accountant_of_metrics,
     check_lines,
     device_schema,
@@ -41,8 +43,9 @@ from h2fdp.records import (
     write_columns,
 )
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import LAST
+from h2fdp.records.directory import LAST, SUMMARY
 from h2fdp.records.json_lines import write_sums
+from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, reached
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 
 # States of runs that have nothing left to do.
 FINISHED = ("done", "budget spent", *(f"{measure} reached" for measure in END_COLUMNS))
+_log = logging.getLogger(__name__)
 
 
 class WithInputs(nn.Module):
@@ -208,11 +212,11 @@ def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:
 
 def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
     """Everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
-    if setup.has_noise_key:
-        noise_key.store(directory, setup.noise_key)
     values = setup.config.model_dump(mode="json", exclude={"tune"})
     values |= {"topology": directory.topology.name, "sweep": {}}
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
+    if setup.has_noise_key:
+        noise_key.store(directory, setup.noise_key)
     write_text(directory.topology, yaml_text(setup.drawn))
     write_sums(directory.topology)
     write_text(directory.config, text_of(values))  # last, so that where it is the run can be resumed
@@ -248,7 +252,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dict[str, Any]:
     """`summary.json`; `end` is how the run ended, or that it is running."""
-    rows = state.rows
+    rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
     scored, losses = rows.column("accuracy"), rows.column("loss")
     recent = [rows[place] for place in range(max(0, len(rows) - LAST), len(rows))]
     last = [row["accuracy"] for row in recent if "accuracy" in row]
@@ -265,7 +269,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "best_accuracy": max(scored, default=None),
         f"accuracy_mean_last_{LAST}": float(np.mean(last)) if last else None,
         "loss": losses[-1] if losses else None,
-        "not_finite_from": not_finite_from(rows),
+        "not_finite_from": since,
         **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s", "bytes")},
         "leaking": setup.leaks,
         "accountant": None if setup.noise is None else setup.accountant,
@@ -289,8 +293,8 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,
         "noise_key_id": noise_key.id_of(setup.noise_key) if setup.has_noise_key else None,
-        "notes": list(setup.notes),
-        "noise_std": state.metrics.noises(),
+        "notes": list(said),
+        "noise_std": noises,
         "privacy": state.accounts.summary() if end != "running" else None,
         "budget_spent_by": state.spent_by,
         "fresh_from": state.fresh,
@@ -306,3 +310,12 @@ def not_finite_from(rows: MetricsRows) -> int | None:
         if "loss" in row:
             first = None if math.isfinite(row["loss"]) else first or row["interval"]
     return first
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a run is complete; one whose summary is damaged is not known to be."""
+    try:
+        return (read_summary(path) or {}).get("state") in FINISHED
+    except UserError as error:
+        _log.warning("damaged", extra=about(file=SUMMARY, note=f"{error}; it is ignored"))
+        return False

@@ -9,8 +9,8 @@ from h2fdp.arithmetic import run_arithmetic
 from h2fdp.protocol import NodeGroup
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.host import run_interval
-from h2fdp.runtime.local_hosts import inline_nodes
-from h2fdp.runtime.section import RuntimeSection, chosen_backend, inline_workers, require_ray
+from h2fdp.runtime.lockstep import inline_nodes
+from h2fdp.runtime.placement import RuntimeSection, chosen_backend, inline_workers, require_ray
 
 __all__ = ["Blueprint", "RuntimeSection", "chosen_backend", "run_interval", "start_hosts"]
 

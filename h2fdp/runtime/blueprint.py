@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -12,49 +11,28 @@ import numpy as np
 import torch
 from torch import nn
 
-from h2fdp.algorithms import Aggregation, WeightedAverage
+from h2fdp.algorithms import Aggregation
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
-from h2fdp.network import TRUSTS, Adversaries, Lies, Topology, Trust
+from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.correlated import CorrelatedGaussian
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
-from h2fdp.runtime.lockstep import Lockstep
-from h2fdp.schedules.device_estimates import GradientProbe, LossProbe
+from h2fdp.protocol.arrivals import Points
+from h2fdp.schedules.device_estimates import EstimateSettings, GradientProbe, LossProbe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
-from h2fdp.training.clipping import Clipping
+from h2fdp.training.clipping import Clipping, LongestSum
 from h2fdp.training.device_records import DeviceRecords, Scores, device_records
 from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.local_steps import LocalObjective, gain
-from h2fdp.training.losses import CROSS_ENTROPY, Loss, minimised
+from h2fdp.training.losses import Loss, minimised
 
-_CPU = torch.device("cpu")
-_PLAIN, _AVERAGE = Plain(), WeightedAverage()
-
-
-@dataclass(frozen=True)
-class EstimateSettings:
-    """What nodes measure for the controller: the range of each number, and whether raw values go up."""
-
-    ranges: tuple[float, float, float]
-    leaks: bool
-
-
-@dataclass(frozen=True)
-class LongestSum:
-    """From a step size and a number of steps to the longest update that gradients of norm G make."""
-
-    norm: float
-    momentum: float
-
-    def __call__(self, step_size: float, steps: int) -> float:
-        """eta gain(m) G."""
-        return step_size * gain(self.momentum, steps) * self.norm
+_PLAIN = Plain()
 
 
 @dataclass(frozen=True)
@@ -92,21 +70,21 @@ class Blueprint:
     rates: np.ndarray
     noise_placement: NoisePlacement
     star: bool
-    measuring: EstimateSettings | None = None
-    device: torch.device = _CPU
-    momentum: float = 0.0
-    epochs: int | None = None
-    probes: bool = False
-    clip_norm: float | None = None
-    loss: Loss = CROSS_ENTROPY
-    gamma: float | None = None
-    adaptive: AdaptiveClipping | None = None
-    precision: Precision = "float32"
-    aggregation: Aggregation = _AVERAGE
-    compression: tuple[Stage, ...] = ()
-    uplink: tuple[Stage, ...] = ()
-    downlink: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
-    correlated: CorrelatedGaussian | None = None
+    measuring: EstimateSettings | None
+    device: torch.device
+    momentum: float
+    epochs: int | None
+    probes: bool
+    clip_norm: float | None
+    loss: Loss
+    gamma: float | None
+    adaptive: AdaptiveClipping | None
+    precision: Precision
+    aggregation: Aggregation
+    compression: tuple[Stage, ...]
+    uplink: tuple[Stage, ...]
+    downlink: Pipeline
+    correlated: CorrelatedGaussian | None
 
     @property
     def data_bytes(self) -> int:
@@ -124,51 +102,46 @@ class Blueprint:
         batches = self.rates * self.data.sizes
         return padded_width(self.sampling, batches), row_length(self.sampling, float(batches.max()))
 
-    @property
-    def noisy(self) -> bool:
-        """Whether anybody adds noise."""
-        return self.noise_placement.private
-
     @cached_property
     def facts(self) -> tuple[SubnetFacts, ...]:
         """What the cloud knows of each subnet."""
-        records = self.data.sizes
-        relays = self.topology.subnets[0].relays
-        relayed = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
-        found = tuple(
-            SubnetFacts(
-                subnet.name,
-                self._places(subnet.name),
-                records[first:stop],
-                self.rates[first:stop],
-                self.sampling,
-                self.star,
-                relayed,
-                tuple(map(self.topology.height, self.topology.path(subnet.name))),
-                self.topology.depth,
-                self._company(subnet.name),
-                self._sums(subnet.name),
-                self.noise_placement.sees(self.topology.cloud_trust) == "sum",
-                self.topology.devices,
-                self._pipelines[subnet.trust],
-                self.aggregation.at("device").visible if self._pipelines[subnet.trust].keeps_sums else "each",
-                bool(self.uplink) or self.aggregation.at("edge").visible == "each",
-                self.topology.lying_devices(number),
-                None if (liars := self.topology.adversaries) is None else self._exposed(liars, number),
-            )
-            for number, (subnet, first, stop) in enumerate(
-                zip(self.topology.subnets, self.first_devices[:-1], self.first_devices[1:], strict=True)
-            )
+        relays, visits = self.topology.subnets[0].relays, self.topology.visits
+        points = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
+        found = tuple(self._facts_of(number, subnet, points) for number, subnet in enumerate(self.topology.subnets))
+        return found if visits is None else self._following(found, visits)
+
+    def _facts_of(self, number: int, subnet: Subnet, points: Points) -> SubnetFacts:
+        topology, sees, firsts = self.topology, self.noise_placement.sees, self.first_devices
+        path, liars = topology.path(subnet.name), topology.adversaries
+        rows = slice(*firsts[number : number + 2].tolist())
+        places, pipeline, under = self._places(path), self._pipelines[subnet.trust], topology.below(path[-1])
+        return SubnetFacts(
+            name=subnet.name,
+            places=places,
+            records=self.data.sizes[rows],
+            sampling_rates=self.rates[rows],
+            sampling=self.sampling,
+            edge_is_cloud=self.star,
+            access_points=points,
+            heights=tuple(map(topology.height, path)),
+            depth=topology.depth,
+            company=int(firsts[under.stop] - firsts[under.start]),
+            sums=frozenset(place for place, name in enumerate(path) if place and sees(self._trust[name]) == "sum"),
+            cloud_sums=sees(topology.cloud_trust) == "sum",
+            network=topology.devices,
+            pipeline=pipeline,
+            visible=self.aggregation.at("device").visible if pipeline.keeps_sums else "each",
+            sealed=bool(self.uplink) or self.aggregation.at("edge").visible == "each",
+            liars=topology.lying_devices(number),
+            exposed=None if liars is None else self._exposed(liars, path, number),
         )
-        return found if self.topology.visits is None else self._following(found, self.topology.visits)
 
     def _following(self, facts: Sequence[SubnetFacts], visits: Visits) -> tuple[SubnetFacts, ...]:
         """The same where devices move: who has an account of a device from elsewhere, and sees what all see here."""
         seen = {observer: np.zeros(len(visits.home), dtype=bool) for observer in ("edge", "peer")}
         devices = np.split(visits.device, self.first_devices[1:-1])
-        watched = [
-            {"edge": self.noisy and "edge" in each.levels(1), "peer": self.noisy and each.peers} for each in facts
-        ]
+        private = self.noise_placement.private
+        watched = [{"edge": private and "edge" in each.levels(1), "peer": private and each.peers} for each in facts]
         for here, rows in zip(watched, devices, strict=True):
             for observer in seen:
                 seen[observer][rows] |= here[observer]
@@ -182,18 +155,18 @@ class Blueprint:
             for each, here, rows in zip(facts, watched, devices, strict=True)
         )
 
-    def _exposed(self, liars: Adversaries, number: int) -> int | None:
+    def _exposed(self, liars: Adversaries, path: Sequence[str], number: int) -> int | None:
         """See `SubnetFacts.exposed`."""
         if liars.attack.omniscient and self.topology.lying_devices(number):
             return 0
         # A liar of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
-        path = enumerate(self.topology.path(self.topology.subnets[number].name))
-        return min((min(at, 1) for at, name in path if name in liars.edges), default=None)
+        return min((min(at, 1) for at, name in enumerate(path) if name in liars.edges), default=None)
 
     def lies_among_edges(self) -> Lies | None:
         """What becomes of the uploads of edge servers that lie."""
         return None if (liars := self.topology.adversaries) is None else liars.among(liars.edges)
 
+    @cached_property
     def tiers(self) -> dict[str, TierFacts]:
         """What the cloud knows of each aggregator above edge servers."""
         return {
@@ -209,8 +182,8 @@ class Blueprint:
             for each in self.topology.aggregators
         }
 
-    def aggregators(self, tiers: Mapping[str, TierFacts]) -> dict[str, UpperAggregator]:
-        """The aggregators above edge servers, of which the cloud knows `tiers`. They live where the cloud does."""
+    def aggregators(self) -> dict[str, UpperAggregator]:
+        """Those above edge servers, which live where the cloud does."""
         return {
             name: UpperAggregator(
                 name=name,
@@ -222,7 +195,7 @@ class Blueprint:
                 lies=self.lies_among_edges(),
                 down=self.downlink,
             )
-            for name, facts in tiers.items()
+            for name, facts in self.tiers.items()
         }
 
     @cached_property
@@ -231,9 +204,9 @@ class Blueprint:
         lowest = {each.name: each.trust for each in self.topology.subnets}
         return lowest | {each.name: each.trust for each in self.topology.aggregators}
 
-    def _places(self, subnet: str) -> tuple[Place | None, ...]:
-        """Where the noise is added on what 1, 2, ... of the aggregators above a subnet's devices average."""
-        chain = [self._trust[name] for name in self.topology.path(subnet)]
+    def _places(self, path: Sequence[str]) -> tuple[Place | None, ...]:
+        """Where the noise is added on what 1, 2, ... of the aggregators of this path average."""
+        chain = [self._trust[name] for name in path]
         return tuple(self.noise_placement.place(chain, passed) for passed in range(1, len(chain) + 1))
 
     @cached_property
@@ -242,38 +215,25 @@ class Blueprint:
         where the cloud does."""
         chains = {}
         for subnet in self.topology.subnets:
-            path, place = self.topology.path(subnet.name), self._places(subnet.name)[-1]
+            path = self.topology.path(subnet.name)
+            place = self._places(path)[-1]
             trusted = 0 if place is None else place.trusted
             chains[subnet.name] = tuple(path[:trusted]) if trusted <= len(path) else ()
         return chains
-
-    def _sums(self, subnet: str) -> frozenset[int]:
-        """Places among the aggregators above a subnet, from 1 on, of those that hold secure sums."""
-        path, sees = self.topology.path(subnet), self.noise_placement.sees
-        return frozenset(place for place, name in enumerate(path) if place and sees(self._trust[name]) == "sum")
-
-    @cached_property
-    def _links(self) -> frozenset[tuple[str, str]]:
-        """Aggregators that follow each other on a trusted chain: what is raw may go up from the first to the second."""
-        return frozenset(link for chain in self._chains.values() for link in pairwise(chain))
 
     @cached_property
     def _guarded(self) -> dict[str, frozenset[str]]:
         """The children of each aggregator whose trusted chain includes it."""
         guarded: dict[str, set[str]] = {}
-        for child, parent in self._links:
-            guarded.setdefault(parent, set()).add(child)
+        for chain in self._chains.values():
+            for child, parent in pairwise(chain):
+                guarded.setdefault(parent, set()).add(child)
         return {name: frozenset(children) for name, children in guarded.items()}
 
     @cached_property
     def _goes_on(self) -> frozenset[str]:
         """Aggregators above which a node may see what is raw, too."""
-        return frozenset(child for child, _ in self._links)
-
-    def _company(self, subnet: str) -> int:
-        """Devices below the highest aggregator above a subnet."""
-        below = self.topology.below(self.topology.path(subnet)[-1])
-        return int(self.first_devices[below.stop] - self.first_devices[below.start])
+        return frozenset(child for children in self._guarded.values() for child in children)
 
     def edge_server(self, number: int, group: DeviceGroup | None = None) -> EdgeServer:
         """The number-th edge server, with its devices as one group in the same process."""
@@ -303,25 +263,14 @@ class Blueprint:
     def lone_device(self, number: int, row: int) -> DeviceGroup:
         """One device of the number-th subnet, as a group of its own."""
         at = int(self.first_devices[number]) + row
-        return self._group(number, self._records(at, at + 1), at, self.local_engine())
-
-    def lockstep(self, numbers: range, engine: Engine, threads: Executor | None = None, parts: int = 1) -> Lockstep:
-        """Neighbouring edge servers whose devices share one block of records and one engine."""
-        first, last = int(self.first_devices[numbers.start]), int(self.first_devices[numbers.stop])
-        records = self._records(first, last)
-        groups = {number: self._group(number, records, first, engine) for number in numbers}
-        return Lockstep(
-            {self.topology.subnets[number].name: self.edge_server(number, group) for number, group in groups.items()},
-            threads,
-            parts,
-        )
+        return self.group(number, self.records(at, at + 1), at, self.local_engine())
 
     def device_group(self, number: int) -> DeviceGroup:
         """All devices of the number-th subnet."""
         first, last = self.first_devices[number : number + 2].tolist()
-        return self._group(number, self._records(first, last), first, self.local_engine())
+        return self.group(number, self.records(first, last), first, self.local_engine())
 
-    def _records(self, first: int, last: int) -> DeviceRecords:
+    def records(self, first: int, last: int) -> DeviceRecords:
         """Of the devices from `first` to before `last`."""
         return device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
 
@@ -334,22 +283,15 @@ class Blueprint:
         return build_scores(self.engine, self.module().to(self.device))
 
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
-        loss = minimised(objective, self.loss)
-        work = (clipping, objective, self._widths[0], momentum, loss, self.precision)
+        work = (clipping, objective, self._widths[0], momentum, minimised(objective, self.loss), self.precision)
         return ThreadLocalEngine(lambda: build_engine(self.engine, self.module(), *work))
 
-    def _group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
+    def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
-        subnet = self.topology.subnets[number]
-        devices = slice(int(self.first_devices[number]), int(self.first_devices[number + 1]))
-        drawn = (
-            self.streams,
-            subnet.name,
-            self.sampling,
-            self.data.sizes[devices],
-            self.rates[devices],
-            self._widths[1],
-        )
+        subnet, probe = self.topology.subnets[number], self._gradient_probe()
+        devices = slice(*self.first_devices[number : number + 2].tolist())
+        sizes, rates = self.data.sizes[devices], self.rates[devices]
+        drawn = (self.streams, subnet.name, self.sampling, sizes, rates, self._widths[1])
         sampler = BatchSampler(*drawn) if self.epochs is None else EpochSampler(*drawn, self.epochs)
         return DeviceGroup(
             streams=self.streams,
@@ -359,7 +301,7 @@ class Blueprint:
             records=records,
             sampler=sampler,
             engine=engine,
-            gradient_probe=self._gradient_probe(),
+            gradient_probe=probe,
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
         )
 
@@ -370,7 +312,9 @@ class Blueprint:
 
     def _pipeline(self, trust: Trust) -> Pipeline:
         by_record = self.clipping is not None and self.clipping.scope == "record"
-        longest = self.longest()
+        longest: LongestSum | None = None
+        if self.clipping is not None and self.noise_placement.private and self.noise_placement.accumulates:
+            longest = LongestSum(self.clipping.norm, self.momentum)  # noise is sized for that
         clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
         pipeline = self.noise_placement.pipeline(trust, clipping)
         if self.correlated is not None:
@@ -381,12 +325,6 @@ class Blueprint:
         if longest is not None and not pipeline.noisy_steps:
             cut = (CutToLongest(longest, None if self.adaptive is None else self.adaptive.initial),)
         return replace(pipeline, stages=(*cut, *pipeline.stages, *self.compression))
-
-    def longest(self) -> LongestSum | None:
-        """eta gain(m) G where what leaves a device is a sum of clipped gradients, and noise is sized for that."""
-        if self.clipping is None or not (self.noise_placement.private and self.noise_placement.accumulates):
-            return None
-        return LongestSum(self.clipping.norm, self.momentum)
 
     def _gradient_probe(self) -> GradientProbe | None:
         if self.measuring is None:

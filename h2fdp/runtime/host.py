@@ -23,7 +23,7 @@ from h2fdp.network import CLOUD
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup
 from h2fdp.records import PACKAGE, versions
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.runtime.local_hosts import inline_nodes
+from h2fdp.runtime.lockstep import inline_nodes
 from h2fdp.runtime.placement import HostSpec
 
 ARITHMETIC = ("numpy", "torch")  # libraries that compute every run

@@ -27,12 +27,12 @@ from h2fdp.runtime.placement import (
     HostResources,
     HostSpec,
     Machine,
+    RuntimeSection,
     number_of_hosts,
     shares,
     smallest_number_of_hosts,
 )
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.runtime.section import RuntimeSection
 
 TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
 
@@ -259,7 +259,7 @@ class RayNodes:
 
 def _check_repeats(name: str, blueprint: Blueprint) -> None:
     """A GPU may add up in another order each time: nothing is computed there twice under the same noise."""
-    if blueprint.device.type != "cpu" and blueprint.noisy:
+    if blueprint.device.type != "cpu" and blueprint.noise_placement.private:
         text = f"the host {name} was lost, and on a GPU its interval may give different results"
         raise UserError(f"{text}; `h2fdp resume` continues with fresh draws", key="runtime")
 

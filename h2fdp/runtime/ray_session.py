@@ -21,7 +21,7 @@ from ray._private import ray_constants
 from h2fdp.config.own_answers import is_own
 from h2fdp.errors import UserError
 from h2fdp.records import PACKAGE
-from h2fdp.runtime.section import IN_ONE_PROCESS
+from h2fdp.runtime.placement import IN_ONE_PROCESS
 
 # No usage report; and a host without GPUs must not hide those of the machine from the process that it is in.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

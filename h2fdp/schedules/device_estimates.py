@@ -122,6 +122,14 @@ SHORTEST_SECANT = 1e-10
 
 
 @dataclass(frozen=True)
+class EstimateSettings:
+    """What a `GradientProbe` measures for the controller: up to which values, and whether they go up raw."""
+
+    ranges: tuple[float, float, float]
+    leaks: bool
+
+
+@dataclass(frozen=True)
 class GradientProbe:
     """How a group of devices measures.
 

@@ -19,7 +19,7 @@ from h2fdp.records.directory import locked
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.reports.study_numbers import means_with_intervals
 from h2fdp.run.identity import package_digest
-from h2fdp.runtime.section import usable_cpus
+from h2fdp.runtime.placement import usable_cpus
 from h2fdp.sweeps.grid import SWEEP, word
 from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study

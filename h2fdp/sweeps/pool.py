@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from h2fdp.config import Document
 from h2fdp.errors import UserError
 from h2fdp.run.recorders import never, nothing
-from h2fdp.runtime.section import require_ray, usable_cpus
+from h2fdp.runtime.placement import require_ray, usable_cpus
 from h2fdp.sweeps.study import SharedInputs
 from h2fdp.sweeps.task import FAILED, Outcome, Task, TaskContext, carry_out
 

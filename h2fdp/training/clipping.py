@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from h2fdp.training.local_steps import gain
+
 ClipScope = Literal["batch", "record"]
 GAMMA = 0.01  # of normalised vectors, as in their source
 
@@ -107,3 +109,15 @@ def clip_factors(norms: Tensor, bound: float, gamma: float | None = None) -> Ten
     if gamma is not None:
         return torch.where(norms.isfinite(), bound / (norms + gamma), 0.0)
     return torch.where(norms.isfinite(), bound / norms.clamp(min=bound), 0.0)
+
+
+@dataclass(frozen=True)
+class LongestSum:
+    """From a step size and a number of steps to the longest update that gradients of norm G make."""
+
+    norm: float
+    momentum: float
+
+    def __call__(self, step_size: float, steps: int) -> float:
+        """eta gain(m) G."""
+        return step_size * gain(self.momentum, steps) * self.norm

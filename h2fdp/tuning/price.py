@@ -12,7 +12,6 @@ import numpy as np
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, TuneSection
-from h2fdp.privacy import noise_placement_of
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, total_rdp
 from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_best
 from h2fdp.privacy.calibration import Composition, scaled, smallest_factor
@@ -20,7 +19,6 @@ from h2fdp.records.atomic import write_text
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.prepare import with_settings
 from h2fdp.run.setup import RunSetup
-from h2fdp.schedules.registry import chosen
 
 TUNE = "tune"
 PRIVATE = "publish only best.yaml; everything else here can leak"
@@ -109,7 +107,7 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
             problem = "means nothing with stand_in, as trials read no private records then"
             raise UserError([_problem(document, "privacy", problem)])
         return Price("public", section.trials, str(getattr(section.stand_in, "name", "your own")))
-    private = [noise_placement_of(config.method.privacy).private for config in corners]
+    private = [config.method.privacy.private for config in corners]
     if section.privacy == "ignore" or not any(private):
         return Price("ignore" if any(private) else "none", section.trials)
     problems = unaccounted(corners, document)
@@ -135,7 +133,7 @@ def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[P
     """Why a search with trials of these configurations has no account."""
     instead = f"expected {_INSTEAD}, or"
     for config in corners:
-        placement = noise_placement_of(config.method.privacy)
+        placement = config.method.privacy
         if not placement.private or config.privacy.calibration != "accounted":
             text = "some settings have no noise that is calibrated to an account"
             return [_problem(document, "privacy", f"{text}; {instead} privacy.calibration: accounted for all")]
@@ -145,7 +143,7 @@ def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[P
         if getattr(config.data, "public", 0):
             text = "data.public draws public records by the seed, and trials have other seeds than final runs"
             return [_problem(document, "privacy", f"{text}; {instead} data.public: 0")]
-        schedule = chosen(config.method.schedule)
+        schedule = config.method.traits
         if schedule.controlled or not schedule.foreseen:
             text = "what a trial reveals must be known before it starts"
             return [_problem(document, "privacy", f"{text}; {instead} a fixed schedule")]

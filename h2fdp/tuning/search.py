@@ -30,7 +30,7 @@ from h2fdp.records.tables import read_table
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.result import Run
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.section import usable_cpus
+from h2fdp.runtime.placement import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from h2fdp.cli.main import app
-from h2fdp.cli.session import interruptible
+from h2fdp.cli.terminal import interruptible
 from h2fdp.methods import METHODS, axes_of
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from h2fdp.cli.tables import print_table
+from h2fdp.cli.terminal import print_table
 from tests.cli.conftest import SMALL
 
 

@@ -15,7 +15,7 @@ from h2fdp.experiment.sections import (
     TrainingSection,
 )
 from h2fdp.network.schema import TopologyFile
-from h2fdp.runtime.section import RuntimeSection
+from h2fdp.runtime.placement import RuntimeSection
 from h2fdp.schedules import ControlSection
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -16,6 +16,7 @@ from h2fdp.privacy.laplace import LAPLACE
 from h2fdp.privacy.vectors import NOISE_LAWS
 from h2fdp.protocol import InProcessNodes
 from h2fdp.run.forecast import planned_accounts
+from h2fdp.runtime.lockstep import lockstep_of
 from h2fdp.streams import Streams
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import prepared
@@ -260,7 +261,10 @@ def test_bits_do_not_depend_on_where_devices_are():
     names = [each.name for each in setup.topology.subnets]
     apart = {name: setup.blueprint.edge_server(at, setup.blueprint.device_group(at)) for at, name in enumerate(names)}
     models = []
-    for edges in (InProcessNodes(apart), setup.blueprint.lockstep(range(len(names)), setup.blueprint.local_engine())):
+    for edges in (
+        InProcessNodes(apart),
+        lockstep_of(setup.blueprint, range(len(names)), setup.blueprint.local_engine()),
+    ):
         cloud = setup.cloud(edges)
         for interval in range(2):
             cloud.run_interval(cloud.plan(interval))

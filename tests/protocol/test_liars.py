@@ -13,6 +13,7 @@ from h2fdp.network import Adversaries, Aggregator
 from h2fdp.network.adversaries import ATTACKS, Alie, Ipm, LabelFlip, Scaling, SignFlip
 from h2fdp.network.mobility import Mobility
 from h2fdp.protocol import InProcessNodes
+from h2fdp.runtime.lockstep import lockstep_of
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of, overheard, squared_distance
 from tests.protocol.test_any_tree import Views, prepared, random_chain, random_tree, records
@@ -206,7 +207,7 @@ def test_lies_arrive_wherever_nodes_are(attack, who):
         apart = {
             name: setup.blueprint.edge_server(at, setup.blueprint.device_group(at)) for at, name in enumerate(names)
         }
-        together = setup.blueprint.lockstep(range(len(names)), setup.blueprint.local_engine())
+        together = lockstep_of(setup.blueprint, range(len(names)), setup.blueprint.local_engine())
         for edges in (InProcessNodes(apart), together):
             cloud = setup.cloud(edges)
             for interval in range(2):

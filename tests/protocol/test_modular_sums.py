@@ -10,6 +10,7 @@ from h2fdp import Experiment
 from h2fdp.privacy.modular_sums import SMOOTHING, IntegerSum
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.edge_server import _Subnet
+from h2fdp.runtime.lockstep import lockstep_of
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
 from tests.protocol.test_noise_boundaries import carries
@@ -69,7 +70,7 @@ def test_sums_of_integers_train_like_sums_of_vectors(faults, weights):
 
 def test_bits_do_not_depend_on_where_devices_are():
     setup = small(16, FAULTS)
-    together = setup.blueprint.lockstep(range(3), setup.blueprint.local_engine())
+    together = lockstep_of(setup.blueprint, range(3), setup.blueprint.local_engine())
     apart, again = ended(setup, separate(setup)), ended(setup, separate(setup))
     assert torch.equal(apart, again)
     assert torch.equal(apart, ended(setup, together))
@@ -137,6 +138,6 @@ def test_a_message_has_b_bits_for_every_coordinate_of_the_rotated_vector():
     assert setup.exchange_sizes.vector == pytest.approx(12 * dimension / (32 * parameters))
     assert plain.exchange_sizes.vector == 1
     costs = [next(plans(each))[0] for each in (setup, plain)]
-    spent = [each.interval_costs(plan)["energy_j"] for each, plan in zip((setup, plain), costs, strict=True)]
+    spent = [each.bill.columns(plan)["energy_j"] for each, plan in zip((setup, plain), costs, strict=True)]
     devices = setup.costs.drawn(0).joules[:6].sum()
     assert spent[1] - spent[0] == pytest.approx(3 * devices * (1 - setup.exchange_sizes.vector))

@@ -18,6 +18,7 @@ from h2fdp.network import Aggregator
 from h2fdp.protocol import DeviceGroup, InProcessNodes
 from h2fdp.protocol.edge_server import _Subnet
 from h2fdp.protocol.planned_releases import noise_and_gradients
+from h2fdp.runtime.lockstep import lockstep_of
 from tests.networks import placed
 from tests.protocol.overhearing import Nothing, devices_of, overheard
 from tests.protocol.test_any_tree import epsilon_of_gaussian, prepared
@@ -217,7 +218,7 @@ def test_what_an_edge_server_adds_up_is_uniform_until_the_cloud_has_all(monkeypa
 def test_bits_do_not_depend_on_where_devices_are():
     setup = prepared(relays(3, 2, 3), method=method(colluding=1, dropouts=2), **ALONE)
     alone = {"cloud": setup.blueprint.edge_server(0, setup.blueprint.device_group(0))}
-    together = setup.blueprint.lockstep(range(1), setup.blueprint.local_engine())
+    together = lockstep_of(setup.blueprint, range(1), setup.blueprint.local_engine())
     ends = []
     for edges in (InProcessNodes(alone), together):
         cloud = setup.cloud(edges)

@@ -10,6 +10,7 @@ from h2fdp.algorithms.by_link import ByLinkOptions
 from h2fdp.algorithms.robust import CentredClipping, GeometricMedian, Krum, Median, MultiKrum, TrimmedMean
 from h2fdp.network import Aggregator
 from h2fdp.protocol import InProcessNodes
+from h2fdp.runtime.lockstep import lockstep_of
 from tests.networks import placed
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
@@ -133,7 +134,7 @@ def test_bits_do_not_depend_on_where_devices_are(rule):
     setup = prepared(rule, network, faults={"device_dropout": 0.3})
     names = [subnet.name for subnet in setup.topology.subnets]
     apart = {name: setup.blueprint.edge_server(at, setup.blueprint.device_group(at)) for at, name in enumerate(names)}
-    together = setup.blueprint.lockstep(range(len(names)), setup.blueprint.local_engine())
+    together = lockstep_of(setup.blueprint, range(len(names)), setup.blueprint.local_engine())
     models = []
     for edges in (InProcessNodes(apart), together):
         cloud = setup.cloud(edges)

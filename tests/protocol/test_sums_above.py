@@ -8,6 +8,7 @@ import pytest
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audit
 from h2fdp.network import Aggregator
+from h2fdp.run.live_accounts import notes
 from h2fdp.run.preview import privacy_report
 from tests.networks import placed
 from tests.protocol.test_any_tree import prepared
@@ -97,7 +98,7 @@ def test_methods_without_secure_sums_treat_such_a_region_as_untrusted():
     assert not any(facts.sees_sums for facts in prepared(tree, method="hfl-dp").blueprint.facts)
     summed = alike(tree, cloud=True)
     assert all(facts.sees_sums for facts in summed.blueprint.facts)
-    assert any(note.startswith("secure sums: these epsilons hold only if") for note in summed.notes)
+    assert any(note.startswith("secure sums: these epsilons hold only if") for note in notes(summed))
 
 
 def test_an_audit_of_sums_of_integers_is_refused():

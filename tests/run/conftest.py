@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from h2fdp.experiment import file
-from h2fdp.experiment.rules import Axes
 from h2fdp.experiment.sections import ExperimentFile
 
 
@@ -16,8 +15,8 @@ from h2fdp.experiment.sections import ExperimentFile
 def _accounted_by_renyi_divergences() -> Iterator[None]:
     completed = file._completed
 
-    def by_rdp(experiment: ExperimentFile, axes: Axes) -> ExperimentFile:
-        found = completed(experiment, axes)
+    def by_rdp(experiment: ExperimentFile) -> ExperimentFile:
+        found = completed(experiment)
         stated = "accountant" in experiment.privacy.model_fields_set
         privacy = found.privacy if stated else found.privacy.model_copy(update={"accountant": "rdp"})
         return found.model_copy(update={"privacy": privacy})

@@ -11,7 +11,7 @@ from h2fdp.integrity import check_run
 from h2fdp.network import Radio
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run.forecast import planned_accounts, planned_work
-from h2fdp.run.setup import OVER_THE_AIR
+from h2fdp.run.live_accounts import OVER_THE_AIR
 from tests.networks import placed
 from tests.protocol.test_any_tree import epsilon_of_gaussian
 from tests.runtime.runs import assert_equal, recorded
@@ -109,7 +109,7 @@ def test_who_is_too_weak_in_an_interval_has_no_rows_in_it_and_pays_nothing(trunc
     cloud = setup.cloud(None)
     for interval in range(INTERVALS):
         plan = cloud.plan(interval)
-        spent = setup.interval_cost(plan).device_energy_j
+        spent = setup.bill.of(plan).device_energy_j
         assert (spent > 0).tolist() == sends[interval].tolist()
         cloud.skip(plan)
 
@@ -154,7 +154,7 @@ def test_signals_carry_no_keys_and_shares():
     """Under `secure-sum` the air adds up; no protocol exchanges keys, and nothing is paid for them."""
     trust = ("secure-sum", "secure-sum")
     setup, open_ = (experiment(campus(air(-100.0), each)).prepare() for each in (trust, ("untrusted",) * 2))
-    costs = [run.interval_costs(run.cloud(None).plan(0)) for run in (setup, open_)]
+    costs = [run.bill.columns(run.cloud(None).plan(0)) for run in (setup, open_)]
     assert costs[0] == costs[1]
 
 

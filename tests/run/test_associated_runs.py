@@ -75,7 +75,7 @@ def test_devices_take_their_records_along(by):
     def held(setup):
         assert isinstance(setup.data, FederatedData)
         records = (setup.data.device(number) for number in range(8))
-        return {name: each.y.tolist() for name, each in zip(setup.device_names, records, strict=True)}
+        return {name: each.y.tolist() for name, each in zip(setup.drawn.device_names(), records, strict=True)}
 
     assert held(joined) == held(still)
 
@@ -94,10 +94,10 @@ def test_by_cost_no_transfer_is_cheaper_as_runs_are_billed(monkeypatch, control)
     names = [list(AT_M).index(subnet.name) for subnet in setup.topology.subnets]
     home[:] = np.array(names)[owners[setup.drawn.association.places]]
     weights = setup.config.control.cost_weights
-    bill = setup.interval_costs(setup.first_plan)
+    bill = setup.bill.columns(setup.first_plan)
     assert value(home) == pytest.approx(weights[0] * bill["energy_j"] + weights[1] * bill["clock_s"], rel=1e-12)
     begun = experiment(network("nearest"), control=control).prepare()
-    bill = begun.interval_costs(begun.first_plan)
+    bill = begun.bill.columns(begun.first_plan)
     nearest = weights[0] * bill["energy_j"] + weights[1] * bill["clock_s"]
     for device, server in product(range(8), range(3)):
         other = home.copy()

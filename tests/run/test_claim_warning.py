@@ -8,8 +8,7 @@ import pytest
 from h2fdp import Experiment, Topology
 from h2fdp.privacy.statement import worst_epsilon
 from h2fdp.run import preview
-from h2fdp.run.loop import notices
-from h2fdp.run.preview import estimate
+from h2fdp.run.preview import estimate, notices
 from h2fdp.run.preview import privacy_report as report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)

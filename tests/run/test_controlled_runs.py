@@ -8,7 +8,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Radio
-from h2fdp.run.preview import first_decision
+from h2fdp.run.explain import first_decision
 from tests.networks import placed
 
 DISTANCES = {"A": [20.0, 60.0, 90.0], "B": [30.0, 50.0], "C": [80.0, 80.0, 15.0, 40.0]}

@@ -14,8 +14,8 @@ from h2fdp.network import Adversaries
 from h2fdp.network.adversaries import Alie, Backdoor, LabelFlip, Scaling, SignFlip
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run import recorders
+from h2fdp.run.devices import triggered
 from h2fdp.run.loop import resume_run, start_run
-from h2fdp.run.poisoning import triggered
 from tests.runtime.runs import assert_equal, recorded
 
 HONEST = Topology.regular(edges=3, devices=4, trust=0.0, seed=1)

@@ -19,8 +19,9 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import rows_in
 from h2fdp.privacy.statement import statement
 from h2fdp.run import recorders
-from h2fdp.run.loop import notices, resume_run, start_run
+from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.model_scores import device_scores
+from h2fdp.run.preview import notices
 from h2fdp.run.privacy import RunPrivacy
 from tests.networks import placed
 from tests.protocol.overhearing import devices_of
@@ -226,7 +227,7 @@ def test_a_single_edge_server_holds_its_epoch_and_what_everybody_receives_of_the
     for edge in edges:
         assert epsilon_of_gaussian(mu["edge", edge] ** 0.5) == pytest.approx(2, rel=2e-3)
     own = {e: mu["edge", e] + sum(mu["public", other] for other in edges if other != e) for e in edges}
-    found = statement(accounts.held(), setup.device_names, 1e-5, ("rdp", "pld"))
+    found = statement(accounts.held(), setup.drawn.device_names(), 1e-5, ("rdp", "pld"))
     assert found["devices"]["e0/1"]["edge"]["pld"] == pytest.approx(3.722, rel=2e-3)
     worst = epsilon_of_gaussian(max(own.values()) ** 0.5)
     assert 2 < worst < 3.6
@@ -253,7 +254,7 @@ def test_messages_about_devices_that_move_are_paid_for():
         cloud, found = setup.cloud(None), []
         for interval in range(5):
             plan = cloud.plan(interval)
-            found.append(setup.interval_costs(plan))
+            found.append(setup.bill.columns(plan))
             cloud.skip(plan)
         costs.append(found)
     bits = setup.costs.message_bits
@@ -287,7 +288,7 @@ def test_a_visit_costs_what_a_device_at_its_distance_costs():
     for topology in (moving, Topology("moved", (far, met), radio), Topology("still", (here, other), radio)):
         setup = experiment(topology.mobility, topology, method="hfl", calibration="paper").prepare()
         cloud = setup.cloud(None)
-        costs.append([setup.interval_costs(cloud.plan(interval)) for interval in range(2)])
+        costs.append([setup.bill.columns(cloud.plan(interval)) for interval in range(2)])
     moved, expected, still = costs
     assert moved[0] == pytest.approx(still[0])
     assert moved[1] == pytest.approx(expected[1])

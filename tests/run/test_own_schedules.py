@@ -9,6 +9,7 @@ import h2fdp
 from h2fdp.errors import UserError
 from h2fdp.run.api import Experiment
 from h2fdp.run.forecast import budgets_of, first_interval
+from h2fdp.run.live_accounts import notes
 from h2fdp.schedules import Decision, OwnSchedule
 
 
@@ -162,8 +163,8 @@ class Factory(Plain):
 def test_a_schedule_that_is_handed_no_release_needs_no_privacy_filter(schedule, calibration, accountant):
     setup = experiment(schedule(), calibration=calibration, accountant="pld").prepare()
     assert setup.accountant == accountant
-    notes = [note for note in setup.notes if "reads_releases = False" in note]
-    assert bool(notes) == (accountant == "rdp")
+    found = [note for note in notes(setup) if "reads_releases = False" in note]
+    assert bool(found) == (accountant == "rdp")
     if calibration == "accounted":
         assert (setup.reserve is None, setup.watched is None) == (accountant == "rdp", accountant == "pld")
 

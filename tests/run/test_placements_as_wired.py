@@ -15,7 +15,7 @@ import h2fdp.protocol.aggregator
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
-from h2fdp.run.setup import FILTERED
+from h2fdp.run.live_accounts import FILTERED
 from tests.run.test_noise_as_wired import (
     CLIP,
     FAULTS,

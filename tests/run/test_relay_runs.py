@@ -16,6 +16,7 @@ from h2fdp.reports.run_view import read_runs
 from h2fdp.run import recorders
 from h2fdp.run.explain import explanation
 from h2fdp.run.forecast import noise_on_model
+from h2fdp.run.live_accounts import notes
 from h2fdp.run.preview import estimate, privacy_report
 from h2fdp.run.privacy import RunPrivacy
 from tests.noise_keys import keys_are, known
@@ -118,7 +119,7 @@ def test_explain_says_what_each_observer_sees():
     plan = estimate(run)
     assert (plan["edge servers"], plan["relays"], plan["trusted"], plan["secure sums"]) == (4, 4, 0, 1)
     assert {row["added_by"] for row in plan["noises"]} == {"the devices, each a share"}
-    assert any("secure sums" in note for note in run.notes)
+    assert any("secure sums" in note for note in notes(run))
 
 
 @pytest.mark.parametrize("observer", ["edge", "peer", "cloud", "public"])

@@ -6,6 +6,7 @@ import torch
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.run import RunPrivacy
+from h2fdp.run.live_accounts import notes
 
 SHARED = {"data": "digits", "method": "hfl", "local_steps": 2, "seed": 3}
 
@@ -47,7 +48,7 @@ def test_what_the_first_model_knows_is_said_beside_every_account(first, tmp_path
     run = experiment(model={"name": "softmax", "from": str(first.directory)}, **private).run(tmp_path / "run")
     (note,) = [note for note in RunPrivacy(run.directory).notes if note.startswith("model.from")]
     assert note in run.summary["privacy"]["notes"]
-    assert not any(note.startswith("model.from") for note in experiment(**private).prepare().notes)
+    assert not any(note.startswith("model.from") for note in notes(experiment(**private).prepare()))
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def planned(setup):
         if cloud.ended:
             return
         plan = cloud.plan(interval)
-        yield plan, setup.interval_costs(plan)
+        yield plan, setup.bill.columns(plan)
         cloud.skip(plan)
 
 

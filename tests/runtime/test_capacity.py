@@ -12,13 +12,14 @@ from h2fdp.runtime.placement import (
     PLACEMENTS,
     HostResources,
     Machine,
+    RuntimeSection,
+    chosen_backend,
     even_cpus,
     fitting,
     number_of_hosts,
     shares,
     smallest_number_of_hosts,
 )
-from h2fdp.runtime.section import RuntimeSection, chosen_backend
 from tests.networks import placed
 
 TWO = [Machine(cpus=2, memory_gib=10)]

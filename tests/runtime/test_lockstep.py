@@ -8,7 +8,7 @@ import torch
 from h2fdp import Experiment, Topology
 from h2fdp.arithmetic import run_arithmetic, set_arithmetic
 from h2fdp.protocol import InProcessNodes
-from h2fdp.runtime.local_hosts import LockstepNodes, blocks, inline_nodes
+from h2fdp.runtime.lockstep import LockstepNodes, blocks, inline_nodes, lockstep_of
 
 
 def experiment(method="h2fdp", **settings):
@@ -59,7 +59,7 @@ def test_blocks_give_the_bits_of_single_edge_servers(settings, workers, keep):
     names = [subnet.name for subnet in run.topology.subnets]
     runs = blocks(run.topology.sizes, range(5), workers)
     with ThreadPoolExecutor(workers, initializer=set_arithmetic) as threads, run_arithmetic():
-        nodes = LockstepNodes(names, runs, lambda each: run.blueprint.lockstep(each, engine), threads, keep)
+        nodes = LockstepNodes(names, runs, lambda each: lockstep_of(run.blueprint, each, engine), threads, keep)
         assert torch.equal(model_after(run, nodes), alone)
 
 

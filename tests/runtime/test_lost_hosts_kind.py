@@ -30,6 +30,6 @@ def test_hosts_below_may_not_change_places_on_machines_of_two_kinds():
     ("device", "noise", "refused"), [("cuda", True, True), ("cuda", False, False), ("cpu", True, False)]
 )
 def test_what_a_gpu_computed_under_noise_is_not_computed_again(device, noise, refused):
-    blueprint = SimpleNamespace(device=torch.device(device), noisy=noise)
+    blueprint = SimpleNamespace(device=torch.device(device), noise_placement=SimpleNamespace(private=noise))
     with pytest.raises(UserError, match="on a GPU") if refused else nullcontext():
         _check_repeats("host:0", blueprint)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from h2fdp.runtime.local_hosts import give_free_memory_back
+from h2fdp.runtime.lockstep import give_free_memory_back
 from tests.forks import in_a_child
 
 

@@ -9,9 +9,7 @@ from scipy import stats
 
 from h2fdp import Experiment
 from h2fdp.privacy import add_gaussian_noise
-from h2fdp.runtime.local_hosts import training_device
-from h2fdp.runtime.placement import packed
-from h2fdp.runtime.section import RuntimeSection
+from h2fdp.runtime.placement import RuntimeSection, packed, training_device
 from h2fdp.streams import Streams
 
 

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from h2fdp.cli.session import interruptible
-from h2fdp.cli.tables import print_facts, print_json, print_table
+from h2fdp.cli.terminal import interruptible, print_facts, print_json, print_table
 from h2fdp.errors import UserError
 
 if TYPE_CHECKING:
     from experiments.reproduction.session import Session
     from experiments.reproduction.settings.judged import ClaimOverSettings
     from experiments.reproduction.settings.session import SettingsSession
-    from h2fdp.cli.session import Interrupt
+    from h2fdp.cli.terminal import Interrupt
     from h2fdp.sweeps.pool import WorkOptions
 
 

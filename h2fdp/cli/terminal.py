@@ -1,16 +1,20 @@
-"""Runs watched from the terminal: Ctrl-C and SIGTERM, and progress as live bars, or a few plain lines elsewhere.
+"""The terminal: options that several commands share, tables and JSON, progress, Ctrl-C and SIGTERM.
 
-The first signal stops the run after the interval, the second at once.
+Tables and progress are plain text where the output goes elsewhere. The first signal stops a run after the interval, the
+second at once.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import signal
 import sys
+import textwrap
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -18,12 +22,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from h2fdp.wording import word
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from h2fdp.sweeps.pool import WorkOptions
-    from h2fdp.sweeps.task import Outcome
-
+ExperimentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file (YAML).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a key: training.intervals=20, topology.trust.probability=1."
+    ),
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of every random draw.")]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="H2FDP_DATA or a cache")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -32,6 +45,78 @@ Jobs = Annotated[
 ]
 OverwriteRuns = Annotated[bool, typer.Option("--overwrite", help="Repeat the runs that have changed.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
+
+_BETWEEN = 2  # spaces between columns
+_LONGEST_WORD = 16
+_FIGURE = r"[-+<>]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
+_NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")  # or a mean with an interval, or how many of how many
+
+
+def print_json(values: Any) -> None:
+    """JSON on standard output."""
+    from h2fdp.records.atomic import json_values
+
+    typer.echo(json.dumps(json_values(values), indent=2))
+
+
+def print_table(
+    rows: Sequence[Mapping[str, Any]], title: str | None = None, columns: Sequence[str] | None = None
+) -> None:
+    """A table of rows with equal keys; words and headings wrap within the terminal's width, numbers never.
+
+    Where not even that fits, there is a block of lines for each row.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    names = list(columns or (rows[0] if rows else []))
+    cells = [[word(row.get(name)) for name in names] for row in rows]
+    console = Console(highlight=False)
+    if title:
+        print_text(title)  # as wide as the terminal, however narrow the table is
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    columns_of = {name: [row[place] for row in cells] for place, name in enumerate(names)}
+    numeric = {name: any(map(_NUMBER.fullmatch, column)) for name, column in columns_of.items()}
+    narrow = {name: max(map(_unbroken, [name, *column])) for name, column in columns_of.items()}
+    least = sum(narrow.values()) + _BETWEEN * (len(names) - 1)
+    wide = least + sum(max(len(name) - narrow[name], 0) for name in names if numeric[name]) > console.width
+    for name in names:
+        head = "\n".join(textwrap.wrap(name, narrow[name])) if wide and numeric[name] else name  # else it is cut
+        table.add_column(head, justify="right" if numeric[name] else "left", overflow="fold", no_wrap=numeric[name])
+    if least > console.width:
+        typer.echo(("\n" if title else "") + "\n\n".join(_block(names, row) for row in cells))
+        return
+    for row in cells:
+        table.add_row(*map(escape, row))  # no markup
+    console.print(table)
+
+
+def _unbroken(text: str) -> int:
+    """Letters that stay in one line: all of a number, the longest word of a text, up to a limit."""
+    return len(text) if _NUMBER.fullmatch(text) else min(max(map(len, text.split()), default=0), _LONGEST_WORD)
+
+
+def _block(names: Sequence[str], cells: Sequence[str]) -> str:
+    """A row as lines: what, and its value."""
+    margin = max(map(len, names)) + 2
+    return "\n".join(f"{name.ljust(margin)}{cell}" for name, cell in zip(names, cells, strict=True))
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Two columns: what, and its value; a path stays on one line, so that it can be copied."""
+    margin = max(map(len, facts)) + 2
+    width = max(shutil.get_terminal_size().columns - margin, 20)
+    for name, value in facts.items():
+        lines = [str(value)] if isinstance(value, Path) else textwrap.wrap(word(value), width) or [""]
+        typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
+
+
+def print_text(text: str, *, error: bool = False) -> None:
+    """A sentence, wrapped within the terminal's width; on standard error if wanted."""
+    lines = textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)
+    typer.echo("\n".join(lines), err=error)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -85,27 +170,8 @@ def interruptible(go_on: str = "run the same command to continue") -> Iterator[I
             signal.signal(number, handler)
 
 
-@contextmanager
-def watched(
-    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, overwrite: bool, quiet: bool
-) -> Iterator[WorkOptions]:
-    """Options of work that shows its progress on standard error, as results can be piped, and stops on request."""
-    from h2fdp.sweeps.pool import WorkOptions
-
-    def options(watcher: SweepProgress) -> WorkOptions:
-        # `listen` again once Ray is up, which takes SIGTERM for itself
-        return WorkOptions(data_root, jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
-
-    if quiet or not sys.stderr.isatty():
-        yield options(SweepProgress(None if quiet else _say))
-        return
-    with _bars(transient=True) as bars:
-        yield options(SweepProgress(lambda text: bars.console.print(text, markup=False), bars))
-
-
 _LINES = 10  # plain lines for a whole run
 _WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time
-_SECONDS_BETWEEN_LINES = 30.0
 
 
 class Target(NamedTuple):
@@ -164,11 +230,11 @@ def progress(
             if len(ends) > 1:
                 left = f"  {(ends[-1] - ends[0]) / (len(ends) - 1) * (total - done):.0f} s left"
             if done % every == 0 or done in (1, total):
-                _say(f"interval {done}/{total}  {words_of(row, target=target)}{left}")
+                say(f"interval {done}/{total}  {words_of(row, target=target)}{left}")
 
         yield line
     else:
-        with _bars() as bars:
+        with live_bars() as bars:
             task = bars.add_task("training", total=total, words="")
 
             def show(row: dict[str, Any]) -> None:
@@ -178,11 +244,13 @@ def progress(
             yield show
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line on standard error, at once."""
     print(text, file=sys.stderr, flush=True)
 
 
-def _bars(*, transient: bool = False) -> Progress:
+def live_bars(*, transient: bool = False) -> Progress:
+    """Bars on standard error; `transient` ones go when they end."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -194,69 +262,3 @@ def _bars(*, transient: bool = False) -> Progress:
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=Console(stderr=True, highlight=False), transient=transient)
-
-
-class SweepProgress:
-    """Counts what a sweep has done and what is left; a line for each run that ends, and one now and then until then.
-
-    Args:
-        say: takes the lines; null for none.
-        bars: where a bar for all runs follows them.
-    """
-
-    def __init__(self, say: Callable[[str], None] | None = None, bars: Progress | None = None) -> None:
-        self.runs = self.finished = self.failed = 0
-        self.rows: dict[str, dict[str, Any]] = {}  # the newest row of each running run
-        self._early: Counter[str] = Counter()  # why runs ended before their last interval
-        self._write, self._bars, self._last = say, bars, time.monotonic()
-        self._bar = None if bars is None else bars.add_task("runs", total=None, words="starting")
-
-    def begin(self, runs: int, finished: int, intervals: int) -> None:
-        self.runs, self.finished = runs, finished
-        if finished:
-            self._say(f"{finished} of {runs} runs are finished already")
-
-    def started(self, name: str, done: int, intervals: int) -> None:
-        self.rows[name] = {}
-
-    def interval(self, name: str, row: dict[str, Any]) -> None:
-        self.rows[name] = row
-        words = f"{self.words()}  {name} {row['interval']}  {words_of(row)}"
-        self._show(words)
-        if self._bars is None and time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
-            self._say(words)
-
-    def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        line = f"{ending(name, outcome, again)}  {words_of(self.rows.pop(name))}".rstrip()
-        self.finished += outcome.finished or bool(outcome.ended_early)
-        self.failed += bool(outcome.error) and not again
-        if outcome.ended_early:
-            self._early[outcome.ended_early] += 1
-        self._say(f"{line}\n  {self.words()}")
-        self._show(self.words())
-
-    def words(self) -> str:
-        """All of it in a line."""
-        parts = [f"{self.finished}/{self.runs} runs done", *(f"{count} {why}" for why, count in self._early.items())]
-        if self.rows:
-            parts.append(f"{len(self.rows)} running")
-        if self.failed:
-            parts.append(f"{self.failed} failed")
-        return "  ".join(parts)
-
-    def _say(self, text: str) -> None:
-        self._last = time.monotonic()
-        if self._write is not None:
-            self._write(text)
-
-    def _show(self, words: str) -> None:
-        if self._bars is not None and self._bar is not None:
-            self._bars.update(self._bar, total=self.runs, completed=self.finished + self.failed, words=words)
-
-
-def ending(name: str, outcome: Outcome, again: bool) -> str:
-    """How a run ended, in a line."""
-    if not outcome.error:
-        return f"{name}: {outcome.ended_early or outcome.state}"
-    reason = outcome.error.strip().rpartition("\n")[2]
-    return f"{name}: failed ({reason})" + ("; it will be tried again" if again else "")
