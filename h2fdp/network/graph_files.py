@@ -205,39 +205,43 @@ def _graphml(file: str, text: str) -> Node:
         raise UserError("a document type (DOCTYPE) is not allowed here", here())
 
     def begin(tag: str, given: dict[str, str]) -> None:
-        lines[builder.start(tag, given)] = here()
+        lines[builder.start(_name(tag), given)] = here()
 
     parser.StartDoctypeDeclHandler, parser.StartElementHandler = refuse, begin
-    parser.CharacterDataHandler, parser.EndElementHandler = builder.data, builder.end
+    parser.CharacterDataHandler, parser.EndElementHandler = builder.data, lambda tag: builder.end(_name(tag))
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
         raise UserError(f"not valid XML: {expat.ErrorString(error.code)}", f"{file}:{error.lineno}") from None
     root = builder.close()
-    graphs, keys = [*root.iter(f"{_NAMESPACE}graph")], {key.get("id"): key for key in root.iter(f"{_NAMESPACE}key")}
+    graphs, keys = [*root.iter("graph")], {key.get("id"): key for key in root.iter("key")}
     if not graphs:
         raise UserError("expected a <graph> in the namespace of GraphML, found none", file)
-    for other in [*graphs[1:], *root.iter(f"{_NAMESPACE}hyperedge")]:
-        kind = other.tag.removeprefix(_NAMESPACE)
-        raise UserError(f"expected one graph of nodes and edges, found another <{kind}>", lines[other])
+    for other in [*graphs[1:], *root.iter("hyperedge")]:
+        raise UserError(f"expected one graph of nodes and edges, found another <{other.tag}>", lines[other])
 
     def stated(element: Element, kind: str, *ends: str) -> Node:
         """What an element is about: its ends, and the values of its keys, or their defaults."""
         where = lines[element]
         content = {end: Node(element.get(end), where) for end in ends}
         for key in keys.values():
-            default = key.find(f"{_NAMESPACE}default")
+            default = key.find("default")
             if default is not None and key.get("for", "all") in ("all", kind):
                 content |= _stated(key, default.text or "", where)
-        for data in element.findall(f"{_NAMESPACE}data"):
+        for data in element.findall("data"):
             if (of := keys.get(data.get("key"))) is None:
                 raise UserError(f'expected a declared key, found "{data.get("key", "")}"', lines[data])
             content |= _stated(of, data.text or "", lines[data])
         return Node(content, where)
 
-    nodes = [stated(each, "node", "id") for each in root.iter(f"{_NAMESPACE}node")]
-    links = [stated(each, "edge", "source", "target") for each in root.iter(f"{_NAMESPACE}edge")]
+    nodes = [stated(each, "node", "id") for each in root.iter("node")]
+    links = [stated(each, "edge", "source", "target") for each in root.iter("edge")]
     return Node({"graph": stated(graphs[0], "graph"), "nodes": Node(nodes, file), "links": Node(links, file)}, file)
+
+
+def _name(tag: str) -> str:
+    """An element of GraphML by its name alone; others keep their namespace, or a colon in the place of one."""
+    return tag.removeprefix(_NAMESPACE) if tag.startswith(_NAMESPACE) else f":{tag}"
 
 
 def _stated(key: Element, text: str, where: str) -> dict[str, Node]:

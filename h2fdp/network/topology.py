@@ -68,9 +68,10 @@ def hierarchy_of(network: str, subnets: Sequence[Subnet], aggregators: Sequence[
         UserError: a parent that is unknown or comes after its child, an aggregator without children, edge servers of
             one aggregator that are not adjacent, more than MOST_TIERS tiers.
     """
-    parents: dict[str, str | None] = {node.name: node.parent for node in (*aggregators, *subnets)}
+    nodes: list[Aggregator | Subnet] = [*aggregators, *subnets]
+    parents = {node.name: node.parent for node in nodes}
     known: set[str | None] = {None}
-    for node in (*aggregators, *subnets):
+    for node in nodes:
         if node.parent not in known:
             comes_after = any(each.name == node.parent for each in aggregators)
             words = f'expected a parent among the aggregators, found "{node.parent}"'
