@@ -243,7 +243,8 @@ def _check_holdable(setup: RunSetup) -> None:
     distinct = {id(part): part for part in plan.subnets.values()}.values()
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in distinct]
     noises = [(levels, devices) for levels, devices in noises if levels.size]
-    noises += [(np.array([level]), setup.topology.devices) for _, _, level in plan.upper_noises]
+    if setup.topology.aggregators:
+        noises += [(np.array([level]), setup.topology.devices) for _, _, level in plan.upper_noises]
     if any(facts.adds_noise == "cloud" for facts in setup.blueprint.facts):
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:

@@ -13,6 +13,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from h2fdp.errors import UserError
@@ -23,7 +24,7 @@ from h2fdp.records.directory import create, full_disk_reported, reopen
 from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
-from h2fdp.run.model_scores import model_scores
+from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.preview import notices
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import Checkpoints, HostsDiffer, Journal, Recorder, RunCallbacks, RunState, reached
@@ -152,12 +153,11 @@ def run_intervals(
        checkpoint when it is due, and show it.
     """
     total = setup.config.training.intervals
-    with (
-        model_scores(setup) as models,
-        start_hosts(setup.blueprint, setup.config.runtime) as edges,
-        JsonLines(directory.ledger, state.ledger) as ledger,
-        JsonLines(directory.decisions, state.decisions) as decisions,
-    ):
+    with ExitStack() as stack:
+        models = ModelScores(setup, stack)
+        edges = stack.enter_context(start_hosts(setup.blueprint, setup.config.runtime))
+        ledger = stack.enter_context(JsonLines(directory.ledger, state.ledger))
+        decisions = stack.enter_context(JsonLines(directory.decisions, state.decisions))
         hosts_alike = setup.noise is None or alike(edges)
         journal = state.journal = Journal(ledger, decisions, setup.bill.powers)
         digest = run_digest(setup, directory)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -31,8 +29,8 @@ class ModelScores:
     """Evaluates models on the test data, and on the validation split where one is held out.
 
     Args:
-        threads: where batches are evaluated side by side; see `model_scores`.
-        at_once: how many of them.
+        stack: has threads while a run is under way; None: the caller's thread alone. Inline, those that train wait
+            meanwhile, so one for each CPU evaluates.
 
     Attributes:
         steering_loss: the column by which a schedule judges models. That of the validation split where there is one; it
@@ -40,8 +38,11 @@ class ModelScores:
             then it is the test data's.
     """
 
-    def __init__(self, run: RunSetup, threads: Executor | None = None, at_once: int = 1) -> None:
-        self._device = run.blueprint.device
+    def __init__(self, run: RunSetup, stack: ExitStack | None = None) -> None:
+        self._device, section = run.blueprint.device, run.config.runtime
+        inline = stack is not None and chosen_backend(section) == "inline" and self._device.type == "cpu"
+        at_once = min(inline_workers(section), usable_cpus()) if inline else 1
+        threads = None if stack is None else stack.enter_context(worker_threads(at_once))
         self._evaluator = Evaluator([run.blueprint.scores() for _ in range(at_once)], run.blueprint.loss, threads)
         self._sets = {"": device_records(run.data, run.data.test).to(self._device)}
         if run.data.validation is not None:
@@ -64,15 +65,6 @@ class ModelScores:
             result = self._evaluator.evaluate(model.to(self._device), records)
             scores[f"{prefix}accuracy"], scores[f"{prefix}loss"] = result.accuracy_whole, result.loss_whole
         return scores
-
-
-@contextmanager
-def model_scores(run: RunSetup) -> Iterator[ModelScores]:
-    """Scores while a run is under way. Inline, the threads that train wait meanwhile: one for each CPU evaluates."""
-    inline = chosen_backend(run.config.runtime) == "inline" and run.blueprint.device.type == "cpu"
-    at_once = min(inline_workers(run.config.runtime), usable_cpus()) if inline else 1
-    with worker_threads(at_once) as threads:
-        yield ModelScores(run, threads, at_once)
 
 
 def device_scores(run: RunSetup, model: Tensor, energy_j: np.ndarray) -> dict[str, list[Any]]:

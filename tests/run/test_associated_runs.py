@@ -13,7 +13,7 @@ from h2fdp.data.federated import FederatedData
 from h2fdp.integrity import check_run
 from h2fdp.network import Radio, read
 from h2fdp.network.association import AssociationSection
-from h2fdp.run import prepare as preparing
+from h2fdp.run import devices
 from h2fdp.run.loop import start_run
 from tests.networks import placed
 
@@ -85,8 +85,8 @@ def test_by_cost_no_transfer_is_cheaper_as_runs_are_billed(monkeypatch, control)
     """What is weighed is the bill of the first interval of a run in that network; and of all 5,796 associations that
     leave no edge server empty, none is much cheaper."""
     seen = []
-    weighing = preparing._cost_of_joining
-    monkeypatch.setattr(preparing, "_cost_of_joining", lambda *given: seen.append(weighing(*given)) or seen[-1])
+    weighing = devices._cost_of_joining
+    monkeypatch.setattr(devices, "_cost_of_joining", lambda *given: seen.append(weighing(*given)) or seen[-1])
     setup = experiment(network("cost"), control=control).prepare()
     (value,) = seen
     home = np.empty(8, dtype=np.int64)
