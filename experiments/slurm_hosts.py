@@ -1,13 +1,16 @@
 """A Slurm cluster of three nodes on this machine, and its recipe: `sudo python -m experiments.slurm_hosts`.
 
 Each node has a network, a host name, processes, a /tmp and a /dev/shm of its own (namespaces) and runs `slurmd`;
-`slurmctld` runs on their switch. The nodes share all other files. Five jobs are submitted with `experiments/slurm.sh`:
+`slurmctld` runs on their switch. The nodes share all other files. Jobs are submitted with `experiments/slurm.sh`:
 
 1. a run;
 2. the run with `--no-kill`, which loses a node and continues on the others;
 3. the run, which loses the first node, where Ray's head and the driver are; Slurm ends the job;
 4. `h2fdp resume`, which completes that run once the node has started again;
-5. a sweep.
+5. a sweep;
+6. the run, which `scancel --batch --signal=TERM` stops with a checkpoint, and `h2fdp resume` completes;
+7. the run, which `scancel` kills, and `h2fdp resume` completes;
+8. the run, where the environment says SBATCH_EXPORT=NONE, with `--export=ALL`.
 
 Metrics and ledgers are compared with those of one process, bit by bit.
 
@@ -269,6 +272,18 @@ def drill(folder: Path, intervals: int) -> None:
 
         wait_for(submit(folder, ["sweep", "sweep.yaml", "--out", "sweep", *auto]), "COMPLETED", folder)
         check(folder, "sweep")
+
+        for name, words, end in (("stopped", ["--batch", "--signal=TERM"], "FAILED"), ("cancelled", [], "CANCELLED")):
+            job = submit(folder, ["run", "run.yaml", "--out", name, *auto])
+            until_half(folder / name, whole, lambda job=job: state(job) in ENDED)
+            run(*inside(SWITCH, "scancel", *words, job))
+            wait_for(job, end, folder)
+            wait_for(submit(folder, ["resume", name, "--quiet"]), "COMPLETED", folder)
+            check(folder, name)
+
+        os.environ["SBATCH_EXPORT"] = "NONE"
+        wait_for(submit(folder, ["run", "run.yaml", "--out", "exported", *auto], ["--export=ALL"]), "COMPLETED", folder)
+        check(folder, "exported")
 
 
 def program(text: str | None, needed: Sequence[str], steps: Callable[[Path, int], None]) -> None:
