@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _NAMES = ("network.yaml", "experiment.yaml", "my_model.py", "test_experiment.py")
 _TEMPLATES = Path(__file__).with_name("starter_files")  # texts, which no tool takes for the package's own code
 _HYPOTHETICAL = (
-    "hypothetical: control.enabled is false in this file, so a run keeps the file's own schedule; this is what the "
-    "controller would decide (a run follows it with --set control.enabled=true)"
+    "hypothetical: control.enabled is false in this file, so a run keeps the file's own schedule (h2fdp run --dry-run "
+    "shows its joules and seconds); this is what the controller would decide (--set control.enabled=true)"
 )
 _MOST_EDGES_SHOWN = 30
 
@@ -102,10 +102,11 @@ def _show(plan: FirstDecision) -> None:
     if len(plan.edges) > len(rows):
         typer.echo(f"and {len(plan.edges) - len(rows)} more edge servers (--json has them all)")
     row = {**plan.as_dict(), "devices": "turns" if exact else "random"}
+    of = "of the run" if plan.stated else "under control"
     facts: dict[str, Any] = {
         "tau": plan.tau,
         "why": reason(row),
-        **{f"{what} of the run": value for what, value in costs_in_words(plan.network).items()},
+        **{f"{what} {of}": value for what, value in costs_in_words(plan.network).items()},
         "constants": ", ".join(f"{name} {number(each)}" for name, each in plan.constants.items() if each is not None),
     }
     print_facts(facts)
