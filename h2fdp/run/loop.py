@@ -301,7 +301,14 @@ def _continuation(
             why += "; its hosts do not all compute like this process"
     lost = mark.bytes > (0 if state.ledger is None else state.ledger.bytes)
     _check_allowed(setup, state, directory, why, lost=lost, fresh_noise=fresh_noise)
-    return _afresh(setup, state, directory, name_of_attempt(digest, stored, mark.digest), why)
+    # New random streams from the next interval on; what was released of it before still counts.
+    first, begin = len(state.rows) + 1, 0 if state.ledger is None else state.ledger.bytes
+    state.accounts.enter_lost(releases_of_ledger(directory.ledger, setup.sizes, begin))
+    state.ledger, state.attempt = None, name_of_attempt(digest, stored, mark.digest)
+    state.fresh = [*state.fresh, first]
+    note = f"{why}: noise and batches are drawn afresh from interval {first} on; earlier releases still count"
+    _log.warning("resume afresh", extra=about(interval=first, note=note))
+    return setup.drawing(state.attempt), state
 
 
 def _check_allowed(
@@ -337,19 +344,6 @@ def _check_allowed(
         if setup.config.privacy.calibration == "accounted":
             text += "; the run then ends before its account would exceed epsilon, which may be before its last interval"
         raise UserError(text, str(directory.path))
-
-
-def _afresh(
-    setup: RunSetup, state: RunState, directory: RunDirectory, attempt: str, why: str
-) -> tuple[RunSetup, RunState]:
-    """Use new random streams from the next interval on; what was released of it before still counts."""
-    first = len(state.rows) + 1
-    begin = 0 if state.ledger is None else state.ledger.bytes
-    state.accounts.enter_lost(releases_of_ledger(directory.ledger, setup.sizes, begin))
-    state.ledger, state.attempt, state.fresh = None, attempt, [*state.fresh, first]
-    note = f"{why}: noise and batches are drawn afresh from interval {first} on; earlier releases still count"
-    _log.warning("resume afresh", extra=about(interval=first, note=note))
-    return setup.drawing(attempt), state
 
 
 def _tell_of_damage(path: Path) -> None:

@@ -151,7 +151,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         data = of_visits(data, network, training.intervals)
     costs_by_size, rates = costs_of(config, network), training.sampling_rates(data.sizes)
     local_steps = training.interval_steps(data.sizes, rates)
-    each_interval = training.records_of_interval(data.sizes, rates)
+    expected_records = training.records_of_interval(data.sizes, rates)
     faults = config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
@@ -172,7 +172,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         clipping = Clipping(norm, training.clip_scope, mean_too, training.gamma, training.adaptive is not None)
     # An order of all records amplifies no more than fixed batches do.
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
-    products = each_interval * vector.numel()
+    products = expected_records * vector.numel()
     width = padded_width(sampling, rates * data.sizes)
     job = TrainingJob(objective, minimised(objective, loss), clipping, data.shape, products, width, training.precision)
 

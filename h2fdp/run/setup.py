@@ -63,8 +63,8 @@ class RunInputs:
         local_steps: tau_0; where devices train in epochs, the steps of the one that takes most.
         costs: of messages on the network's links.
         faults: how often devices and edge servers fail, and which channels are too bad for sums over the air.
-        world: the streams of the simulated world (its faults; `costs` draws its fading from them). They stay the same
-            when a resumed run draws its own noise, batches and participants afresh.
+        world: the streams of faults and fading, which stay the same when a resumed run draws noise, batches and
+            participants afresh.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
         given: the data before they became features or were standardised; `data` itself where they are as they were.
         standardizing: how inputs were standardised; None where they are as they were given.
