@@ -78,11 +78,11 @@ def prepare(
     if topology.adversaries is not None and topology.adversaries.attack.poisons:
         data = poisoned(data, topology, Streams(config.seed))
 
-    def noisy(complete: ExperimentFile) -> RunSetup:
+    def noisy(complete: ExperimentFile, foreseen: Callable[[RunSetup], Accounts] = rough_accounts) -> RunSetup:
         # On the records as they are when this is called: images before, features after the model is chosen.
         runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
         inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
-        return RunSetup.of(inputs, calibrate(inputs, rough_accounts))
+        return RunSetup.of(inputs, calibrate(inputs, foreseen))
 
     with one_thread():
         config, given = recipe.with_model(config, data, noisy, topology), data

@@ -11,6 +11,8 @@ how the way is cut into steps; and the best way is where that noise moves the mo
 - where noise is little (`LITTLE`), up to 60 intervals of linear models, as many short steps follow the loss better than
   few long ones, and twice as many features of images, the last of which more noise would hide;
 - shares of the privacy budget that fall as the step sizes do, which leaves least noise in the last model;
+- noise that takes back a part of earlier noise where trusted edge servers have one noise for devices that are not in
+  every release, with as many bands as leave less noise in the last model (`_quietest`);
 - shares in averages by numbers of records, for then all records have equal shares in the sum and in its noise;
 - the step size at which the noise in the last model moves scores by `SCORES`, found by perturbing the parameters; but
   no longer a way than training without noise makes use of (`FARTHEST`).
@@ -43,8 +45,9 @@ from h2fdp.models import registry
 from h2fdp.models.registry import ModelSection
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
+from h2fdp.privacy.correlated import CorrelatedSection
 from h2fdp.privacy.mechanisms.noise_placement import simulated
-from h2fdp.run.forecast import noise_on_model
+from h2fdp.run.forecast import noise_on_model, planned_accounts
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen as chosen_schedule
@@ -58,14 +61,15 @@ LITTLE = 2.0  # noise in the last model, see `noise_of_way`: below it, more inte
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
+_MOST_DRAWN = 10_000  # devices times intervals where devices are drawn: their accounts are worked out one by one
+_LESS = 0.95  # of the noise in the last model: more bands of correlated noise have to leave no more
 
 
 Recipe = tuple[ExperimentFile, tuple[str, ...]]  # the complete experiment; what was chosen and why, in 80 columns
+Noisy = Callable[..., RunSetup]  # of a complete configuration, and of how accounts are foreseen, by default roughly
 
 
-def with_model(
-    config: ExperimentFile, data: DeviceData, noisy: Callable[[ExperimentFile], RunSetup], topology: Topology
-) -> ExperimentFile:
+def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology: Topology) -> ExperimentFile:
     """The experiment with a model that has a name of its own, where it leaves that open; arguments see `completed`."""
     if (head := _head(config)) is not None:
         return config.model_copy(update={"model": _one_shot(config.model, data, head)})
@@ -101,14 +105,14 @@ def _one_shot(model: ModelSection, data: DeviceData, head: str) -> registry.Publ
     return found
 
 
-def _has_little_noise(config: ExperimentFile, noisy: Callable[[ExperimentFile], RunSetup], topology: Topology) -> bool:
+def _has_little_noise(config: ExperimentFile, noisy: Noisy, topology: Topology) -> bool:
     """Whether a linear model would have; its features have no part in that."""
     # A budget buys more turns with short messages.
     if config.control.enabled or not (config.training.left_open and noise_placement_of(config.method.privacy).private):
         return False
     pixels = config.model_copy(update={"model": registry.MODELS["softmax"].model_validate({})})
     whole = _with(pixels, _rounds(pixels, topology, 1.0, linear=True) | {"step_size": 1.0})
-    return not conflicts(whole) and noise_of_way(noisy(whole)) < LITTLE
+    return not conflicts(whole) and noise_of_way(_quietest(whole, noisy)[0]) < LITTLE
 
 
 def noise_of_way(setup: RunSetup) -> float:
@@ -175,7 +179,7 @@ def completed(
     config: ExperimentFile,
     data: DeviceData,
     module: Callable[[], nn.Module],
-    noisy: Callable[[ExperimentFile], RunSetup],
+    noisy: Noisy,
     topology: Topology,
 ) -> Recipe:
     """The experiment with everything that it leaves open chosen.
@@ -183,7 +187,7 @@ def completed(
     Args:
         data: as the model sees them.
         module: builds the first model.
-        noisy: the run of a complete configuration, its noise calibrated by a rough account.
+        noisy: the run of a complete configuration, its noise calibrated, by default by a rough account.
         topology: as it was drawn.
     """
     left_open = config.training.left_open
@@ -209,13 +213,15 @@ def completed(
         chosen = _with(config, rounds_of)
     if conflicts(chosen):
         return _as_the_paper(config, topology)
-    setup = noisy(_fixed(_with(config, rounds_of | {"step_size": 1.0})))
+    setup, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), noisy)
     if probe.linear and "intervals" in left_open and not config.control.enabled:
         rounds_of["intervals"] = _intervals(noise_of_way(setup))
         if rounds_of["intervals"] != setup.config.training.intervals:
-            chosen, setup = _with(config, rounds_of), noisy(_with(config, rounds_of | {"step_size": 1.0}))
+            setup, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), noisy)
+    config = config.model_copy(update={"privacy": setup.config.privacy})
+    chosen = _with(config, rounds_of)
     if "step_size" not in left_open:
-        return chosen, _lines(chosen, data)
+        return chosen, (*_lines(chosen, data), *bands)
     model = noise_on_model(setup)
     training, scores = chosen.training, SCORES[probe.linear]
     norm = training.first_clip_norm
@@ -232,7 +238,39 @@ def completed(
     if _in_turns(config):
         why = f"step_size {size:g} ({falls}) for all of these; fewer have longer steps"
     whole = _with(config, rounds_of | {"step_size": size})
-    return whole, (*_lines(whole, data), why)
+    return whole, (*_lines(whole, data), *bands, why)
+
+
+def _quietest(config: ExperimentFile, noisy: Noisy) -> tuple[RunSetup, tuple[str, ...]]:
+    """The run of a complete configuration, under as many bands of correlated noise as pay; what these leave, in words.
+
+    What they leave follows from the account of each number of bands. There is nothing to gain where all devices are in
+    all releases of a stream (Cauchy and Schwarz, docs/defaults.md), as they are where each device adds its own noise.
+    """
+    training, found, bands = config.training, noisy(_fixed(config)), 2
+    drawn = training.participation < 1 and found.topology.devices * training.intervals <= _MOST_DRAWN
+    absent = training.device_turns > 1 or drawn
+    shared = any(each.adds_noise == "edge" for each in found.blueprint.facts)
+    stated = "correlated" in config.privacy.model_fields_set or config.control.enabled
+    if stated or not (absent and shared):
+        return found, ()
+    why: tuple[str, ...] = ()
+    # Of devices that are drawn, some have more turns than others, which a rough account leaves out.
+    alone = least = noise_on_model(noisy(config, lambda run: planned_accounts(run.without_faults()))).noise_std
+    while bands <= training.intervals:
+        section = CorrelatedSection(kind="banded-inverse", bands=bands)
+        other = config.model_copy(update={"privacy": config.privacy.model_copy(update={"correlated": section})})
+        if conflicts(other):
+            break
+        try:
+            setup = noisy(other)
+        except UserError:  # records are sampled, sums are secure, ...
+            break
+        if (left := noise_on_model(setup).noise_std) > _LESS * least:
+            break
+        found, least, bands = setup, left, 2 * bands
+        why = (f"noise correlated over {section.bands} releases: {left / alone:.2g} of what independent noise leaves",)
+    return found, why
 
 
 def _intervals(noise: float) -> int:

@@ -6,7 +6,8 @@ import signal
 
 import numpy as np
 import pytest
-from scipy import stats
+import yaml
+from scipy import special, stats
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
@@ -238,3 +239,109 @@ def test_what_has_no_account_is_refused(settings, text):
     with pytest.raises(UserError) as refused:
         small(**settings).prepare()
     assert text in str(refused.value)
+
+
+TRUSTED = Topology("t", tuple(placed(name, True, [9.0] * 3, [9.0] * 3) for name in "ab"))
+
+
+def short(training=None, topology=TRUSTED, **settings):
+    """A file that states turns, and leaves all other training to `auto`."""
+    given = {"data": {"name": "digits", "partition": "iid"}, "model": "softmax", "epsilon": 5.0, "delta": DELTA}
+    given |= {"accountant": "pld", "calibration": "accounted", "noise_key": "seed", "method": "h2fdp"}
+    training = {"extends": "auto", "device_turns": 3, "intervals": 24} | (training or {})
+    return Experiment(topology=topology, training=training, **{**given, **settings})
+
+
+def left_by_bands(bands, intervals, turns, shares, steps):
+    """The noise of the last model at equal accounts, of matrices: sensitivity times error, both by brute force.
+
+    Args:
+        shares, steps: (T,) of the intervals: of the privacy budget, and their step sizes.
+    """
+    lags = np.subtract.outer(np.arange(intervals), np.arange(intervals))
+    within = (lags >= 0) & (lags < bands)
+    mixing = np.where(within, special.binom(0.5, lags * within) * (-1.0) ** (lags * within), 0.0)
+    levels = 1 / np.sqrt(shares)  # of noise, in units of how far a record moves a release
+    patterns = [np.arange(intervals) % turns == row for row in range(turns)]
+    sensitivity = max(np.linalg.norm(np.linalg.solve(mixing, pattern / levels)) for pattern in patterns)
+    return sensitivity * np.linalg.norm(mixing.T @ (steps * levels))
+
+
+@pytest.mark.parametrize(("turns", "decay"), [(3, "linear"), (3, "none"), (2, "linear")])
+def test_auto_chooses_as_many_bands_as_leave_less_noise_by_brute_force(turns, decay):
+    network = Topology("t", tuple(placed(name, True, [9.0] * turns, [9.0] * turns) for name in "ab"))
+    training = {"device_turns": turns, "step_decay": decay}
+    chosen = short(training, network).prepare()
+    alone = short(training, network, correlated=None).prepare()
+    steps = 1 - np.arange(24) / 24 if decay == "linear" else np.ones(24)
+    by_turn = np.arange(24) // turns
+    shares = 1 - by_turn / (24 // turns) if decay == "linear" else np.ones(24)
+    tried = {
+        bands: left_by_bands(bands, 24, turns, shares, steps) / left_by_bands(1, 24, turns, shares, steps)
+        for bands in (1, 2, 4, 8, 16)
+    }
+    section = chosen.config.privacy.correlated
+    assert section.kind == "banded-inverse"
+    assert section.bands > 1
+    assert noise_on_model(chosen).per_step / noise_on_model(alone).per_step == pytest.approx(
+        tried[section.bands], rel=0.01
+    )
+    assert tried[section.bands] <= 0.95 * tried[section.bands // 2]
+    assert tried[2 * section.bands] > 0.95 * tried[section.bands]
+    (line,) = [each for each in chosen.chosen if "correlated" in each]
+    left = f"{tried[section.bands]:.2g} of what independent noise leaves"
+    assert line == f"noise correlated over {section.bands} releases: {left}"
+    assert len(line) <= 80
+    assert alone.config.privacy.correlated is None
+
+
+@pytest.mark.parametrize(
+    ("training", "settings"),
+    [
+        ({"device_turns": 1}, {}),
+        ({}, {"correlated": None}),
+        ({}, {"topology": Topology.regular(edges=2, devices=3, trust=0, seed=1)}),
+        ({}, {"topology": Topology.regular(edges=2, devices=3, trust=0, secure_sum=1, seed=1)}),
+        ({}, {"topology": Topology("one", (placed("a", True, [9.0], [9.0]), placed("b", True, [9.0], [9.0])))}),
+        ({"sampling_rate": 0.5}, {}),
+        ({"extends": "paper"}, {}),
+        ({}, {"method": "hfl", "calibration": None}),
+    ],
+    ids=["all take part", "stated", "untrusted", "secure sums", "single devices", "sampled", "paper", "no noise"],
+)
+def test_auto_leaves_noise_independent_where_nothing_is_gained_or_no_account_is_known(training, settings):
+    setup = short(training, **settings).prepare()
+    assert setup.config.privacy.correlated is None
+    assert not any("correlated" in line for line in setup.chosen)
+
+
+def test_auto_keeps_the_noise_that_a_file_states():
+    setup = short(correlated=BANDED).prepare()
+    assert setup.config.privacy.correlated.kind == "banded"
+    assert setup.config.privacy.correlated.between == 3
+
+
+@pytest.mark.parametrize("training", [{}, {"device_turns": 1, "participation": 0.34}], ids=["turns", "drawn"])
+def test_the_account_of_what_auto_chose_is_that_of_one_gaussian(tmp_path, training):
+    run = short(training).run(tmp_path / "run")
+    worst = max(math.sqrt(sum(precision for *_, precision in rows)) for rows in precisions(run).values())
+    epsilons = [run.privacy.epsilon(observer=each) for each in ("peer", "cloud", "public")]
+    assert max(epsilons) == pytest.approx(gaussian_epsilon(worst), rel=2e-3)
+    assert 4.95 < max(epsilons) <= 5.0
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["privacy"]["correlated"]
+    assert written["kind"] == "banded-inverse"
+    again = Experiment.from_file(tmp_path / "run" / "config.yaml").run(tmp_path / "again")
+    assert run.summary["model_sha256"] == again.summary["model_sha256"]
+
+
+@pytest.mark.process
+def test_a_killed_run_goes_on_to_the_same_bits_under_the_noise_that_auto_chose(tmp_path):
+    made = short(runtime={"backend": "inline", "checkpoint_every": 4})
+    whole, setup, path = made.run(tmp_path / "whole"), made.prepare(), tmp_path / "killed"
+
+    def until_killed():
+        at("released", 10)
+        start_run(setup, path)
+
+    assert in_a_child(until_killed) == -signal.SIGKILL
+    assert_equal(recorded(whole), recorded(h2fdp.resume(path)))
