@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from h2fdp.algorithms import WeightedAverage, aggregation_of, objective_of, rules_in
+from h2fdp.algorithms.subnet_models import SubnetModelsOptions
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile
@@ -20,6 +21,7 @@ from h2fdp.schedules.registry import chosen
 
 Found = Iterator[tuple[str, str]]  # keys, and what is wrong with them
 _MOST_SETS = 20_000  # of devices whose noises an observer may know
+_STEP_BY_STEP = ("none", "hierarchical", "local", "dp-sgd")  # what is uploaded adds up steps from what was sent
 
 
 def check_network(
@@ -43,6 +45,7 @@ def check_network(
         found += _of_compression(experiment, topology, network)
         found += _of_mobility(experiment, topology)
         found += _of_correlated(experiment, topology, network)
+        found += _of_subnet_models(experiment, topology, network)
         found += _of_memory(experiment, network)
         found += _of_adversaries(experiment, topology, network)
         found += _of_access(experiment, topology, network)
@@ -143,6 +146,30 @@ def _of_correlated(experiment: ExperimentFile, topology: Topology, network: Topo
         text = f"each set of {known} among {max(sums)} devices may know its noises, and the account is of all sets"
         text = f"{text}; expected at most {_MOST_SETS:,} sets, or privacy.correlated: null"
         yield f"{_SUMS}.colluding", text
+
+
+def _of_subnet_models(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What models of subnets do not go with: who sees a sum of several subnets does not know where each began."""
+    method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
+    if not isinstance(method.server, SubnetModelsOptions):
+        return
+    placement, liars = noise_placement_of(method.privacy), topology.adversaries
+    shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
+    compressed, moving = experiment.compression.down is not None, experiment.training.adaptive is not None
+    for key, wrong, expected, found in (
+        ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
+        (_CLOUD, placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
+        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+        ("topology", liars is not None and bool(liars.edges), "honest edge servers", "some that lie"),
+        ("method.privacy", placement.name not in _STEP_BY_STEP, f"one of {', '.join(_STEP_BY_STEP)}", placement.name),
+        ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
+        ("method.aggregation", rule != "average", "average", rule),
+        ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
+        ("compression.down", compressed, "null", experiment.compression.down),
+        ("training.clip_norm", moving, "a number", "one that moves"),
+    ):
+        if wrong:
+            yield key, f"{method.server.name} keeps a model for each edge server; expected {expected}, found {found}"
 
 
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:

@@ -136,6 +136,11 @@ class RunInputs:
         return self.blueprint.noise_placement
 
     @property
+    def personal(self) -> bool:
+        """Whether devices have other models than the global one: their own, or those of their subnets."""
+        return self.blueprint.objective.personal or getattr(self.config.method.server, "personal", False)
+
+    @property
     def adapts(self) -> bool:
         """Whether decisions depend on what the run releases, so that its forecast bounds nothing."""
         return adapts(self.config)
@@ -454,8 +459,7 @@ class RunSetup(RunInputs, Noise):
             noise_key.BY_SEED: not self.has_noise_key,
             SUMS_ALONE: any(facts.sees_sums for facts in self.blueprint.facts),
             DEVICES_TEST: self.data.test_owners is not None,
-            SCORED: self.data.test_owners is None
-            and (self.config.training.evaluate_devices or self.blueprint.objective.personal),
+            SCORED: self.data.test_owners is None and (self.config.training.evaluate_devices or self.personal),
             FILTERED: self.adapts,
             PUBLIC_RECORDS: self.data.public is not None,
             WARM_STARTED: self.warm_start is not None,

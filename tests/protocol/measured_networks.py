@@ -76,6 +76,8 @@ def drawn(number):
     if family in ("relay", "turns") and clocks.random() < 0.5:
         settings |= {"correlated": {"kind": pick(clocks, KINDS), "bands": int(clocks.integers(2, 5))}}
         settings["sampling_rate"] = 1.0
+    if family in ("own models", "correlated", "turns") and clocks.random() < 0.3:
+        settings["method"] = {"extends": "h2fdp", **settings.get("method", {}), "server": "subnet-models"}
     names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
     if rng.random() < 0.2 and len(names) > 2:
         liars = rng.choice(names, int(rng.integers(1, 3)), replace=False).tolist()
