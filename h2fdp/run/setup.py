@@ -547,6 +547,7 @@ class RunSetup(RunInputs, Noise):
             step_decay=training.step_decay,
             share=training.participation,
             turns=training.device_turns,
+            regrouped=privacy.noise_law is not None and all(each.shares_noise for each in subnets),
             budget_decay=training.budget_decay,
             parameters=self.initial.numel(),
             sampling_rates=self.blueprint.rates,

@@ -101,8 +101,8 @@ def test_quadratics_have_their_closed_form(mix):
 
 
 def test_they_outlive_a_crash(tmp_path, monkeypatch):
-    runtime = {"backend": "inline", "checkpoint_every": 2}
-    setup = made(mixed(0.3), participation=0.7, faults=FAULTS, intervals=5, runtime=runtime)
+    held = {"runtime": {"backend": "inline", "checkpoint_every": 2}, "data": "digits", "test_data": None}
+    setup = made(mixed(0.3), participation=0.7, faults=FAULTS, intervals=5, **held)
     whole = setup.run(tmp_path / "whole")
     with monkeypatch.context() as patch:
         crashing_at(patch, 3)
@@ -126,7 +126,7 @@ DEEP = Topology("deep", (replace(A, parent="u"), replace(B, parent="u")), aggreg
     [
         ({"topology": DEEP}, "expected one tier of edge servers, found 2 tiers"),
         (
-            {"method": {"topology": "star"}, "aggregate_every": None},
+            {"method": {"topology": "star"}, "aggregate_every": 4},
             "edge servers, found one subnet",
         ),
         ({"topology": replace(TWO, cloud_trust="secure-sum"), "privacy": "hierarchical"}, "expected untrusted"),
