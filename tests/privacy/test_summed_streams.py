@@ -10,6 +10,7 @@ from scipy import stats
 from h2fdp.privacy import Holder, Place, Tolerance
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast, Summed
 from h2fdp.privacy.views import Reach
+from h2fdp.schedules.aggregation_times import DeviceTurns
 from tests.privacy.test_correlated import toeplitz
 from tests.privacy.uploads import uploads_of
 
@@ -176,3 +177,36 @@ def test_along_the_best_attack_the_noise_is_that_of_the_account(law):
 def test_single_streams_and_sums_are_two_laws():
     assert not CorrelatedGaussian("banded", 3).stable
     assert Summed("banded", 3).stable
+
+
+TABLE = {  # docs/privacy.md: releases, turns, curvature -> independent fixed, changing; four bands fixed, changing
+    (40, 5, 0.0): (2.34, 2.34, 2.42, 1.39),
+    (40, 5, 0.3): (2.24, 2.36, 2.56, 1.55),
+}
+
+
+def noise_of_last(law, presence, effects):
+    """The noise of the last model times the largest mu, over the least that full participation allows."""
+    count = presence.sum(axis=1, keepdims=True)
+    found = []
+    for levels in (np.ones(len(effects)), 1 / np.sqrt(effects / effects.max() + 1e-3)):
+        shares = levels[:, None] * np.sqrt(count) * np.ones(presence.shape)
+        draws = draws_of(law, presence, shares / count, ())
+        mu = np.linalg.norm(told(law, presence, np.ones(presence.shape), shares / count)[0], axis=1).max()
+        found.append(np.linalg.norm(effects @ draws) * mu)
+    return min(found) * presence.shape[1] / effects.sum()
+
+
+@pytest.mark.parametrize(("case", "shown"), TABLE.items(), ids=str)
+def test_own_clocks_gain_where_groups_change_and_nothing_where_they_are_fixed(case, shown):
+    size, every, curvature = case
+    steps = np.arange(size, 0, -1) / size
+    effects = steps * np.append(np.cumprod((1 - curvature * steps)[:0:-1])[::-1], 1.0)
+    found = []
+    for law in (Summed("banded", 1), Summed("banded-inverse", 4)):
+        for regrouped in (False, True):
+            presence = np.zeros((size, 50), dtype=bool)
+            for interval in range(size):
+                presence[interval, DeviceTurns(every, size, regrouped).rows(interval, 50)] = True
+            found.append(noise_of_last(law, presence, effects))
+    assert found == pytest.approx(shown, abs=6e-3)

@@ -130,7 +130,10 @@ DEEP = Topology("deep", (replace(A, parent="u"), replace(B, parent="u")), aggreg
             "edge servers, found one subnet",
         ),
         ({"topology": replace(TWO, cloud_trust="secure-sum"), "privacy": "hierarchical"}, "expected untrusted"),
-        ({"privacy": "central"}, "expected one of none, hierarchical, local, dp-sgd, found central"),
+        (
+            {"privacy": "central", "aggregate_every": 4},
+            "expected one of none, hierarchical, local, dp-sgd, found central",
+        ),
         ({"method": {"upcycle": 0.5}}, "expected null, found 0.5"),
         ({"method": {"aggregation": {"edge": "median"}}}, "expected average, found median"),
         ({"topology": replace(TWO, adversaries=Adversaries(SignFlip(), (), ("a",)))}, "expected honest edge servers"),
