@@ -14,6 +14,7 @@ from h2fdp.algorithms import (  # each registers parts
     pfedme,  # noqa: F401
     robust,  # noqa: F401
     scaffold,  # noqa: F401
+    subnet_models,  # noqa: F401
 )
 from h2fdp.algorithms.aggregation import AGGREGATIONS as AGGREGATIONS
 from h2fdp.algorithms.aggregation import Aggregation as Aggregation

@@ -47,9 +47,11 @@ class ServerOptions(Options):
 
     Attributes:
         objective: name of the local objective that keeps state together with it; None for any.
+        personal: whether devices have other models than the global one by it.
     """
 
     objective: ClassVar[str | None] = None
+    personal: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, context: ServerContext) -> ServerUpdate:

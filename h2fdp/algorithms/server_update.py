@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
+import numpy as np
 from pydantic import Field
 from torch import Tensor
 
@@ -25,6 +26,7 @@ class Uploaded:
         share: of all devices of the network, those of which anything arrived.
         updates, began: name of a child of the cloud -> (M,) what arrived of it, and the model that it is an update of.
             Empty where the cloud learns, or releases, the average alone, and where the clip norm moves.
+        weights: (n,) of `updates` in the average, in their order; empty where these are.
         children: names of all children of the cloud.
     """
 
@@ -33,6 +35,7 @@ class Uploaded:
     share: float
     updates: Mapping[str, Tensor] = field(default_factory=dict)
     began: Mapping[str, Tensor] = field(default_factory=dict)
+    weights: np.ndarray = field(default_factory=lambda: np.empty(0))
     children: tuple[str, ...] = ()
 
 
@@ -112,6 +115,11 @@ class Upcycled:
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state`."""
         self._inner.load(state)
+
+
+def models_of_children(update: ServerUpdate) -> Mapping[str, Tensor]:
+    """(M,) by the name of a child of the cloud: what it is sent, where that is not the global model."""
+    return getattr(update, "of_children", {})
 
 
 def upcycled(update: ServerUpdate, factor: float | None) -> ServerUpdate:

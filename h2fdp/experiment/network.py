@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from h2fdp.algorithms import rules_in
+from h2fdp.algorithms.subnet_models import SubnetModelsOptions
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
@@ -13,6 +15,8 @@ from h2fdp.network.association import AssociationSection
 from h2fdp.privacy import Holder
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
+
+_STEP_BY_STEP = ("none", "hierarchical", "local", "dp-sgd")  # what is uploaded adds up steps from what was sent
 
 
 def check_network(
@@ -38,6 +42,8 @@ def check_network(
             found += _of_memory(experiment, network)
         if experiment.compression.asked:
             found += _of_compression(experiment, topology, network)
+        if isinstance(experiment.method.server, SubnetModelsOptions):
+            found += _of_subnet_models(experiment, topology, network)
         if topology.mobility is not None:
             found += _of_mobility(experiment, topology)
         if (liars := topology.adversaries) is not None:
@@ -117,6 +123,29 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
             f"{relay} sees masked vectors, and the cloud alone their sum, so no edge server averages between its models"
         )
         yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
+
+
+def _of_subnet_models(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What models of subnets do not go with: who sees a sum of several subnets does not know where each began."""
+    method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
+    assert isinstance(method.server, SubnetModelsOptions)
+    placement, liars = method.privacy, topology.adversaries
+    shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
+    compressed, moving = experiment.compression.down is not None, experiment.training.adaptive is not None
+    for key, wrong, expected, found in (
+        ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
+        ("topology.cloud.trust", placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
+        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+        ("topology", liars is not None and bool(liars.edges), "honest edge servers", "some that lie"),
+        ("method.privacy", placement.name not in _STEP_BY_STEP, f"one of {', '.join(_STEP_BY_STEP)}", placement.name),
+        ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
+        ("method.aggregation", rule != "average", "average", rule),
+        ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
+        ("compression.down", compressed, "null", experiment.compression.down),
+        ("training.clip_norm", moving, "a number", "one that moves"),
+    ):
+        if wrong:
+            yield key, f"{method.server.name} keeps a model for each edge server; expected {expected}, found {found}"
 
 
 def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:

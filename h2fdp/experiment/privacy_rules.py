@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -21,6 +22,7 @@ from h2fdp.training.local_steps import gradients_of, pull_of
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 _NORM = "training.clip_norm"
 _OTHERS = "null-record or replace"
+_MOST_SETS = 20_000  # of devices whose noises an observer may know
 _SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"
 
 Found = Iterator[tuple[str, str]]
@@ -250,18 +252,27 @@ def _requested(experiment: ExperimentFile) -> RequestedExperiment:
 
 
 def _of_correlated_sums(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
-    """Sums of noise streams, or streams that devices meet on their way, have no account."""
-    sees = experiment.method.privacy.sees
-    trusts = {topology.cloud_trust, *(each.trust for each in network.subnets)}
-    trusts |= {each.trust for each in network.aggregators}
+    """Streams that meet above edge servers, or on their devices' way, have no account."""
+    placement = experiment.method.privacy
     found = {
         f"{network.depth} tiers": network.depth > 1,
-        "secure sums": any(sees(trust) == "sum" for trust in trusts),
+        "a secure sum at the cloud": placement.sees(topology.cloud_trust) == "sum",
         "devices that move": topology.mobility is not None,
     }
     if wrong := [words for words, there in found.items() if there]:
-        text = f"correlated noise has an account for single devices and trusted edge servers; found {', '.join(wrong)}"
-        yield "privacy.correlated", f"{text}; expected null, or one tier of edge servers that are trusted or untrusted"
+        text = "correlated noise has an account for devices, their sums, and trusted edge servers"
+        text = f"{text}; found {', '.join(wrong)}"
+        yield "privacy.correlated", f"{text}; expected null, or one tier of edge servers below an untrusted cloud"
+    sums = [subnet.size for subnet in network.subnets if placement.sees(subnet.trust) == "sum"]
+    if sums and placement.rounding is not None:
+        text = "integers have discrete noise, of which nothing can be taken back"
+        yield f"{_SUMS}.rounding", f"{text}; expected null, or privacy.correlated: null; found {placement.rounding}"
+    place = placement.place(("secure-sum",), 1)
+    known = 1 if place is None else 1 + place.tolerance.colluding
+    if max(map(math.comb, sums, [known] * len(sums)), default=0) > _MOST_SETS:
+        text = f"each set of {known} among {max(sums)} devices may know its noises, and the account is of all sets"
+        text = f"{text}; expected at most {_MOST_SETS:,} sets, or privacy.correlated: null"
+        yield f"{_SUMS}.colluding", text
 
 
 def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:

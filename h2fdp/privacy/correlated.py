@@ -19,12 +19,24 @@ noise L_r and sensitivity (C x)_r L_r, also about those who take no part in it b
 that is in fewer releases has less. Who sees a function of the releases, and of noises that do not hang on them, learns
 no more. A run that goes on under fresh draws takes back noise that it never released, which hides more, not less.
 
+**Sums.** The devices of a secure sum have streams of their own. Who sees the sums sees them under noise of covariance
+
+    Sigma_ts = sum_j p_jt p_js (D D^T)[r_j(t), r_j(s)],
+
+where p_jt is the part of the noise of j, rho_j L_j, in the sum at t (0 where it is absent), and r_j(t) the number of
+that release in its own stream; those whose noises the observer knows are left out. C = Cholesky(Sigma)^-1 is lower
+triangular, so that all of the above holds for C y: given the rows before it, row t moves by at most
+sum_{s <= t} |C_ts| x_s, x_s by which the record moves the sum at s. Of several observers that know other noises, all
+are covered by rows whose squares sum, up to each release, to the largest of their sums.
+
 Sources: banded inverse square root: Kalinin, McKenna, Upadhyay, Lampert 2025; banded square root: Kalinin and Lampert
 2024, of the shape of BandMF (Choquette-Choo et al. 2023); adaptivity, and non-negative factors: Denisov et al. 2022.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -34,8 +46,9 @@ import numpy as np
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect
+from h2fdp.privacy.places import Holder, Place
 from h2fdp.privacy.vectors import Gaussian, check_holdable, standard_normal
-from h2fdp.privacy.views import Reach, Uploads
+from h2fdp.privacy.views import Reach, Uploads, variance_of
 from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:
@@ -85,7 +98,8 @@ def _inverse(series: np.ndarray, size: int) -> np.ndarray:
 class CorrelatedGaussian(Gaussian):
     """The noise of a stream. Each release's own law is Gaussian, and so is the account of all: see the top.
 
-    Sums of streams of different clocks have no account here, so no device hides another one (`stable`).
+    Unless they are `Summed`, sums of streams of different clocks have no account, so no device hides another one
+    (`stable`).
 
     >>> CorrelatedGaussian("banded-inverse", 3).mixed(5), CorrelatedGaussian("banded", 3).factor(5)
     (array([ 1.   , -0.5  , -0.125]), array([1.   , 0.5  , 0.375, 0.   , 0.   ]))
@@ -102,6 +116,10 @@ class CorrelatedGaussian(Gaussian):
     def factor(self, size: int) -> np.ndarray:
         """(size,) c_j, the first column of C."""
         return self._columns(size)[0]
+
+    def nothing(self, devices: int) -> StreamPast:
+        """What the streams above so many devices have covered before anything is released."""
+        return StreamPast(np.zeros((devices, 0)), np.zeros(devices, dtype=np.int64))
 
     def _columns(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         return _columns(self.kind, self.bands, size)
@@ -121,11 +139,31 @@ class CorrelatedGaussian(Gaussian):
                 noise.add_(standard_normal(vector, generator_of(key)), alpha=share)
             vector.add_(noise, alpha=level)
 
+    def gram(self, size: int) -> np.ndarray:
+        """(size + 1, size + 1) D D^T, of releases numbered from 1; 0 of the number 0, of no release."""
+        lags = np.subtract.outer(np.arange(size), np.arange(size))
+        mixed = np.pad(self.mixed(size), (0, size))
+        stream = np.where(lags >= 0, mixed[np.maximum(lags, 0)], 0.0)
+        return np.pad(stream @ stream.T, ((1, 0), (1, 0)))
+
     def variance(self, levels: np.ndarray) -> float:
         """Of each coordinate of the sum of a stream's releases under levels (r,)."""
         mixed = self.mixed(len(levels))
         held = [levels[first : first + len(mixed)] @ mixed[: len(levels) - first] for first in range(len(levels))]
         return float(np.square(held).sum())
+
+
+@dataclass(frozen=True)
+class Summed(CorrelatedGaussian):
+    """The same for devices whose uploads are seen as sums alone: these have an account."""
+
+    stable: ClassVar[bool] = True
+
+    def nothing(self, devices: int) -> SumPast:
+        """See `CorrelatedGaussian.nothing`."""
+        empty = np.zeros((devices, 0))
+        learned = np.zeros((1, devices)), np.zeros((1, devices))
+        return SumPast(empty, np.zeros(devices, dtype=np.int64), empty, empty.astype(np.int64), learned)
 
 
 @lru_cache(maxsize=1024)
@@ -151,13 +189,8 @@ class StreamPast:
     moved: np.ndarray
     counts: np.ndarray
 
-    @classmethod
-    def empty(cls, devices: int) -> StreamPast:
-        """Of so many devices, before anything is released."""
-        return cls(np.zeros((devices, 0)), np.zeros(devices, dtype=np.int64))
-
     @cached_property
-    def likeness(self) -> tuple[bytes, bytes]:
+    def likeness(self) -> tuple[bytes, ...]:
         """Equal for subnets with equal pasts."""
         return self.moved.tobytes(), self.counts.tobytes()
 
@@ -217,4 +250,91 @@ class StreamPast:
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> StreamPast:
         """Go on from a `state`."""
-        return cls(state["moved"].numpy(), state["counts"].numpy())
+        held = {name: each.numpy() for name, each in state.items()}
+        if "parts" not in held:
+            return cls(held["moved"], held["counts"])
+        learned = held["alone"], held["peers"]
+        return SumPast(held["moved"], held["counts"], held["parts"], held["numbers"], learned)
+
+
+_LEAST = 1e-24  # squared, in units of noise: a row of the ledger is of a record that moves something
+
+
+@dataclass(frozen=True)
+class SumPast(StreamPast):
+    """The same where devices share the noise of a sum, each in a stream of its own.
+
+    Attributes:
+        moved: (s_c, T) how far each sum moved by a record of each device; both it and `parts` in units of the noise
+            that the sum would have if it were independent.
+        counts: (s_c,) releases of each device's own stream.
+        parts: (s_c, T) p: of the noise of each device in each sum; 0 of who is absent, or lies.
+        numbers: (s_c, T) of each device's releases in its own stream; 0 where it is absent.
+        learned: two arrays (sets, s_c): what each set of colluding devices has learned of each device so far, as a sum
+            of squares; and what such sets do with one device more, a peer.
+    """
+
+    parts: np.ndarray
+    numbers: np.ndarray
+    learned: tuple[np.ndarray, np.ndarray]
+
+    @cached_property
+    def likeness(self) -> tuple[bytes, ...]:
+        """Equal for subnets with equal pasts."""
+        return self.moved.tobytes(), self.numbers.tobytes(), self.parts.tobytes()
+
+    def joined(
+        self, noise: CorrelatedGaussian, uploads: Uploads, reach: Reach, liars: Sequence[int]
+    ) -> tuple[SumPast, Uploads, Reach]:
+        """See `StreamPast.joined`: the row is one of a node's own noise, and `reach` has that of peers beside it."""
+        assert uploads.place.holder is Holder.SHARE, "its devices' noises are seen as a sum"
+        level, rows = math.sqrt(variance_of(uploads.parts)), uploads.rows
+        counts = self.counted(rows, by_node=False).counts
+
+        def with_last(before: np.ndarray, newest: np.ndarray) -> np.ndarray:
+            column = np.zeros((len(counts), 1), before.dtype)
+            column[rows, 0] = newest
+            return np.concatenate([before, column], axis=1)
+
+        moved = with_last(self.moved, reach.moved * uploads.weights / level)
+        parts = with_last(self.parts, uploads.parts / level)
+        after = replace(self, counts=counts, moved=moved, parts=parts, numbers=with_last(self.numbers, counts[rows]))
+        colluding = uploads.place.tolerance.colluding
+        known = [before + after._row(noise, colluding + more) for more, before in enumerate(self.learned)]
+        told, of_peers = (
+            np.sqrt(np.maximum(now.max(axis=0) - before.max(axis=0), _LEAST)) * level
+            for now, before in zip(known, self.learned, strict=True)
+        )
+        there = np.flatnonzero(moved.any(axis=1))
+        ones, honest = np.ones(len(there)), ~np.isin(there, liars)
+        as_node = {"place": Place(Holder.NODE), "levels": np.array([level])}
+        seen = replace(uploads, rows=there, steps=ones, weights=ones, honest=honest, **as_node)
+        joint = Reach(told[there], ones, ones, "fixed", reach.bound, of_peers=of_peers[there])
+        return replace(after, learned=(known[0], known[1])), seen, joint
+
+    def _row(self, noise: CorrelatedGaussian, known: int) -> np.ndarray:
+        """(sets, s_c) squares of how far a record of each device moves the last row of C y, for each set of so many
+        devices whose noises are known; 0 for the devices of the set itself."""
+        devices, last = len(self.counts), self.parts.shape[1] - 1
+        sets = np.array(list(itertools.combinations(range(devices), min(known, devices - 1))), dtype=np.int64)
+        lags = noise.gram(int(self.counts.max()))[self.numbers[:, :, None], self.numbers[:, None, :]]
+        each = self.parts[:, :, None] * self.parts[:, None, :] * lags
+        covariances = each.sum(axis=0) - each[sets].sum(axis=1)
+        there = self.parts > 0
+        bare = there.sum(axis=0) == there[sets].sum(axis=1)  # sums of those devices alone say nothing about others
+        covariances[bare[:, :, None] | bare[:, None, :]] = 0.0
+        covariances[:, range(last + 1), range(last + 1)] += bare
+        unit = np.zeros((last + 1, 1))
+        unit[last] = 1.0
+        solved = np.linalg.solve(covariances, unit)[..., 0]
+        squares = np.square(np.abs(solved) @ self.moved.T) / solved[:, last, None]
+        if sets.shape[1]:
+            np.put_along_axis(squares, sets, 0.0, axis=1)
+        return squares
+
+    def state(self) -> dict[str, Any]:
+        """In tensors, for a checkpoint."""
+        import torch
+
+        held = {"parts": self.parts, "numbers": self.numbers, "alone": self.learned[0], "peers": self.learned[1]}
+        return super().state() | {name: torch.from_numpy(each) for name, each in held.items()}

@@ -73,6 +73,7 @@ class Reach:
         bound: how it is known, see `ReleaseType`.
         own_gradient: (s,) how far a draw's own gradient moves its step, in units of 2 eta G; None for 1.
         least: (s,) of a single step: no move is less; None where that is not asked for.
+        of_peers: (s,) how far it moves what a peer sees, who knows another device's noise; None where that is `moved`.
         law: of the noise that is to hide it.
     """
 
@@ -83,6 +84,7 @@ class Reach:
     bound: Bound
     own_gradient: np.ndarray | None = None
     least: np.ndarray | None = None
+    of_peers: np.ndarray | None = None
     law: str = "gaussian"
 
     def grown(self, by: float, weights: np.ndarray) -> Reach:
@@ -186,6 +188,7 @@ def views(
             continue
         moved = averaged if level == 1 else averaged * above[level - 2].share
         if observer == "peer":
+            moved = moved if reach.of_peers is None else reach.of_peers
             yield observer, View(moved, _beyond_a_peer(uploads, None if level == 1 else above[level - 2]))
             continue
         if level not in views_of:

@@ -14,6 +14,7 @@ from torch import Tensor
 from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Average
+from h2fdp.algorithms.server_update import models_of_children
 from h2fdp.errors import UserError
 from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
@@ -125,6 +126,10 @@ class Cloud:
         """Edge server -> what the noise streams there have covered, where noises are correlated."""
         return self._past
 
+    def model_of(self, edge: str) -> Tensor:
+        """(M,) the model that a subnet has: that of all, or its own."""
+        return models_of_children(self._server).get(edge, self.model)
+
     @property
     def ended(self) -> bool:
         """Whether the schedule's last slot is reached."""
@@ -202,6 +207,7 @@ class Cloud:
                     uploaded,
                     updates={name: received[name].update for name in plan.parts},
                     began={name: model for name, (model, _) in asked.items()},
+                    weights=plan.branch_weights,
                     children=self._planner.children or tuple(self._planner.facts),
                 )
             self.model = self._server.apply(before, uploaded)
@@ -276,10 +282,11 @@ class Cloud:
     def _sent(
         self, plan: IntervalPlan, model: Tensor, parts: Mapping[str, Plan | TierPlan]
     ) -> dict[str, tuple[Tensor, Plan | TierPlan]]:
-        """The cloud's children with the model that each began with, the newest one where the cloud waits for all."""
+        """The cloud's children with the model that each begins with: the newest, or its own, where it waits for all."""
         arrivals = plan.decision.arrivals
         if arrivals is None:
-            return {name: (model, part) for name, part in parts.items()}
+            own = models_of_children(self._server)
+            return {name: (own.get(name, model), part) for name, part in parts.items()}
         self._versions[plan.interval] = model
         began = dict(
             zip(parts, (arrivals.stretches[number].version for number in sorted(arrivals.stretches)), strict=True)

@@ -218,7 +218,7 @@ class PlannedNoise:
                 continue
             reach = self.noise.reach(uploads)
             if isinstance(law, CorrelatedGaussian):
-                past = StreamPast.empty(len(facts.records)) if past is None else past
+                past = law.nothing(len(facts.records)) if past is None else past
                 past, uploads, reach = past.joined(law, uploads, reach, facts.liars)
             yield segment, uploads, reach, past
 

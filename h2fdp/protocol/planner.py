@@ -164,8 +164,9 @@ class Planner:
             segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
             completed = self._completed(facts, interval, segments, rows)
             known = facts, interval, slot, segments, decision, rows, completed
-            if self.correlated:
-                before = past.get(facts.name, StreamPast.empty(len(facts.records)))
+            law = facts.pipeline.law
+            if isinstance(law, CorrelatedGaussian):
+                before = past.get(facts.name, law.nothing(len(facts.records)))
                 likeness: Hashable = facts.likeness, segments, rows.tobytes(), before.likeness
             else:
                 before, likeness = None, (facts.likeness, segments, rows.tobytes())

@@ -76,8 +76,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         noise_key.BY_SEED: not setup.has_noise_key,
         SUMS_ALONE: any(facts.sees_sums for facts in setup.blueprint.facts),
         DEVICES_TEST: setup.data.test_owners is not None,
-        SCORED: setup.data.test_owners is None
-        and (setup.config.training.evaluate_devices or setup.blueprint.objective.personal),
+        SCORED: setup.data.test_owners is None and (setup.config.training.evaluate_devices or setup.personal),
         FILTERED: setup.adapts,
         PUBLIC_RECORDS: setup.data.public is not None,
         WARM_STARTED: setup.warm_start is not None,

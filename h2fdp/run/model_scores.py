@@ -50,7 +50,7 @@ class ModelScores:
         if (backdoor := backdoor_of(run.drawn)) is not None:
             self._sets["backdoor_"] = device_records(run.data, triggered(run, backdoor)).to(self._device)
         self.steering_loss = "validation_loss" if run.data.validation is not None and run.noise is None else "loss"
-        by_device = run.blueprint.objective.personal or run.config.training.evaluate_devices
+        by_device = run.personal or run.config.training.evaluate_devices
         self._devices = DeviceScores(run) if by_device else None
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
@@ -157,7 +157,7 @@ class DeviceScores:
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
         """Metrics columns: accuracy and loss of personal models, and how accuracy is spread."""
-        columns, accuracy = self._personal(cloud) if self._run.blueprint.objective.personal else ({}, self._of(cloud))
+        columns, accuracy = self._personal(cloud) if self._run.personal else ({}, self._of(cloud))
         return columns | (spread(accuracy) if self._run.config.training.evaluate_devices else {})
 
     def _of(self, cloud: Cloud) -> np.ndarray:
@@ -171,7 +171,7 @@ class DeviceScores:
         for number, subnet in enumerate(self._run.topology.subnets):
             memories = cloud.memories(subnet.name)
             for row in range(subnet.size):
-                weight, *scores = self._score(int(firsts[number]) + row, memories.get(row, cloud.model))
+                weight, *scores = self._score(int(firsts[number]) + row, memories.get(row, cloud.model_of(subnet.name)))
                 accuracies.append(scores)
                 weights.append(weight)
         accuracy, loss = np.average(np.array(accuracies), axis=0, weights=weights)

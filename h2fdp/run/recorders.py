@@ -95,7 +95,7 @@ class Metrics(Recorder):
     def __init__(self, setup: RunSetup) -> None:
         measured = ["validation_"] if setup.data.validation is not None else []
         measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
-        measured += ["personal_"] if setup.blueprint.objective.personal else []
+        measured += ["personal_"] if setup.personal else []
         others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
         others += [*DECILES, WORST] if setup.config.training.evaluate_devices else []
         by = None if setup.noise is None else setup.accountant

@@ -98,6 +98,11 @@ class RunInputs:
         return self.blueprint.noise_placement
 
     @property
+    def personal(self) -> bool:
+        """Whether devices have other models than the global one: their own, or those of their subnets."""
+        return self.blueprint.objective.personal or getattr(self.config.method.server, "personal", False)
+
+    @property
     def adapts(self) -> bool:
         """Whether decisions depend on what the run releases, so that its forecast bounds nothing."""
         return adapts(self.config)
@@ -332,6 +337,7 @@ class RunSetup(RunInputs, Noise):
             step_decay=training.step_decay,
             share=training.participation,
             turns=training.device_turns,
+            regrouped=privacy.noise_law is not None and all(each.shares_noise for each in subnets),
             budget_decay=training.budget_decay,
             parameters=self.initial.numel(),
             sampling_rates=self.blueprint.rates,

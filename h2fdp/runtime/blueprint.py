@@ -18,7 +18,7 @@ from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
-from h2fdp.privacy.correlated import CorrelatedGaussian
+from h2fdp.privacy.correlated import CorrelatedGaussian, Summed
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.protocol.arrivals import Points
@@ -318,7 +318,8 @@ class Blueprint:
         clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
         pipeline = self.noise_placement.pipeline(trust, clipping)
         if self.correlated is not None:
-            law = self.correlated
+            sums = self.noise_placement.sees(trust) == "sum"
+            law = Summed(self.correlated.kind, self.correlated.bands) if sums else self.correlated
             stages = [UpdateNoise(law) if isinstance(stage, UpdateNoise) else stage for stage in pipeline.stages]
             pipeline = replace(pipeline, stages=tuple(stages), law=law)
         cut: tuple[Stage, ...] = ()

@@ -39,23 +39,31 @@ def share_of(sizes: np.ndarray, share: float) -> np.ndarray:
 class DeviceTurns:
     """Device i of an edge server (counted from 0) takes part in the intervals k with k mod b = i mod b.
 
-    Who is absent is public, so that no amplification is claimed for it.
+    Where groups change, it is i + e floor(i / b) instead of i in the e-th round of turns: those that meet in one round
+    do not in the next, as points of a plane on lines of another slope. Who is absent is public, so that no
+    amplification is claimed for it.
 
     Attributes:
         every: b; 1 where all devices take part in each interval.
         intervals: K_g, those that are planned.
+        regrouped: whether groups change from round to round.
 
     >>> turns = DeviceTurns(every=2, intervals=5)
     >>> turns.rows(0, size=3), turns.rows(1, size=3), turns.most
     (array([0, 2]), array([1]), 3)
+    >>> [DeviceTurns(2, 4, regrouped=True).rows(k, size=4).tolist() for k in range(4)]
+    [[0, 2], [1, 3], [0, 3], [1, 2]]
     """
 
     every: int
     intervals: int
+    regrouped: bool = False
 
     def rows(self, interval: int, size: int) -> np.ndarray:
         """Ascending rows of the devices that take part, of `size` in the subnet."""
-        return np.arange(interval % self.every, size, self.every)
+        round_, group = divmod(interval, self.every)
+        rows = np.arange(size)
+        return np.flatnonzero((rows + self.regrouped * round_ * (rows // self.every)) % self.every == group)
 
     @property
     def most(self) -> int:

@@ -21,6 +21,7 @@ class FixedSchedule(Schedule):
         sizes: (N,) s_c.
         share: of each subnet's devices; a subnet sends at least one.
         turns: b, intervals from one turn of a device to its next one, see `DeviceTurns`.
+        regrouped: see there.
         budget: how the shares of intervals in the privacy budget fall: by turns, so that devices are served alike.
         last_slot: where training ends, inside an interval if need be; None: with the last interval.
     """
@@ -32,6 +33,7 @@ class FixedSchedule(Schedule):
     sizes: np.ndarray
     share: float = 1.0
     turns: int = 1
+    regrouped: bool = False
     budget: StepDecay = "none"
     last_slot: int | None = None
 
@@ -46,7 +48,7 @@ class FixedSchedule(Schedule):
     def decide(self, interval: int, slot: int) -> Decision:
         left = self.local_steps if self.last_slot is None else self.last_slot - slot
         step_size = decayed(self.step_size, self.decay, interval, self.intervals)
-        steps, turns = min(self.local_steps, left), DeviceTurns(self.turns, self.intervals)
+        steps, turns = min(self.local_steps, left), DeviceTurns(self.turns, self.intervals, self.regrouped)
         factor = noise_of_share(self.budget, interval // turns.every, turns.most)
         if self.turns == 1:
             return Decision(steps, step_size, share_of(self.sizes, self.share), noise_factor=factor)
@@ -64,6 +66,7 @@ class FixedSchedule(Schedule):
             context.sizes,
             context.share,
             context.turns,
+            context.regrouped,
             context.budget_decay,
             last_slot,
         )

@@ -42,6 +42,7 @@ class ScheduleContext:
         step_decay: how the step size of the experiment file falls over the intervals.
         share: of each subnet's devices that take part.
         turns: intervals from one turn of a device to its next one.
+        regrouped: the groups that take turns change, see `DeviceTurns`.
         budget_decay: how the shares of intervals in the privacy budget fall.
         control: the `control:` section.
         parameters: M, coordinates of the model.
@@ -76,6 +77,7 @@ class ScheduleContext:
     delta: float
     c2: float
     turns: int = 1
+    regrouped: bool = False
     budget_decay: StepDecay = "none"
     clip_norm: float | None = None
     control: ControlSection = field(default_factory=ControlSection)

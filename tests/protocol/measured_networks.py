@@ -33,6 +33,7 @@ RULES = [
 ]
 ATTACKS = [SignFlip(), Scaling(factor=-5.0)]
 COMPRESSED = [{"top_k": 0.1}, {"top_k": 0.1, "error_feedback": True}, {"quantise": 8}, {"rand_k": 0.2}]
+KINDS = ["banded-inverse", "banded"]
 
 
 def flat(rng, trusts, most=3):
@@ -71,6 +72,12 @@ def drawn(number):
     elif rng.random() < 0.4:
         settings["participation"] = 0.6
     network = getattr(_Drawn, family.replace(" ", "_"))(rng, settings)
+    clocks = np.random.default_rng([number, 5])  # of its own, so that all other draws stay
+    if family in ("relay", "turns") and clocks.random() < 0.5:
+        settings |= {"correlated": {"kind": pick(clocks, KINDS), "bands": int(clocks.integers(2, 5))}}
+        settings["sampling_rate"] = 1.0
+    if family in ("own models", "correlated", "turns") and clocks.random() < 0.3:
+        settings["method"] = {"extends": "h2fdp", **settings.get("method", {}), "server": "subnet-models"}
     names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
     if rng.random() < 0.2 and len(names) > 2:
         liars = rng.choice(names, int(rng.integers(1, 3)), replace=False).tolist()
@@ -83,7 +90,7 @@ class _Drawn:
 
     @staticmethod
     def correlated(rng, settings):
-        kind, bands = pick(rng, ["banded-inverse", "banded"]), int(rng.integers(2, 5))
+        kind, bands = pick(rng, KINDS), int(rng.integers(2, 5))
         settings |= {"correlated": {"kind": kind, "bands": bands}, "sampling_rate": 1.0, "intervals": 4}
         if rng.random() < 0.3:
             settings["compression"] = {"device": pick(rng, COMPRESSED)}

@@ -44,6 +44,7 @@ TIGHT = {
     22: "tree",
     44: "own models",
     24: "relay",
+    45: "relay",  # with correlated noise
     46: "compressed",
     26: "turns",
     20: "robust",

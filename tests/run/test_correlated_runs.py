@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from h2fdp.run.forecast import noise_on_model
 from h2fdp.run.loop import start_run
 from tests.forks import in_a_child
 from tests.networks import placed
+from tests.protocol.test_relays import ALONE, relays
 from tests.run.killed import at
 from tests.runtime.runs import assert_equal, recorded
 
@@ -28,6 +30,15 @@ BANDED = {"kind": "banded", "bands": 3, "between": 3}
 INVERSE = {"kind": "banded-inverse", "bands": 4}
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}}
 DELTA = 1e-5
+SUMS = Topology.regular(edges=2, devices=4, trust=0, secure_sum=1, seed=1)
+
+
+def summing(**tolerance):
+    return {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": tolerance}}
+
+
+SUMMED = {"topology": SUMS, "method": summing(dropouts=1)}
+RELAYED = {"topology": relays(3, 4), **ALONE, "method": summing(dropouts=3)}
 
 
 def small(correlated=INVERSE, topology=NETWORK, **settings):
@@ -181,9 +192,11 @@ def test_along_the_best_attack_the_noise_of_a_run_is_that_of_its_account(tmp_pat
 
 
 @pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
+@pytest.mark.parametrize("network", [{}, SUMMED, RELAYED], ids=["nodes", "sums", "one sum"])
 @pytest.mark.process
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, correlated):
-    made = small(correlated, participation=0.7, faults=FAULTS, runtime={"backend": "inline", "checkpoint_every": 2})
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, correlated, network):
+    runtime = {"backend": "inline", "checkpoint_every": 2}
+    made = small(correlated, **network, participation=0.7, faults=FAULTS, runtime=runtime)
     whole, setup, path = made.run(tmp_path / "whole"), made.prepare(), tmp_path / "killed"
 
     def until_killed():
@@ -231,7 +244,9 @@ DEEP = Topology(
         ({"correlated": BANDED}, "expected at least 3 from one to the next"),
         ({"correlated": BANDED, "participation": 0.34}, "expected at least 3 from one to the next"),
         ({"topology": DEEP}, "found 2 tiers"),
-        ({"topology": Topology.regular(edges=2, devices=3, trust=0, secure_sum=1, seed=1)}, "found secure sums"),
+        ({"topology": replace(SUMS, cloud_trust="secure-sum")}, "found a secure sum at the cloud"),
+        ({"topology": SUMS, "method": summing(rounding=20)}, "integers have discrete noise"),
+        ({"topology": relays(150), **ALONE, "method": summing(colluding=2)}, "expected at most 20,000 sets"),
         ({"correlated": {"kind": "tree"}}, "one of banded-inverse, banded"),
     ],
 )
