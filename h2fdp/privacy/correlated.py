@@ -307,8 +307,8 @@ class SumPast(StreamPast):
         )
         there = np.flatnonzero(moved.any(axis=1))
         ones, honest = np.ones(len(there)), ~np.isin(there, liars)
-        as_node = {"place": Place(Holder.NODE), "levels": np.array([level])}
-        seen = replace(uploads, rows=there, steps=ones, weights=ones, honest=honest, **as_node)
+        as_node = replace(uploads, place=Place(Holder.NODE), levels=np.array([level]))
+        seen = replace(as_node, rows=there, steps=ones, weights=ones, honest=honest)
         joint = Reach(told[there], ones, ones, "fixed", reach.bound, of_peers=of_peers[there])
         return replace(after, learned=(known[0], known[1])), seen, joint
 
@@ -327,7 +327,7 @@ class SumPast(StreamPast):
         unit = np.zeros((last + 1, 1))
         unit[last] = 1.0
         solved = np.linalg.solve(covariances, unit)[..., 0]
-        squares = np.square(np.abs(solved) @ self.moved.T) / solved[:, last, None]
+        squares = np.asarray(np.square(np.abs(solved) @ self.moved.T) / solved[:, last, None])
         if sets.shape[1]:
             np.put_along_axis(squares, sets, 0.0, axis=1)
         return squares
