@@ -66,7 +66,7 @@ def test_no_other_shares_end_sooner(seed):
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 1000},
     )
-    assert solved.success
+    assert solved.status in (0, 8), solved.message  # 8: rounding leaves no direction that descends
     found = equal_time(seconds, snr, np.zeros(5, dtype=int), lead)
     assert found - lead == pytest.approx([solved.fun] * 5, rel=1e-7)
     assert parts_for(found, seconds, snr) == pytest.approx(solved.x[:5], rel=1e-4)
