@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from h2fdp.wording import word
+from h2fdp.wording import word, wrapped
 
 ExperimentPath = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file (YAML).")]
 Settings = Annotated[
@@ -95,5 +95,4 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 def print_text(text: str, *, error: bool = False) -> None:
     """A sentence, wrapped within the terminal's width; on standard error if wanted."""
-    lines = textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)
-    typer.echo("\n".join(lines), err=error)
+    typer.echo(wrapped(text), err=error)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from h2fdp.algorithms import ServerContext, aggregation_of, objective_of, server_of
+from h2fdp.algorithms import aggregation_of, objective_of, server_of
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.arithmetic import one_thread, run_arithmetic
@@ -43,7 +43,7 @@ from h2fdp.run.calibration import calibrate
 from h2fdp.run.forecast import first_interval, planned_accounts, rough_accounts
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.poisoning import poisoned
-from h2fdp.run.setup import RunInputs, RunSetup
+from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.blueprint import EstimateSettings
 from h2fdp.runtime.local_hosts import training_device
@@ -100,6 +100,7 @@ def prepare(
 
     with one_thread():
         config, given = recipe.with_model(config, data, noisy, topology), data
+        _refuse_small_budget(config, topology, data)
     if isinstance(config.model, PublicFeatures):
         products = int(data.sizes.sum()) * config.model.size * data.classes
         data = with_features(data, config.model.size, meanwhile=partial(_compile_if_likely, config, products))
@@ -119,6 +120,23 @@ def prepare(
         setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
         try_own_parts(setup)
         return setup
+
+
+def _refuse_small_budget(config: ExperimentFile, topology: Topology, images: DeviceData) -> None:
+    """Refuse a budget that pays for no plan before features are computed: the length of messages says what they cost.
+
+    Raises:
+        UserError: see `TurnsController`.
+    """
+    if not (config.control.has_budget and isinstance(config.model, PublicFeatures)) or topology.association is not None:
+        return
+    if (found := recipe.foreseen(config, topology)) is None:
+        return
+    runtime = found.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
+    blank = replace(with_features(images, config.model.size, computed=False), public=None)
+    run = RunSetup.of(_inputs(found.model_copy(update={"runtime": runtime}), topology, blank), Noise())
+    servers = len(run.topology.subnets)
+    run.traits.build(replace(run.context, noise=lambda tau: np.ones(servers), releases=lambda tau: 1))
 
 
 def _compile_if_likely(config: ExperimentFile, products: int) -> None:
@@ -518,15 +536,14 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
         noise_std=np.empty((1, 0)),
         memory=None if blueprint.objective.memory is None else torch.zeros(2, size),
     )
-    server = server_of(setup.config.method.server, ServerContext(size, blueprint.objective, blueprint.module))
+    server = server_of(setup.config.method.server, setup.server_context)
     variate = None if server.variate is None else server.variate.to(model.device)
     return WorkAccumulator.begun(blueprint.objective, partial(gain, blueprint.momentum), plan, model, variate)
 
 
 def _try_server(setup: RunSetup) -> None:
     objective = setup.blueprint.objective
-    context = ServerContext(setup.initial.numel(), objective, setup.blueprint.module)
-    server, other = (server_of(setup.config.method.server, context) for _ in range(2))
+    server, other = (server_of(setup.config.method.server, setup.server_context) for _ in range(2))
     assert isinstance(server, OwnServer), "a user's own"
     assert isinstance(other, OwnServer), "a user's own"
     sends = objective.memory is not None and server.variate is not None

@@ -131,6 +131,12 @@ class RunInputs:
         return self.given.shape if isinstance(self.config.model, PublicFeatures) else None
 
     @property
+    def server_context(self) -> ServerContext:
+        """What the server update is built from."""
+        blueprint = self.blueprint
+        return ServerContext(self.initial.numel(), blueprint.objective, blueprint.module, blueprint.clipping)
+
+    @property
     def placement(self) -> NoisePlacement:
         """Where noise is added."""
         return self.blueprint.noise_placement
@@ -291,13 +297,12 @@ class RunSetup(RunInputs, Noise):
         method, schedule = self.config.method, self.schedule()
         aggregators = self.blueprint.aggregators(self.blueprint.tiers())
         planner = self._planner(schedule.observes)
-        context = ServerContext(self.initial.numel(), self.blueprint.objective, self.blueprint.module)
         return Cloud(
             self.initial,
             planner,
             edges,
             schedule,
-            server=upcycled(server_of(method.server, context), method.upcycle),
+            server=upcycled(server_of(method.server, self.server_context), method.upcycle),
             remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
             meter=self.interval_costs,
             aggregators=aggregators,

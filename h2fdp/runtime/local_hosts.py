@@ -20,6 +20,7 @@ from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import Lockstep
 from h2fdp.runtime.section import RuntimeSection
 from h2fdp.schedules.device_estimates import SecantMeasurements
+from h2fdp.wording import note
 
 _CPU = torch.device("cpu")
 # Devices in a block: enough to share the cost of a call (10,000 devices of 210 parameters took 0.42 s an interval in
@@ -140,7 +141,5 @@ def inline_nodes(blueprint: Blueprint, numbers: Sequence[int], workers: int) -> 
 def training_device(section: RuntimeSection) -> torch.device:
     """A GPU where one is asked for and there is one; else the CPU, with a message."""
     if section.gpus_per_host > 0 and not torch.cuda.is_available():
-        print(
-            "note: runtime.gpus_per_host requests a GPU, but torch finds none here; training on CPUs", file=sys.stderr
-        )
+        note("runtime.gpus_per_host requests a GPU, but torch finds none here; training on CPUs")
     return torch.device("cuda" if section.gpus_per_host > 0 and torch.cuda.is_available() else "cpu")
