@@ -1,7 +1,11 @@
-"""Numbers of things in words; small pieces of HTML for notebooks, readable on light and dark pages."""
+"""Numbers of things in words; sentences as wide as the terminal; small pieces of HTML for notebooks, readable on light
+and dark pages."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -70,3 +74,14 @@ def counted(number: int, what: str) -> str:
     ('1 edge server', '2,000 devices')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def wrapped(text: str) -> str:
+    """A sentence in lines as wide as the terminal, of 80 columns in a pipe; no word is broken."""
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False))
+
+
+def note(text: str) -> None:
+    """Tell the user something while work goes on."""
+    print(wrapped(f"note: {text}"), file=sys.stderr, flush=True)

@@ -17,12 +17,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from h2fdp.algorithms.fedavg import AverageOptions
 from h2fdp.algorithms.registry import OBJECTIVES, SERVERS, ObjectiveOptions, ServerContext, ServerOptions, name_method
 from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
 from h2fdp.config.fields import Expect
 from h2fdp.data.public_features import BIAS
 from h2fdp.models.architectures import SHARE, triangle
 from h2fdp.models.construct import ParameterLayout
+from h2fdp.training.clipping import clip_factors
 from h2fdp.training.losses import Loss
 
 SIZE = 256  # features where a file leaves that open: of more, second moments are longer and have more noise
@@ -81,14 +83,15 @@ class Discriminant(StatefulUpdate):
     Args:
         layout: of the model.
         shrinkage: see `discriminant`.
+        kept: what clipping leaves of the length of each record's vector, which is the same for all.
     """
 
-    def __init__(self, layout: ParameterLayout, shrinkage: float) -> None:
-        self._layout, self._shrinkage = layout, shrinkage
+    def __init__(self, layout: ParameterLayout, shrinkage: float, kept: float = 1.0) -> None:
+        self._layout, self._shrinkage, self._kept = layout, shrinkage, kept
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
         """(M,) the linear model; 0 in place of second moments."""
-        sent = self._layout.views(uploaded.average.double().neg())
+        sent = self._layout.views(uploaded.average.double().neg() / self._kept)
         sums, square = sent["weight"] / SHARE**0.5, sent["square"] / (1 - SHARE) ** 0.5
         upper = triangle(square, sums.shape[1])
         weights = discriminant(sums, (upper + upper.T) / 2, self._shrinkage)
@@ -110,9 +113,16 @@ class DiscriminantOptions(ServerOptions):
     name: Literal["discriminant"] = "discriminant"
     shrinkage: Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")] = 0.2
 
+    @property
+    def audited(self) -> ServerOptions:
+        """The average: all messages are sent before the discriminant is made, which has no coordinates for canaries."""
+        return AverageOptions()
+
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""
-        return Discriminant(ParameterLayout(context.module()), self.shrinkage)
+        cut, length = context.clipping, torch.tensor(_LENGTH, dtype=torch.float64)
+        kept = 1.0 if cut is None else float(clip_factors(length, cut.norm, cut.gamma))
+        return Discriminant(ParameterLayout(context.module()), self.shrinkage, kept)
 
 
 def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:

@@ -15,6 +15,7 @@ from h2fdp.algorithms.server_update import ServerUpdate
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.local_steps import LocalObjective, StatelessObjective
 
 
@@ -34,12 +35,13 @@ class ObjectiveOptions(StatelessObjective, Options):
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server update may be built from: M, the number of the model's parameters, the devices' objective, and what
-    builds the model."""
+    """What a server update may be built from: M, the number of the model's parameters, the devices' objective, what
+    builds the model, and how gradients are clipped; None where they are not."""
 
     parameters: int
     objective: LocalObjective
     module: Callable[[], nn.Module]
+    clipping: Clipping | None
 
 
 class ServerOptions(Options):
@@ -52,6 +54,12 @@ class ServerOptions(Options):
 
     objective: ClassVar[str | None] = None
     personal: ClassVar[bool] = False
+
+    @property
+    def audited(self) -> ServerOptions:
+        """What stands in for it in an audit, whose models have a coordinate more for each canary: the update itself,
+        where each coordinate of the next model follows from the same one of averages."""
+        return self
 
     @abstractmethod
     def build(self, context: ServerContext) -> ServerUpdate:
@@ -89,6 +97,11 @@ def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> Serve
     if isinstance(section, OwnPart):
         return cast(ServerUpdate, OwnServer(section.make(), section.origin))
     return section.build(context)
+
+
+def audited(section: ServerOptions | OwnPart) -> ServerOptions | OwnPart:
+    """What stands in for a server update in an audit, see `ServerOptions`; one of the user's own stays."""
+    return section if isinstance(section, OwnPart) else section.audited
 
 
 # A method by name: its choices on the axes that differ from the defaults, and one line about it.

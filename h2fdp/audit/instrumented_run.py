@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.algorithms.fedavg import AverageOptions
-from h2fdp.algorithms.one_shot import DiscriminantOptions
+from h2fdp.algorithms.registry import audited
 from h2fdp.audit.canaries import CanaryDesign, CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.privacy import GradientSumMechanism
 from h2fdp.privacy.places import Holder, Observer, Place
@@ -232,8 +231,7 @@ class InstrumentedRun:
     def __init__(self, run: RunSetup, design: CanaryDesign, noise_scale: float = 1.0) -> None:
         first, devices = run.initial.numel(), run.topology.devices
         module, method = run.blueprint.module, run.config.method
-        if isinstance(method.server, DiscriminantOptions):  # has no part for canaries, and comes after all messages
-            method = method.model_copy(update={"server": AverageOptions()})
+        method = method.model_copy(update={"server": audited(method.server)})
         self.run = replace(
             run,
             config=run.config.model_copy(update={"method": method}),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from h2fdp.wording import word
+from h2fdp.wording import word, wrapped
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -115,8 +115,7 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 def print_text(text: str, *, error: bool = False) -> None:
     """A sentence, wrapped within the terminal's width; on standard error if wanted."""
-    lines = textwrap.wrap(text, shutil.get_terminal_size().columns, break_long_words=False)
-    typer.echo("\n".join(lines), err=error)
+    typer.echo(wrapped(text), err=error)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -171,6 +170,7 @@ def interruptible(go_on: str = "run the same command to continue") -> Iterator[I
 
 
 _LINES = 10  # plain lines for a whole run
+_COLUMNS = 80  # of a plain line
 _WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time
 
 
@@ -181,11 +181,12 @@ class Target(NamedTuple):
     observers: Sequence[str] | None = None
 
 
-def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = None) -> str:
+def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = None, most: int | None = None) -> str:
     """What a user wants to know of an interval, as far as it is known.
 
     Args:
         costs: say what it cost, too.
+        most: columns; what it cost is left out where it takes more.
         target: of the account; the epsilon of its observers is said then, else the largest of all.
     """
     parts = []
@@ -204,6 +205,8 @@ def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = No
         parts.append(f"{row['energy_j']:.3g} J")
     if costs and row.get("clock_s") is not None:
         parts.append(f"{row['clock_s']:.3g} s simulated")
+    while most is not None and len(parts) > 2 and len("  ".join(parts)) > most:
+        parts.pop()
     return "  ".join(parts)
 
 
@@ -230,7 +233,9 @@ def progress(
             if len(ends) > 1:
                 left = f"  {(ends[-1] - ends[0]) / (len(ends) - 1) * (total - done):.0f} s left"
             if done % every == 0 or done in (1, total):
-                say(f"interval {done}/{total}  {words_of(row, target=target)}{left}")
+                begun = f"interval {done}/{total}  "
+                room = None if verbose else _COLUMNS - len(begun) - len(left)
+                say(f"{begun}{words_of(row, target=target, most=room)}{left}")
 
         yield line
     else:

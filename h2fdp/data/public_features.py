@@ -124,11 +124,14 @@ class PublicFeatures:
         return _kept(key.hexdigest(), (len(images), self.size + 1), np.float16, computed)
 
 
-def with_features(data: DeviceData, size: int, meanwhile: Callable[[], None] = lambda: None) -> DeviceData:
+def with_features(
+    data: DeviceData, size: int, meanwhile: Callable[[], None] = lambda: None, computed: bool = True
+) -> DeviceData:
     """The same devices and records, with features for inputs.
 
     Args:
         meanwhile: called where computing them will take seconds.
+        computed: else they are zeros, which stand for them in what depends on their number alone.
 
     Raises:
         UserError: these are no images.
@@ -140,6 +143,8 @@ def with_features(data: DeviceData, size: int, meanwhile: Callable[[], None] = l
     def of(records: Records | None) -> Any:
         if records is None:
             return None
+        if not computed:
+            return Records(np.broadcast_to(np.float32(0), (len(records), features.size + 1)), records.y)
         return Records(features.kept(records.x, *bounds, meanwhile).astype(np.float32), records.y)
 
     return replace(

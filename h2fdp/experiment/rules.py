@@ -15,9 +15,9 @@ from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.experiment import privacy_rules
 from h2fdp.experiment.privacy_rules import Found, calibration_of
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.models.registry import Auto, PublicFeatures
+from h2fdp.models.registry import Auto, ModelOptions, PublicFeatures
 from h2fdp.privacy import HierarchicalDp
-from h2fdp.privacy.mechanisms.compression import TopK
+from h2fdp.privacy.mechanisms.compression import Quantise, TopK, link_in_words
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
@@ -227,9 +227,9 @@ def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:
         yield "training.local_steps", f"{text}; expected at least 2 steps between two models that a device receives"
 
 
-def _of_one_shot(experiment: ExperimentFile) -> Found:
+def _of_one_shot(experiment: ExperimentFile, axes: Axes) -> Found:
     """What an objective that is no descent leaves no choice in, and the model that it is made for."""
-    method, model, objective = experiment.method, experiment.model, experiment.method.objective
+    model, objective = experiment.model, experiment.method.objective
     head = model.head if isinstance(model, PublicFeatures) and "head" in model.model_fields_set else None
     if not isinstance(objective, ObjectiveOptions) or objective.trains is None:
         if head == "discriminant":
@@ -250,13 +250,46 @@ def _of_one_shot(experiment: ExperimentFile) -> Found:
     if isinstance(experiment.training.clip_norm, float | int) and experiment.training.clip_scope != "record":
         text = "the cloud divides by the number of records, and the sum over a batch is cut; expected record"
         yield "training.clip_scope", f"{text}, found {experiment.training.clip_scope}"
-    once = f"{objective.name} is one message of each device, which all wait for"
-    if not isinstance(method.schedule, FixedOptions):
-        yield "method.schedule", f"{once}; expected fixed, found {method.schedule.name}"
+    yield from _of_its_length(experiment, objective.settles["clip_norm"])
+    yield from _of_one_message(experiment, f"{objective.name} is one message of each device")
+
+
+def _of_its_length(experiment: ExperimentFile, length: float) -> Found:
+    """Clip norms that add noise for nothing, or cut vectors by what the cloud does not know."""
+    norm, placement = experiment.training.clip_norm, experiment.method.privacy
+    if placement.clips in ("update", "model") and norm != length:
+        yield (
+            "training.clip_norm",
+            f"the cloud would not know how much of an update was cut; expected {length:g}, found {norm}",
+        )
+    elif placement.private and isinstance(norm, float | int) and norm > length:
+        text = f"vectors of records are {length:g} long, and the noise would be made for longer ones"
+        yield "training.clip_norm", f"{text}; expected at most {length:g}, found {norm:g}"
+
+
+def _of_one_message(experiment: ExperimentFile, once: str) -> Found:
+    """What goes on from a message before, or comes after one."""
+    method, control, model = experiment.method, experiment.control, experiment.model
+    budget = next((key for key in ("joules", "seconds", "accuracy") if getattr(control, key) is not None), None)
+    if budget is not None:
+        text = f"{once}, of which none can be left out to save cost; expected null"
+        yield f"control.{budget}", f"{text}, found {getattr(control, budget):g}"
+    elif not isinstance(method.schedule, FixedOptions):
+        yield "method.schedule", f"{once}, which all wait for; expected fixed, found {method.schedule.name}"
     if method.upcycle is not None:
         yield "method.upcycle", f"{once}, and no model before it to go on from; expected null, found {method.upcycle:g}"
     if experiment.privacy.noise_law is not None:
         yield "privacy.correlated", f"{once}, and no earlier noise to take back; expected null"
+    if public := getattr(experiment.data, "public", 0.0):
+        text = f"{once}, which no model enters, so that records for a first one are lost"
+        yield "data.public", f"{text}; expected 0, found {public:g}"
+    if isinstance(model, ModelOptions) and model.start is not None:
+        yield "model.from", f"{once}, which no model enters; expected null, found {model.start}"
+    links = {"device": experiment.compression.of_devices, "edge": experiment.compression.of_edges}
+    for key, stages in links.items():
+        if not all(isinstance(stage, Quantise) for stage in stages):
+            text = f"{once}, and what is left out of it never comes; expected {{quantise: 8}}, or null"
+            yield f"compression.{key}", f"{text}; found {link_in_words(getattr(experiment.compression, key))}"
 
 
 def _of_control(experiment: ExperimentFile) -> Found:

@@ -17,6 +17,7 @@ from typing import Any
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import json_values
 from h2fdp.records.json_lines import complete_sums
+from h2fdp.wording import note
 
 _ROOT = logging.getLogger("h2fdp")
 _DRIVER = "driver"
@@ -98,7 +99,7 @@ class _Terminal(logging.Handler):
         if record.levelno >= logging.ERROR:
             return
         if record.levelno >= logging.WARNING:
-            print(f"note: {what['note'] or record.getMessage()}", file=sys.stderr, flush=True)
+            note(what["note"] or record.getMessage())
         else:
             place = [] if what["interval"] is None else [f"interval {what['interval']}"]
             words = [record.getMessage(), *place, *(f"{key} {value}" for key, value in what["values"].items())]

@@ -29,7 +29,7 @@ from h2fdp.run.calibration import calibrate
 from h2fdp.run.devices import associated, costs_of, of_visits, poisoned, settled
 from h2fdp.run.forecast import planned_accounts, rough_accounts
 from h2fdp.run.identity import own_parts_of
-from h2fdp.run.setup import RunInputs, RunSetup
+from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.placement import training_device
@@ -86,6 +86,7 @@ def prepare(
 
     with one_thread():
         config, given = recipe.with_model(config, data, noisy, topology), data
+        _refuse_small_budget(config, topology, data)
     if isinstance(config.model, PublicFeatures):
         products = int(data.sizes.sum()) * config.model.size * data.classes
         data = with_features(data, config.model.size, meanwhile=partial(_compile_if_likely, config, products))
@@ -107,6 +108,23 @@ def prepare(
         if own_parts_of(complete, topology):
             try_own_parts(setup)
         return setup
+
+
+def _refuse_small_budget(config: ExperimentFile, topology: Topology, images: DeviceData) -> None:
+    """Refuse a budget that pays for no plan before features are computed: the length of messages says what they cost.
+
+    Raises:
+        UserError: see `TurnsController`.
+    """
+    if not (config.control.has_budget and isinstance(config.model, PublicFeatures)) or topology.association is not None:
+        return
+    if (found := recipe.foreseen(config, topology)) is None:
+        return
+    runtime = found.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
+    blank = replace(with_features(images, config.model.size, computed=False), public=None)
+    run = RunSetup.of(_inputs(found.model_copy(update={"runtime": runtime}), topology, blank), Noise())
+    servers = len(run.topology.subnets)
+    run.traits.build(replace(run.context, noise=lambda tau: np.ones(servers), releases=lambda tau: 1))
 
 
 def _compile_if_likely(config: ExperimentFile, products: int) -> None:

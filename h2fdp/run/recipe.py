@@ -194,7 +194,7 @@ def completed(
     if not left_open:
         return config, ()
     if values := settled(config):
-        if not noise_placement_of(config.method.privacy).private:
+        if "clip_norm" in left_open and not noise_placement_of(config.method.privacy).private:
             values |= {"clip_norm": None, "clip_scope": "batch"}
         whole = _with(config, values | {"aggregate_every": 1, "step_decay": "none", "weights": _weights(config)})
         return whole, _lines(whole, data)
@@ -202,9 +202,7 @@ def completed(
         return _as_the_paper(config, topology)
     if not noise_placement_of(config.method.privacy).private:
         return _without_noise(config, data, module)
-    if _in_turns(config) and "local_steps" in left_open:
-        # Each interval is one step, and the way of the plan is that of 30 turns of each edge server.
-        config = config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
+    config = _of_single_steps(config)
     probe = probe_of(module(), data, config)
     rounds_of = _rounds(config, topology, _rounded(_CLIPPED * probe.gradient), linear=probe.linear)
     chosen = _with(config, rounds_of)
@@ -271,6 +269,26 @@ def _quietest(config: ExperimentFile, noisy: Noisy) -> tuple[RunSetup, tuple[str
         found, least, bands = setup, left, 2 * bands
         why = (f"noise correlated over {section.bands} releases: {left / alone:.2g} of what independent noise leaves",)
     return found, why
+
+
+def _of_single_steps(config: ExperimentFile) -> ExperimentFile:
+    """Where edge servers take turns each interval is one step, and the way of the plan is that of 30 turns of each."""
+    if not (_in_turns(config) and "local_steps" in config.training.left_open):
+        return config
+    return config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
+
+
+def foreseen(config: ExperimentFile, topology: Topology) -> ExperimentFile | None:
+    """The experiment as far as it is known before features are: under the number of intervals and steps that will be
+    chosen, at a clip norm and a step size of 1. None where a method decides by more than these."""
+    if not config.training.left_open:
+        return config
+    if not (has_rule(config) and noise_placement_of(config.method.privacy).private):
+        return None
+    config = _of_single_steps(config)
+    rounds = _rounds(config, topology, 1.0, linear=True) | {"step_size": 1.0, "budget_decay": "none"}
+    found = _with(config, rounds)
+    return None if conflicts(found) else found
 
 
 def _intervals(noise: float) -> int:

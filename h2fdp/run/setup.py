@@ -93,6 +93,12 @@ class RunInputs:
         return self.given.shape if isinstance(self.config.model, PublicFeatures) else None
 
     @property
+    def server_context(self) -> ServerContext:
+        """What the server update is built from."""
+        blueprint = self.blueprint
+        return ServerContext(self.initial.numel(), blueprint.objective, blueprint.module, blueprint.clipping)
+
+    @property
     def placement(self) -> NoisePlacement:
         """Where noise is added."""
         return self.blueprint.noise_placement
@@ -210,13 +216,12 @@ class RunSetup(RunInputs, Noise):
         """The cloud at the start of the run, above these edge servers."""
         bill, method, schedule = self.bill, self.config.method, self.schedule()
         planner = self._planner(schedule.observes)
-        context = ServerContext(self.initial.numel(), self.blueprint.objective, self.blueprint.module)
         return Cloud(
             self.initial,
             planner,
             edges,
             schedule,
-            server=upcycled(server_of(method.server, context), method.upcycle),
+            server=upcycled(server_of(method.server, self.server_context), method.upcycle),
             remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
             meter=bill.columns,
             aggregators=self.blueprint.aggregators() if self.topology.aggregators else {},

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.algorithms import ServerContext, server_of
+from h2fdp.algorithms import server_of
 from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES
@@ -116,15 +116,14 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
         noise_std=np.empty((1, 0)),
         memory=None if blueprint.objective.memory is None else torch.zeros(2, size),
     )
-    server = server_of(setup.config.method.server, ServerContext(size, blueprint.objective, blueprint.module))
+    server = server_of(setup.config.method.server, setup.server_context)
     variate = None if server.variate is None else server.variate.to(model.device)
     return WorkAccumulator.begun(blueprint.objective, partial(gain, blueprint.momentum), plan, model, variate)
 
 
 def _try_server(setup: RunSetup) -> None:
     objective = setup.blueprint.objective
-    context = ServerContext(setup.initial.numel(), objective, setup.blueprint.module)
-    server, other = (server_of(setup.config.method.server, context) for _ in range(2))
+    server, other = (server_of(setup.config.method.server, setup.server_context) for _ in range(2))
     assert isinstance(server, OwnServer), "a user's own"
     assert isinstance(other, OwnServer), "a user's own"
     sends = objective.memory is not None and server.variate is not None

@@ -6,7 +6,6 @@ Asking for more hosts than fit fails at once.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section
 from h2fdp.errors import UserError
 from h2fdp.network import CLOUD, Topology
 from h2fdp.training.engine import EngineName
+from h2fdp.wording import note
 
 IN_ONE_PROCESS = "compute in one process: --set runtime.backend=inline"
 
@@ -123,9 +123,7 @@ def chosen_backend(section: RuntimeSection) -> Literal["inline", "ray"]:
 def training_device(section: RuntimeSection) -> torch.device:
     """A GPU where one is asked for and there is one; else the CPU, with a message."""
     if section.gpus_per_host > 0 and not torch.cuda.is_available():
-        print(
-            "note: runtime.gpus_per_host requests a GPU, but torch finds none here; training on CPUs", file=sys.stderr
-        )
+        note("runtime.gpus_per_host requests a GPU, but torch finds none here; training on CPUs")
     return torch.device("cuda" if section.gpus_per_host > 0 and torch.cuda.is_available() else "cpu")
 
 

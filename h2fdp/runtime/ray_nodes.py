@@ -6,7 +6,6 @@ A wait for hosts can end in four ways: an answer, a loss, a mistake, silence.
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from h2fdp.runtime.placement import (
     smallest_number_of_hosts,
 )
 from h2fdp.runtime.ray_session import ray_session
+from h2fdp.wording import note
 
 TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
 
@@ -312,7 +312,7 @@ class _PlacedHost:
         if self.losses > MOST_LOSSES:
             text = f"the host {self.place.name} was lost {self.losses} times in a row"
             raise UserError(f"{text}, last with: {reason}", key="runtime")
-        print(f"note: lost {self.place.name} ({reason}); its work is repeated", file=sys.stderr, flush=True)
+        note(f"lost {self.place.name} ({reason}); its work is repeated")
 
     def end(self) -> None:
         """End the actor, and with it those below."""

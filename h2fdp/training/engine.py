@@ -28,6 +28,7 @@ from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, T
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.stacked import StackedEngine
+from h2fdp.wording import note
 
 
 class Engine(Protocol):
@@ -207,7 +208,7 @@ def engine_of_run(
     elif asked == "stacked" or (asked == "auto" and engine == "loop"):
         reason = job.why_not_stacked(module)
     if reason is not None and asked == "auto":
-        print(f"note: training with loop, one device after another: {reason}", file=sys.stderr)
+        note(f"training with loop, one device after another: {reason}")
     elif reason is not None:
         others = "auto, stacked or loop" if asked == "compiled" else "auto or loop"
         raise UserError(f"expected {others}, found {asked}: {reason}", key="runtime.engine")
@@ -217,7 +218,7 @@ def engine_of_run(
         raise UserError(f"{engine} {lacks}; expected auto, {able}, or a number as clip_norm", key="runtime.engine")
     if engine == "compiled" and not numba_is_there():
         by = "runtime.engine: compiled" if asked == "compiled" else "the fastest engine for this run, compiled,"
-        print(f"note: {by} needs numba, which cannot be imported; training with stacked", file=sys.stderr)
+        note(f"{by} needs numba, which cannot be imported; training with stacked")
         return "stacked"
     return engine
 
@@ -237,8 +238,7 @@ def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device,
     if reason := next((text for text, holds in reasons.items() if holds), None):
         raise UserError(f"expected float32, found {job.precision}: {reason}", key="training.precision")
     if lacks_bfloat16():
-        text = "training.precision: bfloat16 is slower than float32 here: this processor has no such products"
-        print(f"note: {text}", file=sys.stderr)
+        note("training.precision: bfloat16 is slower than float32 here: this processor has no such products")
 
 
 def lacks_bfloat16() -> bool:

@@ -5,9 +5,14 @@ with one record of one device changed. The loss is linear, so that a gradient de
 records are such that clipped gradients move as far as they may. What an observer receives is then y = s + N z: s of
 the records, z the draws of the run. Each draw moves one coordinate of the model that no record moves, by the level at
 which it is added: so N is read off what passes. The draws themselves are made, too, and their variance is measured.
+
+Integers of secure sums are rounded as they are, with the numbers that both runs draw; their noise is added where the
+sum is decoded, in whole cells. Clip norms that move do so by released votes: both runs have the first one's.
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +21,14 @@ from torch import nn
 import h2fdp.privacy.correlated
 import h2fdp.privacy.mechanisms.pipeline
 import h2fdp.privacy.mechanisms.stages
+import h2fdp.privacy.modular_sums
 import h2fdp.privacy.vectors
+import h2fdp.protocol.cloud
 from h2fdp.privacy.mechanisms.compression import RandK
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
+from h2fdp.protocol import Cloud
 from h2fdp.streams import Streams
+from h2fdp.training.clipping import NormVotes
 from tests.protocol.overhearing import Overheard, devices_of, listen
 
 FEATURES, CLASSES = 200, 2
@@ -44,13 +53,13 @@ class WithHead(nn.Module):
         return self.shared(x) + self.head(x)
 
 
-def records(device):
+def records(device, features=FEATURES):
     """Two to four of a device. The first one turns the mean of all: a batch clips to +1 with it, to -1 without.
 
     Under every second device it is the other way round, so that a median stands between two ways.
     """
     count = 2 + sum(device.encode()) % 3
-    x = np.zeros((count, FEATURES), np.float32)
+    x = np.zeros((count, features), np.float32)
     x[:, 0] = -LARGE
     x[0, 0] = 2 * LARGE * (count - 1)
     x[:, 0] *= -1 if device[-1] in "02468" else 1
@@ -66,6 +75,7 @@ class Draws:
         squares, values: of all draws, in units of their levels: the sum of squares, and how many.
         scale: node -> factor on its noise, a planted error.
         reused: interval and slot of a stream -> those whose draw it has, a planted error.
+        free: coordinates of the model that no record moves.
     """
 
     owners: dict[int, str] = field(default_factory=dict)
@@ -74,7 +84,10 @@ class Draws:
     scale: dict[str, float] = field(default_factory=dict)
     reused: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     _keys: dict[int, tuple] = field(default_factory=dict)
+    free: range = FREE
     _places: dict[tuple, int] = field(default_factory=dict)
+    _in_sums: dict[int, float] = field(default_factory=dict)
+    _lent: Any = None
 
     @property
     def variance(self):
@@ -108,12 +121,58 @@ class Draws:
             patched.setattr(module, "add_gaussian_noises", add)
         patched.setattr(correlated, "generator_of", lambda each: each)
         patched.setattr(correlated, "standard_normal", one)
+        self._patch_cloud(patched)
+        self._patch_integers(patched)
+
+    def _patch_cloud(self, patched):
+        """Listen to the one noise that the cloud adds."""
+        made, borrowed = h2fdp.protocol.cloud.add_gaussian_noise, Streams.borrowed
+
+        def lent(streams, *of):
+            self._lent = streams.key(*of)
+            return borrowed(streams, *of)
+
+        def add(vector, level, stream):
+            found, key = vector.clone(), self._lent
+            found[self._place(key, made(torch.zeros_like(vector), level, stream) / level)] += level * self._scale(key)
+            return found
+
+        patched.setattr(Streams, "borrowed", lent)
+        patched.setattr(h2fdp.protocol.cloud, "add_gaussian_noise", add)
+
+    def _patch_integers(self, patched):
+        """Listen to the noise of devices in sums of integers; the last number of what each sends says whose it is."""
+        sums, pipeline = h2fdp.privacy.modular_sums, h2fdp.privacy.mechanisms.pipeline
+        made, opened = sums.discrete_gaussian, pipeline.generator_of
+        encode, decode = sums.ModularCode.encode, sums.ModularCode.decode
+
+        def none(cells, count, stream):
+            self._place(stream.key, torch.from_numpy(made(cells, count, stream.opened) / cells))
+            return np.zeros(count, np.int64)
+
+        def encoded(code, update, share, cells, signs, stream):
+            sent = encode(code, update, share, cells, signs, stream)
+            place = self._places[self._keys[stream.key]]
+            self._in_sums[place] = cells * code.spacing * self._scale(stream.key)
+            return torch.cat([sent, torch.tensor([place])])
+
+        def decoded(code, residues, signs):
+            total = decode(code, residues[:, :-1], signs)
+            total[self.free.start : self.free.stop] = 0.0  # of rounding alone, and where noises are
+            for place in residues[:, -1].tolist():
+                total[place] = self._in_sums[place]
+            return total
+
+        patched.setattr(pipeline, "generator_of", lambda key: Keyed(key, opened(key)))
+        patched.setattr(sums, "discrete_gaussian", none)
+        patched.setattr(sums.ModularCode, "encode", encoded)
+        patched.setattr(sums.ModularCode, "decode", decoded)
 
     def _place(self, key, noise):
         """The coordinate of a draw, which lasts; and the draw is counted the first time."""
         stream = self._keys[key]
         if stream not in self._places:
-            self._places[stream] = place = FREE[len(self._places)]
+            self._places[stream] = place = self.free[len(self._places)]
             self.owners[place] = stream[0]
             self.squares += float(noise.double().square().sum())
             self.values += noise.numel()
@@ -123,6 +182,33 @@ class Draws:
         return self.scale.get(self._keys[key][0], 1.0)
 
 
+class Keyed:
+    """A stream that says which it is."""
+
+    def __init__(self, key, opened):
+        self.key, self.opened = key, opened
+
+    def __getattr__(self, name):
+        return getattr(self.opened, name)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """In what the records of a run differ from those of the first one.
+
+    Attributes:
+        rows: (edge server, row) of the device, wherever it ever is.
+        to: by which its first record is multiplied; 0 is the null record, which has no vote about clip norms either.
+        whole: all its records are.
+        norms: the clip norms of the first run.
+    """
+
+    rows: tuple
+    to: float = 0.0
+    whole: bool = False
+    norms: tuple = ()
+
+
 @dataclass
 class Performed:
     """What passed in a run, and when.
@@ -130,32 +216,48 @@ class Performed:
     Attributes:
         uploads: device's name -> its uploads as noise left them, before any compression.
         ends: after each interval, how many vectors of each kind and node there are, and how many rows.
+        norms, votes: the clip norm after each interval in which it moved, and the mean vote by which it did.
     """
 
     heard: Overheard = field(default_factory=Overheard)
     draws: Draws = field(default_factory=Draws)
     uploads: dict[str, list[np.ndarray]] = field(default_factory=dict)
     ends: list[dict] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    votes: list[float] = field(default_factory=list)
 
     def lists(self):
         """(kind, node) -> vectors in order."""
         kinds = {"sent down": self.heard.broadcasts, "received": self.heard.received, "uploads": self.uploads}
         found = {(kind, node): vectors for kind, of_nodes in kinds.items() for node, vectors in of_nodes.items()}
-        return found | {("models", None): self.heard.models, ("rows", None): self.heard.rows}
+        others = {"models": self.heard.models, "rows": self.heard.rows, "votes": self.votes}
+        return found | {(kind, None): vectors for kind, vectors in others.items()}
 
-    def until(self, interval, kind, node=None):
-        """What there is of a kind after so many intervals."""
-        return self.lists().get((kind, node), [])[: self.ends[interval].get((kind, node), 0)]
+    def until(self, interval, kind, node=None, only=None):
+        """What there is of a kind after so many intervals; of these, or of some `only`."""
+        ends = [0, *(end.get((kind, node), 0) for end in self.ends[: interval + 1])]
+        vectors = self.lists().get((kind, node), [])
+        during = [vectors[begin:end] for begin, end in pairwise(ends)]
+        return [vector for at, of in enumerate(during) if only is None or at in only for vector in of]
+
+    def with_votes(self):
+        """Complete what was heard in the interval that ends: the cloud's models lack the votes that were released."""
+        begun = self.ends[-1] if self.ends else {}
+        before = sum(self.votes[: begun.get(("votes", None), 0)])
+        self.heard.models[-1] = np.append(self.heard.models[-1], -sum(self.votes))
+        for node, vectors in self.heard.broadcasts.items():
+            for vector in vectors[begun.get(("sent down", node), 0) :]:
+                vector[-1] -= before
 
 
-def performed(setup, monkeypatch, changed=None, to=0.0, draws=None):
+def performed(setup, monkeypatch, changed=None, draws=None):
     """Run a prepared run.
 
     Args:
-        changed: a device (edge server, row) whose first record is times `to`; None for the records as they are.
+        changed: the `Neighbour`; None for the records as they are.
     """
     run = Performed(draws=draws or Draws())
-    encode = UpdateNoise.encode
+    encode, moves, counts = UpdateNoise.encode, Cloud._moved, NormVotes.count
 
     def noisy(stage, updates, received, at):
         sent = encode(stage, updates, received, at)
@@ -165,18 +267,31 @@ def performed(setup, monkeypatch, changed=None, to=0.0, draws=None):
 
     def group(number, name):
         made = setup.blueprint.device_group(number)
-        if changed is None or changed[0] != name:
-            return made
-        x = made.records.x.clone()
-        x[made.records.offsets[changed[1] - made.first_row]] *= to
+        own = [] if changed is None else [row - made.first_row for edge, row in changed.rows if edge == name]
+        x, offsets = made.records.x.clone(), made.records.offsets
+        for row in own:
+            x[offsets[row] : offsets[row + 1] if changed.whole else offsets[row] + 1] *= changed.to
         return replace(made, records=replace(made.records, x=x))
 
+    def moved(cloud, plan, norm, votes):
+        run.votes.append(votes)
+        known = changed is not None and changed.norms
+        run.norms.append(changed.norms[len(run.norms)] if known else moves(cloud, plan, norm, votes))
+        return run.norms[-1]
+
+    def count(votes, norms, drawn):
+        counts(votes, norms, drawn & (norms > 0))
+
     def ended():
+        if setup.blueprint.adaptive is not None:
+            run.with_votes()
         run.ends.append({key: len(vectors) for key, vectors in run.lists().items()})
 
     with monkeypatch.context() as patched:
         run.draws.patch(patched)
         patched.setattr(UpdateNoise, "encode", noisy)
+        patched.setattr(Cloud, "_moved", moved)
+        patched.setattr(NormVotes, "count", count)
         # All leave out the same coordinates of what has its noise. Signals and noises are in different ones here.
         patched.setattr(RandK, "encode", lambda stage, updates, received, at: updates)
         start = torch.zeros_like(setup.initial)
@@ -206,11 +321,15 @@ def squared_gap(run, other, vectors, others, known):
     return float(np.square(solved).sum())
 
 
-def charged(rows):
-    """(device, observer) -> the sum of mu^2 of these rows."""
+def charged(rows, device_of):
+    """(device, observer) -> the sum of mu^2 of these rows.
+
+    Args:
+        device_of: row (edge server, number) -> the device whose it is.
+    """
     found = {}
     for row in rows:
-        for device in devices_of(row):
-            key = device, row.observer
+        for place in devices_of(row):
+            key = device_of[place], row.observer
             found[key] = found.get(key, 0.0) + (row.sensitivity / row.noise_std) ** 2
     return found

@@ -1,6 +1,7 @@
 """Random networks in which methods, noises, turns, budgets, clipping and compression are combined; their observers.
 
-`PYTHONPATH=. python -m tests.protocol.measured_networks 210` measures as many and prints the figures.
+`PYTHONPATH=. python -m tests.protocol.measured_networks 260` measures as many and prints the figures. Not measured are
+Laplace noise, buffered rounds, noise on steps under clip norms that move, and what a controller measures.
 """
 
 import math
@@ -13,16 +14,43 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.algorithms.registry import audited
 from h2fdp.network import Adversaries
 from h2fdp.network.adversaries import Scaling, SignFlip
+from h2fdp.network.mobility import Mobility
 from tests.networks import placed
-from tests.protocol.measured import Draws, Performed, WithHead, charged, linear, performed, records, squared_gap
-from tests.protocol.test_any_tree import Views, _rhythm, _tolerance, random_tree
+from tests.protocol.measured import (
+    FREE,
+    Draws,
+    Neighbour,
+    Performed,
+    WithHead,
+    charged,
+    linear,
+    performed,
+    records,
+    squared_gap,
+)
+from tests.protocol.test_any_tree import Views, _rhythm, _tolerance, random_chain, random_tree
 from tests.protocol.test_relays import ALONE, method, relays
 
 ROUNDING = 1e-4  # relative, of float32: models add up what all intervals moved
 FAULTS = {"device_dropout": 0.15, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.1}}
-FAMILIES = ("correlated", "tree", "own models", "relay", "compressed", "turns", "robust")
+FAMILIES = (
+    "correlated",
+    "tree",
+    "own models",
+    "relay",
+    "compressed",
+    "turns",
+    "robust",
+    "one message",
+    "central",
+    "moving norm",
+    "integers",
+    "mobility",
+    "lying edges",
+)
 OWN = [{"name": "mean-regularised", "penalty": 0.4}, {"name": "ditto", "penalty": 0.4}, "personal-head"]
 RULES = [
     "median",
@@ -34,6 +62,21 @@ RULES = [
 ATTACKS = [SignFlip(), Scaling(factor=-5.0)]
 COMPRESSED = [{"top_k": 0.1}, {"top_k": 0.1, "error_feedback": True}, {"quantise": 8}, {"rand_k": 0.2}]
 KINDS = ["banded-inverse", "banded"]
+LENGTH = 1.0065  # of a record's vector in class sums
+SIZE, LABELS = 24, 5  # features of images, and labels that devices have of ten: no record moves the sums of the others
+BITS = [12, 16, 24]
+
+
+def images(device):
+    """A few of a device, of half of the labels; the test records have all of them."""
+    rng = np.random.default_rng(sum(device.encode()))
+    count, labels = (20, 10) if device == "test" else (2 + sum(device.encode()) % 3, LABELS)
+    return rng.random((count, 1, 8, 8), np.float32), np.arange(count) % labels
+
+
+def wide(device):
+    """Records of so many features that little of what rounding moves is in the places of noises."""
+    return records(device, 2048)
 
 
 def flat(rng, trusts, most=3):
@@ -47,9 +90,14 @@ def pick(rng, choices):
     return choices[int(rng.integers(len(choices)))]
 
 
-def drawn(number):
-    """The family of a network, and what is drawn for it: the network, and settings of a run there."""
-    rng, family = np.random.default_rng(number), FAMILIES[number % len(FAMILIES)]
+def some(count):
+    """So many networks of all families in turns: families and numbers."""
+    return [(FAMILIES[number % len(FAMILIES)], number) for number in range(count)]
+
+
+def drawn(family, number):
+    """What is drawn for a network of a family: the network, and settings of a run there."""
+    rng = np.random.default_rng(number)
     settings = {
         "intervals": 3,
         "local_steps": 4,
@@ -81,8 +129,9 @@ def drawn(number):
     names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
     if rng.random() < 0.2 and len(names) > 2:
         liars = rng.choice(names, int(rng.integers(1, 3)), replace=False).tolist()
-        network = replace(network, adversaries=Adversaries(pick(rng, ATTACKS), tuple(sorted(liars))))
-    return family, network, settings
+        edges = () if network.adversaries is None else network.adversaries.edges
+        network = replace(network, adversaries=Adversaries(pick(rng, ATTACKS), tuple(sorted(liars)), edges))
+    return network, settings
 
 
 class _Drawn:
@@ -144,11 +193,72 @@ class _Drawn:
     def turns(rng, settings):
         return flat(rng, ["trusted", "untrusted", "secure-sum"], most=4)
 
+    @staticmethod
+    def one_message(rng, settings):
+        kept = {key: settings[key] for key in ("weights", "sensitivity", "adjacency", "faults", "seed")}
+        settings.clear()
+        settings |= kept | ALONE | {"method": "one-shot", "intervals": 1, "local_steps": 1, "sampling_rate": 1.0}
+        settings |= {"step_size": 1.0, "clip_norm": pick(rng, [LENGTH, 0.3]), "clip_scope": "record"}
+        settings |= {"model": {"name": "public-features", "size": SIZE}, "loss": "cross-entropy"}
+        settings |= {"data": images, "test_data": images("test")}
+        if rng.random() < 0.4:
+            settings["participation"] = 0.6
+        if rng.random() < 0.3:
+            return relays(*rng.integers(1, 4, int(rng.integers(1, 4))).tolist())
+        return flat(rng, ["trusted", "untrusted", "secure-sum"])
 
-def prepared(number):
-    """The first network of this number that may run; others are refused in a sentence."""
+    @staticmethod
+    def central(rng, settings):
+        for key in ("clip_scope", "sensitivity", "adjacency"):
+            del settings[key]
+        settings |= ALONE | {"method": {"extends": "hfl", "privacy": "central"}}
+        settings |= {"clip_norm": pick(rng, [1.0, 1.0, "normalized"])}
+        return flat(rng, ["trusted", "untrusted"])
+
+    @staticmethod
+    def moving_norm(rng, settings):
+        quantile, initial = pick(rng, [0.3, 0.7]), pick(rng, [1.0, 15.0])  # gradients are longer, but for some
+        settings |= {"clip_norm": {"quantile": quantile, "initial": initial}, "clip_scope": "record"}
+        settings["local_steps"] = pick(rng, [1, 4])
+        settings["aggregate_every"] = pick(rng, [1, 1, 2]) if settings["local_steps"] > 1 else 1
+        return flat(rng, ["trusted", "untrusted", "secure-sum"])
+
+    @staticmethod
+    def integers(rng, settings):
+        sums = {"colluding": int(rng.integers(2)), "dropouts": int(rng.integers(2)), "rounding": pick(rng, BITS)}
+        settings |= {"method": method(**sums), "data": wide, "test_data": wide("test")}
+        if rng.random() < 0.3:
+            settings |= ALONE | ({"local_steps": 1} if settings["clip_scope"] == "record" else {})
+            return relays(*rng.integers(1, 4, int(rng.integers(1, 4))).tolist())
+        return flat(rng, ["secure-sum", "secure-sum", "trusted", "untrusted"], most=4)
+
+    @staticmethod
+    def mobility(rng, settings):
+        settings.pop("participation", None)
+        settings.pop("device_turns", None)
+        network = flat(rng, ["trusted", "untrusted", "untrusted"])
+        return replace(network, mobility=Mobility(stay=pick(rng, [0.3, 0.6])))
+
+    @staticmethod
+    def lying_edges(rng, settings):
+        network = random_tree(rng) if rng.random() < 0.7 else random_chain(rng)
+        plain = {"secure-sum": "untrusted"}
+        nodes = {
+            kind: tuple(replace(each, trust=plain.get(each.trust, each.trust)) for each in getattr(network, kind))
+            for kind in ("subnets", "aggregators")
+        }
+        settings["aggregate_every"] = _rhythm(network, rng)
+        if settings["aggregate_every"] is None:
+            settings["aggregations_per_interval"] = 0
+        names = network.names["edges"]
+        lying = rng.choice(names, int(rng.integers(1, 1 + min(2, len(names)))), replace=False).tolist()
+        return replace(network, **nodes, adversaries=Adversaries(pick(rng, ATTACKS), edges=tuple(sorted(lying))))
+
+
+def prepared(family, number):
+    """The first network of this family and number that may run; others are refused in a sentence."""
     for attempt in range(40):
-        family, network, settings = drawn(number + attempt * 7_000)
+        network, settings = drawn(family, number + attempt * 7_000)
         fixed = {"batch_size": None, "clip_norm": 1.0, "epsilon": 3.0, "accountant": "rdp", "noise_key": "seed"}
         fixed |= {"calibration": "accounted", "model": "softmax", "loss": linear, "data": records}
         try:
@@ -156,17 +266,91 @@ def prepared(number):
         except UserError as error:
             refused = error
             continue
-        return family, setup
+        # What the cloud makes of one message is no linear function of it, and costs nothing.
+        method = setup.config.method
+        linear_method = method.model_copy(update={"server": audited(method.server)})
+        return replace(setup, config=setup.config.model_copy(update={"method": linear_method}))
     raise refused
 
 
 class _Views(Views):
-    """Views where devices may lie, who know the noise that they add."""
+    """Views where nodes may lie, who know the noise that they add, and where devices may move.
 
-    @property
-    def liars(self):
-        """Their names."""
-        return set(() if self.tree.adversaries is None else self.tree.adversaries.devices)
+    Attributes:
+        rows: device (edge server, row) where it is at home -> its rows, wherever it ever is.
+    """
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.central = setup.placement.clips == "update"
+        lying = self.tree.adversaries
+        self.liars, self.lying_edges = (set(), set()) if lying is None else map(set, (lying.devices, lying.edges))
+        visits, places = self.tree.visits, self.devices
+        self.rows = {device: (device,) for device in places}
+        if visits is not None:
+            at = [visits.rows_at(interval) for interval in range(setup.config.training.intervals)]
+            homes = [places[row] for row in visits.home]
+            self.rows = {
+                home: tuple(places[row] for row in np.flatnonzero(visits.device == n)) for n, home in enumerate(homes)
+            }
+            # Device -> the edge server that it is at in each interval.
+            self.stays = {
+                home: [places[row[n]][0] if row[n] >= 0 else None for row in at] for n, home in enumerate(homes)
+            }
+            self.devices = homes
+
+    @cached_property
+    def device_of(self):
+        """Row -> the device whose it is."""
+        return {row: device for device, rows in self.rows.items() for row in rows}
+
+    def sides(self, device, by_upload):
+        """Observer -> what each party of it has, in kinds and nodes, and whose noise it knows.
+
+        Args:
+            by_upload: everybody has what a function of the device's noisy uploads says, so at most these.
+        """
+        if self.central:  # edge servers and the cloud see raw updates
+            public = [([("models",)], set())]
+            return [(each, public) for each in ["public", *(["peer"] if self.company(device) else [])]]
+        if self.tree.visits is not None:
+            return self._of_moving(device)
+        outside, peers = self.outside_chain(device), list(self.peers(device))
+        if by_upload:
+            own = [([("uploads", self.name(device))], set())]
+            return [(each, own) for each in [*outside, "cloud", "public", *(["peer"] if peers else [])]]
+        # Edge servers that lie tell everybody what they have, but for those that are to keep the device's noise.
+        lying = self.lying_edges - (set(self.path(device)) - set(outside.values()))
+        told = [place for node in sorted(lying) for place in _had(node)]
+        had = {each: _had(node) for each, node in outside.items()}
+        found = [(observer, [([*places, *told], lying)]) for observer, places in had.items()]
+        found += [("cloud", [([("received", "cloud"), ("models",), *told], lying)])]
+        found += [("public", [([("models",), *told], lying)])]
+        listened = [
+            ([("sent down", node), ("models",), *([("received", node)] if node in known else []), *told], known | lying)
+            for node, known in peers
+        ]
+        return [*found, ("peer", listened)]
+
+    def _of_moving(self, device):
+        """All edge servers together that the device ever is at and that are not trusted; each device that it meets."""
+        own = self.stays[device]
+        edges = sorted({at for at in own if at is not None and not self.trusted[at]})
+        found = [("edge", [([place for node in edges for place in _had(node)], set())])] if edges else []
+        found += [("cloud", [([("received", "cloud"), ("models",)], set())]), ("public", [([("models",)], set())])]
+        listened = []
+        for other, theirs in self.stays.items():
+            if other == device or not any(at and at == there for at, there in zip(own, theirs, strict=True)):
+                continue
+            when = {at: {k for k, there in enumerate(theirs) if there == at} for at in {*theirs} - {None}}
+            heard = [("sent down", at, intervals) for at, intervals in when.items()]
+            listened.append(([*heard, ("models",)], {self.name(other)}))
+        return [*found, ("peer", listened)]
+
+
+def _had(node):
+    """What an edge server has, in kinds and nodes."""
+    return [("sent down", node), ("received", node), ("models",)]
 
 
 @dataclass
@@ -183,13 +367,18 @@ class Measured:
     others: dict = field(default_factory=dict)
 
     @cached_property
+    def views(self):
+        """Who sees what."""
+        return _Views(self.setup)
+
+    @cached_property
     def learned(self):
         """(device, observer, interval) -> mu^2 of all that an observer has of a device's neighbours until then."""
-        views, found = _Views(self.setup), {}
+        views, found = self.views, {}
         for device, other in self.others.items():
             assert (other.ends, other.draws.owners) == (self.run.ends, self.run.draws.owners), "a record says who draws"
             colluders = views.colluders(device) | views.liars
-            for observer, sides in _sides(views, device, self._by_upload):
+            for observer, sides in views.sides(device, self._by_upload):
                 for interval in range(len(self.run.ends)):
                     each = (self._distance(other, interval, places, known | colluders) for places, known in sides)
                     found[device, observer, interval] = max(each, default=0.0)
@@ -204,7 +393,7 @@ class Measured:
         """The same for the ledger: the sum of mu^2 of all rows until then, but for the one that is left out."""
         ends = [end["rows", None] for end in self.run.ends]
         kept = [[row for row in self.rows[:end] if row is not left_out] for end in ends]
-        allowed = [charged(rows) for rows in kept]
+        allowed = [charged(rows, self.views.device_of) for rows in kept]
         return {key: allowed[key[2]].get(key[:2], 0.0) for key in self.learned}
 
     def above(self, left_out=None):
@@ -231,36 +420,16 @@ class Measured:
         return squared_gap(self.run, other, vectors, others, known) if vectors else 0.0
 
 
-def _sides(views, device, by_upload):
-    """Observer -> what each party of it has, in kinds and nodes, and whose noise it knows.
-
-    Args:
-        by_upload: everybody has what a function of the device's noisy uploads says, so at most these.
-    """
-    outside, peers = views.outside_chain(device), list(views.peers(device))
-    if by_upload:
-        own = [([("uploads", views.name(device))], set())]
-        return [(each, own) for each in [*outside, "cloud", "public", *(["peer"] if peers else [])]]
-    both = [("sent down",), ("received",)]
-    had = {each: [(*place, node) for place in both] + [("models",)] for each, node in [*outside.items()]}
-    found = [(observer, [(places, set())]) for observer, places in had.items()]
-    found += [("cloud", [([("received", "cloud"), ("models",)], set())]), ("public", [([("models",)], set())])]
-    listened = [
-        ([("sent down", node), ("models",), *([("received", node)] if node in known else [])], known)
-        for node, known in peers
-    ]
-    return [*found, ("peer", listened)]
-
-
-def measured(number, monkeypatch, **planted):
-    family, setup = prepared(number)
-    found = Measured(family, setup, performed(setup, monkeypatch, draws=Draws(**planted)))
-    to = -1.0 if setup.config.privacy.adjacency == "replace" else 0.0
-    views = _Views(setup)
+def measured(family, number, monkeypatch, **planted):
+    setup = prepared(family, number)
+    free = range((SIZE + 1) * LABELS, 2 * (SIZE + 1) * LABELS) if family == "one message" else FREE
+    found = Measured(family, setup, performed(setup, monkeypatch, draws=Draws(**planted, free=free)))
+    views, to = found.views, -1.0 if setup.config.privacy.adjacency == "replace" else 0.0
     for device in views.devices:
         if views.name(device) in views.liars:
             continue  # it has no account
-        found.others[device] = performed(setup, monkeypatch, device, to, draws=Draws(**planted))
+        changed = Neighbour(views.rows[device], to, views.central, tuple(found.run.norms))
+        found.others[device] = performed(setup, monkeypatch, changed, draws=Draws(**planted, free=free))
     return found
 
 
@@ -268,9 +437,9 @@ def figures(count):
     """What `count` networks show, in lines."""
     largest, ratios, squares, values = 0.0, Counter(), 0.0, 0
     tight, total, above = Counter(), Counter(), 0
-    for number in range(count):
+    for each in some(count):
         with pytest.MonkeyPatch.context() as patch:
-            found = measured(number, patch)
+            found = measured(*each, patch)
         above += len(found.above())
         own = found.ratios().values()
         ratios[found.family] += len(own)

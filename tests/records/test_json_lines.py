@@ -109,3 +109,14 @@ def test_warnings_are_notes_to_the_user_and_plain_records_are_the_drivers(tmp_pa
         ("slow", "driver"),
         ("plain 5", "driver"),
     ]
+
+
+def test_notes_fit_80_columns_and_the_file_has_them_whole(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "training.device_turns: 5 is more than the devices of 1 of 8 edge servers, none of which take part"
+    with logged_to(tmp_path / "log.jsonl"):
+        LOG.warning("notice", extra=about(note=text))
+    said = capsys.readouterr().err
+    assert max(map(len, said.splitlines())) <= 80
+    assert " ".join(said.split()) == f"note: {text}"
+    assert lines(tmp_path / "log.jsonl")[0]["note"] == text

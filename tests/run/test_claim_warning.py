@@ -30,7 +30,7 @@ def test_a_claim_that_the_account_does_not_confirm_is_told_once_with_the_numbers
 ):
     monkeypatch.setattr(preview, "worst_epsilon", worst_epsilon)  # conftest.py leaves it out
     run = small(**BROKEN).run(tmp_path / "run")
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     assert said.count("is claimed") == 1
     assert said.startswith("note: epsilon 8 is claimed, but the account of the planned run is about: ")
     worst = run.summary["privacy"]["worst"]

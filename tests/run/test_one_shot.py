@@ -120,6 +120,23 @@ def test_without_noise_the_run_has_the_discriminant_of_all_records(tmp_path):
     assert made.run(tmp_path / "run").metrics["accuracy"].iloc[-1] == pytest.approx(right, abs=0.005)
 
 
+def weights_of(run):
+    return run.model.model.weight.detach().numpy()
+
+
+def test_a_clip_norm_scales_vectors_and_noise_alike_and_the_cloud_scales_them_back(tmp_path):
+    """Below the length of a record's vector, whatever cuts it, but for float32; without noise for `normalized`, too."""
+    whole = weights_of(small().run(tmp_path / "whole"))
+    for norm in (0.1, 0.9):
+        cut = weights_of(small(clip_norm=norm).run(tmp_path / str(norm)))
+        assert np.abs(cut - whole).max() < 1e-3 * np.abs(whole).max()
+    quiet = {"method": {"extends": "one-shot", "privacy": "none"}, "calibration": None}
+    exact = small(**quiet).run(tmp_path / "quiet").metrics["accuracy"].iloc[-1]
+    for norm in (0.1, "normalized"):
+        cut = small(**quiet, clip_norm=norm).run(tmp_path / f"quiet {norm}").metrics["accuracy"].iloc[-1]
+        assert cut == pytest.approx(exact, abs=0.005)
+
+
 @pytest.mark.parametrize("trust", TRUST)
 @pytest.mark.process
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, trust):
@@ -178,16 +195,38 @@ REFUSED = {
     "method.upcycle: class-sums is one message": {"method": "upcycled-one-shot"},
     "training.clip_scope: the cloud divides by the number of records": {"clip_scope": "batch", "clip_norm": 1.0},
     "method.objective: votes go beside updates": {"clip_norm": {"quantile": 0.5}},
+    "training.clip_norm: vectors of records are 1.0065 long": {"clip_norm": 2.0},
+    "training.clip_norm: the cloud would not know how much of an update was cut": {
+        "method": {"extends": "one-shot", "privacy": "central"},
+        "clip_norm": 0.1,
+    },
+    "data.public: class-sums is one message of each device, which no model enters": {
+        "data": {"name": "digits", "public": 0.1}
+    },
+    "model.from: class-sums is one message of each device, which no model enters": {
+        "model": {"name": "public-features", "from": "model.pt"}
+    },
+    "control.joules: class-sums is one message of each device, of which none can be left out": {
+        "control": {"joules": 1.0}
+    },
+    "compression.device: class-sums is one message of each device, and what is left out of it never comes": {
+        "compression": {"device": {"rand_k": 0.1}}
+    },
+    "compression.device: class-sums is one message": {
+        "compression": {"device": {"top_k": 0.1, "error_feedback": True}}
+    },
+    "compression.edge: class-sums is one message of each device, and what": {"compression": {"edge": {"top_k": 0.5}}},
 }
 
 
 @pytest.mark.parametrize(("text", "settings"), REFUSED.items())
 def test_what_it_is_not_made_for_is_refused(text, settings):
-    whole = {key: settings[key] for key in ("method", "model", "correlated", "calibration") if key in settings}
+    sections = ("method", "model", "correlated", "calibration", "data", "control", "compression")
+    whole = {key: settings[key] for key in sections if key in settings}
     training = {"extends": "auto"} | {key: value for key, value in settings.items() if key not in whole}
-    given = {"method": "one-shot", "model": "auto", "calibration": "accounted"} | whole
+    given = {"method": "one-shot", "model": "auto", "calibration": "accounted", "data": "digits"} | whole
     with pytest.raises(UserError) as refused:
-        Experiment(data="digits", epsilon=1.0, training=training, **given)
+        Experiment(epsilon=1.0, training=training, **given)
     assert [each for each in str(refused.value).splitlines() if text not in each] == []
 
 
@@ -205,3 +244,32 @@ def test_a_refused_file_ends_with_code_2_and_its_line(tmp_path):
     assert done.returncode == 2
     assert f"e.yaml:5: training.intervals: {ONE_STEP} 1, found 5" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("compression: {device: {rand_k: 0.1}}", "compression.device"),
+        ("control: {joules: 3}", "control.joules"),
+        ("data: {name: digits, public: 0.1}", "data.public"),
+        ("training: {clip_norm: 5}", "training.clip_norm"),
+    ],
+)
+def test_what_one_message_cannot_do_has_its_line_and_key(tmp_path, line, key):
+    file = tmp_path / "e.yaml"
+    data = "" if line.startswith("data") else "data: digits\n"
+    file.write_text(f"{line}\n{data}method: one-shot\ntopology: {{edges: [{{devices: 3}}]}}\n")
+    command = [sys.executable, "-m", "h2fdp", "run", file.name, "--dry-run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"e.yaml:1: {key}: " in done.stderr
+
+
+def test_rounded_messages_keep_the_accuracy(tmp_path):
+    """Eight bits of a coordinate: rounding is right in the mean, and small beside the noise."""
+    plain, rounded = (
+        small(compression=each).run(tmp_path / str(len(each))).metrics["accuracy"].iloc[-1]
+        for each in ({}, {"device": {"quantise": 8}})
+    )
+    assert rounded > plain - 0.03

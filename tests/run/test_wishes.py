@@ -8,6 +8,7 @@ import pytest
 
 import h2fdp
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.data.public_features import with_features
 from h2fdp.network import Radio
 from h2fdp.protocol import InProcessNodes
 from tests.networks import placed
@@ -119,3 +120,35 @@ def test_what_cannot_be_wished_for_is_refused_with_its_key(control, settings, wo
     with pytest.raises(UserError) as refused:
         experiment(control, **settings)
     assert words in str(refused.value)
+
+
+def pictures(**control):
+    given = {"training": "auto", "model": "auto", "method": "h2fdp", "epsilon": 1.0, "control": control}
+    return Experiment(network(A="trusted"), data={"name": "digits", "partition": "iid"}, **given)
+
+
+def test_a_budget_that_pays_for_no_plan_is_refused_before_features_are_computed(monkeypatch):
+    """In the same words as by the whole preparation."""
+    with monkeypatch.context() as late:
+        late.setattr("h2fdp.run.prepare._refuse_small_budget", lambda *_: None)
+        with pytest.raises(UserError) as whole:
+            pictures(joules=1e-6).prepare()
+    monkeypatch.setattr("h2fdp.run.prepare.with_features", only_blank)
+    with pytest.raises(UserError) as early:
+        pictures(joules=1e-6).prepare()
+    assert str(early.value) == str(whole.value)
+    assert "control.joules: the cheapest plan is expected to cost" in str(early.value)
+
+
+def only_blank(*arguments, computed=True, **settings):
+    assert not computed, "features are computed"
+    return with_features(*arguments, computed=computed, **settings)
+
+
+def test_a_budget_that_is_just_enough_is_not_refused_early():
+    with pytest.raises(UserError) as refused:
+        pictures(joules=1e-6).prepare()
+    least = float(str(refused.value).split("to cost ")[1].split(" J")[0])
+    assert pictures(joules=1.001 * least).prepare().schedule().plan.joules <= 1.001 * least
+    with pytest.raises(UserError):
+        pictures(joules=0.999 * least).prepare()

@@ -1,0 +1,24 @@
+"""The plain lines of a run in a pipe."""
+
+import pytest
+
+from h2fdp.cli.terminal import Target, progress
+
+ROW = {"accuracy": 0.8512, "epsilon_cloud": 0.98765, "energy_j": 0.012345, "clock_s": 1234.5}
+
+
+@pytest.mark.parametrize("total", [3, 150, 10_000])
+def test_no_line_is_wider_than_80_columns_and_costs_give_way(capsys, total):
+    with progress(total, quiet=False, verbose=False, target=Target(1.25)) as show:
+        for interval in range(1, total + 1):
+            show({"interval": interval} | ROW)
+    said = capsys.readouterr().err.splitlines()
+    assert max(map(len, said)) <= 80
+    assert all("accuracy 0.8512  epsilon 0.988 of 1.25" in line for line in said)
+    assert any("0.0123 J" in line for line in said)
+
+
+def test_what_fits_is_said(capsys):
+    with progress(3, quiet=False, verbose=False) as show:
+        show({"interval": 1} | ROW)
+    assert capsys.readouterr().err == "interval 1/3  accuracy 0.8512  epsilon 0.988  0.0123 J  1.23e+03 s simulated\n"
