@@ -227,7 +227,7 @@ def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:
         yield "training.local_steps", f"{text}; expected at least 2 steps between two models that a device receives"
 
 
-def _of_one_shot(experiment: ExperimentFile, axes: Axes) -> Found:
+def _of_one_shot(experiment: ExperimentFile) -> Found:
     """What an objective that is no descent leaves no choice in, and the model that it is made for."""
     model, objective = experiment.model, experiment.method.objective
     head = model.head if isinstance(model, PublicFeatures) and "head" in model.model_fields_set else None
