@@ -22,6 +22,7 @@ def context(**given):
         "sizes": STAR,
         "share": 1.0,
         "turns": 1,
+        "regrouped": False,
         "budget_decay": "none",
         "participation": STAR,
         "clip_norm": 0.1,
