@@ -14,6 +14,7 @@ import typer
 
 from h2fdp.cli.runs import HALF
 from h2fdp.cli.terminal import (
+    COLUMNS,
     AsJson,
     DataRoot,
     ExperimentPath,
@@ -252,7 +253,8 @@ class SweepProgress:
             self._say(words)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
-        line = f"{ending(name, outcome, again)}  {words_of(self.rows.pop(name))}".rstrip()
+        begun = f"{ending(name, outcome, again)}  "
+        line = f"{begun}{words_of(self.rows.pop(name), most=COLUMNS - len(begun))}".rstrip()
         self.finished += outcome.finished or bool(outcome.ended_early)
         self.failed += bool(outcome.error) and not again
         if outcome.ended_early:

@@ -170,7 +170,7 @@ def interruptible(go_on: str = "run the same command to continue") -> Iterator[I
 
 
 _LINES = 10  # plain lines for a whole run
-_COLUMNS = 80  # of a plain line
+COLUMNS = 80  # of a plain line
 _WIDE = 110  # columns of a terminal that holds the live line with energy and simulated time
 
 
@@ -234,7 +234,7 @@ def progress(
                 left = f"  {(ends[-1] - ends[0]) / (len(ends) - 1) * (total - done):.0f} s left"
             if done % every == 0 or done in (1, total):
                 begun = f"interval {done}/{total}  "
-                room = None if verbose else _COLUMNS - len(begun) - len(left)
+                room = None if verbose else COLUMNS - len(begun) - len(left)
                 say(f"{begun}{words_of(row, target=target, most=room)}{left}")
 
         yield line

@@ -258,6 +258,7 @@ class StreamPast:
 
 
 _LEAST = 1e-24  # squared, in units of noise: a row of the ledger is of a record that moves something
+_MOST_NUMBERS = 4_000_000  # of covariances that are held at once
 
 
 @dataclass(frozen=True)
@@ -319,8 +320,14 @@ class SumPast(StreamPast):
         sets = np.array(list(itertools.combinations(range(devices), min(known, devices - 1))), dtype=np.int64)
         lags = noise.gram(int(self.counts.max()))[self.numbers[:, :, None], self.numbers[:, None, :]]
         each = self.parts[:, :, None] * self.parts[:, None, :] * lags
+        together = max(1, _MOST_NUMBERS // max(1, sets.shape[1] * (last + 1) ** 2))  # sets, so that memory is bounded
+        blocks = range(0, len(sets), together)
+        return np.concatenate([self._moved(each, sets[first : first + together]) for first in blocks])
+
+    def _moved(self, each: np.ndarray, sets: np.ndarray) -> np.ndarray:
+        """The squares of `_row` for some of the sets; `each` has the (T, T) covariance of each device's noise."""
+        last, there = each.shape[1] - 1, self.parts > 0
         covariances = each.sum(axis=0) - each[sets].sum(axis=1)
-        there = self.parts > 0
         bare = there.sum(axis=0) == there[sets].sum(axis=1)  # sums of those devices alone say nothing about others
         covariances[bare[:, :, None] | bare[:, None, :]] = 0.0
         covariances[:, range(last + 1), range(last + 1)] += bare

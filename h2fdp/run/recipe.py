@@ -61,7 +61,7 @@ LITTLE = 2.0  # noise in the last model, see `noise_of_way`: below it, more inte
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
-_MOST_DRAWN = 10_000  # devices times intervals where devices are drawn: their accounts are worked out one by one
+_MOST_DRAWN = 2_000  # devices times averages where devices are drawn: their accounts are worked out one by one
 _LESS = 0.95  # of the noise in the last model: more bands of correlated noise have to leave no more
 
 
@@ -246,7 +246,8 @@ def _quietest(config: ExperimentFile, noisy: Noisy) -> tuple[RunSetup, tuple[str
     all releases of a stream (Cauchy and Schwarz, docs/defaults.md), as they are where each device adds its own noise.
     """
     training, found, bands = config.training, noisy(_fixed(config)), 2
-    drawn = training.participation < 1 and found.topology.devices * training.intervals <= _MOST_DRAWN
+    averages = training.intervals * (len(found.aggregation_times.offsets(found.local_steps)) + 1)
+    drawn = training.participation < 1 and found.topology.devices * averages <= _MOST_DRAWN
     absent = training.device_turns > 1 or drawn
     shared = any(each.adds_noise == "edge" for each in found.blueprint.facts)
     stated = "correlated" in config.privacy.model_fields_set or config.control.enabled
