@@ -179,7 +179,7 @@ def test_single_streams_and_sums_are_two_laws():
     assert Summed("banded", 3).stable
 
 
-TABLE = {  # docs/privacy.md: releases, turns, curvature -> independent fixed, changing; four bands fixed, changing
+TABLE = {  # experiments/proofs.md: releases, turns, curvature -> independent fixed, changing; four bands fixed, changing
     (40, 5, 0.0): (2.34, 2.34, 2.42, 1.39),
     (40, 5, 0.3): (2.24, 2.36, 2.56, 1.55),
 }
