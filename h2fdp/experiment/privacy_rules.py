@@ -165,13 +165,13 @@ def _of_moving_norm(experiment: ExperimentFile) -> Found:
         text = f"{method.schedule.name} reckons with one clip norm, or sees uploads"
         yield key, f"{text}; expected a number, or schedule fixed"
     if isinstance(experiment.method.server, OwnPart):
-        yield key, "a server of your own may send more than a model, beside which there are no votes; expected a number"
+        yield key, "a server of your own may send more than a model, and no votes go with that; expected a number"
     if not placement.noise_law.stable:
         text = f"a vote and its vector are clipped together in L2; expected gaussian, or a number as {key}"
         yield "method.privacy.law", f"{text}, found {placement.noise_law.name}"
     objective = experiment.method.objective
     if isinstance(objective, OwnPart) or objective.name not in ("plain", "proximal"):
-        text = f"votes go beside updates by the loss itself; expected objective plain or proximal, or a number as {key}"
+        text = f"votes go with updates by the loss itself; expected objective plain or proximal, or a number as {key}"
         yield "method.objective", f"{text}, found {objective.name}"
     if placement.clips == "update":
         return

@@ -287,7 +287,7 @@ class SumPast(StreamPast):
     def joined(
         self, noise: CorrelatedGaussian, uploads: Uploads, reach: Reach, liars: Sequence[int]
     ) -> tuple[SumPast, Uploads, Reach]:
-        """See `StreamPast.joined`: the row is one of a node's own noise, and `reach` has that of peers beside it."""
+        """See `StreamPast.joined`: the row is one of a node's own noise, and `reach` has that of peers, too."""
         assert uploads.place.holder is Holder.SHARE, "its devices' noises are seen as a sum"
         level, rows = math.sqrt(variance_of(uploads.parts)), uploads.rows
         counts = self.counted(rows, by_node=False).counts
@@ -302,7 +302,7 @@ class SumPast(StreamPast):
         after = replace(self, counts=counts, moved=moved, parts=parts, numbers=with_last(self.numbers, counts[rows]))
         colluding = uploads.place.tolerance.colluding
         known = [before + after._row(noise, colluding + more) for more, before in enumerate(self.learned)]
-        told, of_peers = (
+        gained, of_peers = (
             np.sqrt(np.maximum(now.max(axis=0) - before.max(axis=0), _LEAST)) * level
             for now, before in zip(known, self.learned, strict=True)
         )
@@ -310,7 +310,7 @@ class SumPast(StreamPast):
         ones, honest = np.ones(len(there)), ~np.isin(there, liars)
         as_node = replace(uploads, place=Place(Holder.NODE), levels=np.array([level]))
         seen = replace(as_node, rows=there, steps=ones, weights=ones, honest=honest)
-        joint = Reach(told[there], ones, ones, "fixed", reach.bound, of_peers=of_peers[there])
+        joint = Reach(gained[there], ones, ones, "fixed", reach.bound, of_peers=of_peers[there])
         return replace(after, learned=(known[0], known[1])), seen, joint
 
     def _row(self, noise: CorrelatedGaussian, known: int) -> np.ndarray:

@@ -243,7 +243,7 @@ def _quietest(config: ExperimentFile, noisy: Noisy) -> tuple[RunSetup, tuple[str
     """The run of a complete configuration, under as many bands of correlated noise as pay; what these leave, in words.
 
     What they leave follows from the account of each number of bands. There is nothing to gain where all devices are in
-    all releases of a stream (Cauchy and Schwarz, docs/defaults.md), as they are where each device adds its own noise.
+    all releases of a stream (Cauchy and Schwarz, experiments/defaults.md): so where each device adds its own noise.
     """
     training, found, bands = config.training, noisy(_fixed(config)), 2
     averages = training.intervals * (len(found.aggregation_times.offsets(found.local_steps)) + 1)

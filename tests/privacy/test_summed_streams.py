@@ -17,7 +17,7 @@ from tests.privacy.uploads import uploads_of
 LAWS = [Summed(kind, bands) for kind in ("banded-inverse", "banded") for bands in (2, 4)]
 
 
-def told(law, presence, moves, levels, colluding=0, liars=()):
+def rows_of(law, presence, moves, levels, colluding=0, liars=()):
     """Two arrays (s, T): the rows that a ledger would have of each device, for all observers but peers, and for peers.
 
     Args:
@@ -83,7 +83,7 @@ def test_no_observer_learns_more_than_its_rows_say(law, colluding, seed):
     presence = random.random((8, 4)) < 0.5
     presence = presence[presence.any(axis=1)]
     moves, levels = random.uniform(0.5, 1.5, presence.shape), random.uniform(1.0, 3.0, presence.shape)
-    rows = told(law, presence, moves, levels, colluding)
+    rows = rows_of(law, presence, moves, levels, colluding)
     for device in range(4):
         others = set(range(4)) - {device}
         for of_peers in (0, 1):
@@ -99,7 +99,7 @@ def test_where_all_take_part_it_is_one_stream_under_the_noise_that_is_left(law, 
     """mu = |C 1| / z sqrt(N / left), exactly, for shares z / sqrt(N) and N - c devices, or N - c - 1 for a peer."""
     devices, size = 5, 6
     ones, shares = np.ones((size, devices)), np.full((size, devices), 2.0 * math.sqrt(devices))
-    rows = told(law, ones > 0, ones, shares, max(known - 1, 0))[min(known, 1)]
+    rows = rows_of(law, ones > 0, ones, shares, max(known - 1, 0))[min(known, 1)]
     whole = toeplitz(law.factor(size), size) @ np.ones(size) / (2.0 * devices)
     expected = whole * math.sqrt(devices / (devices - known))
     np.testing.assert_allclose(rows, np.tile(expected, (devices, 1)))
@@ -109,7 +109,7 @@ def test_where_all_take_part_it_is_one_stream_under_the_noise_that_is_left(law, 
 def test_devices_that_never_meet_have_their_own_streams(law):
     """In turns of fixed groups each group has full participation on its own clock: (F1) leaves nothing to gain."""
     presence = np.arange(8)[:, None] % 2 == np.arange(4) % 2
-    rows = told(law, presence, np.ones((8, 4)), np.full((8, 4), math.sqrt(2)))[0]
+    rows = rows_of(law, presence, np.ones((8, 4)), np.full((8, 4), math.sqrt(2)))[0]
     own = toeplitz(law.factor(4), 4) @ np.ones(4) / math.sqrt(2)
     for device in range(4):
         there = presence[:, device]
@@ -121,15 +121,15 @@ def test_one_band_is_independent_noise():
     random = np.random.default_rng(4)
     presence, levels = random.random((6, 4)) < 0.6, random.uniform(1, 2, (6, 4))
     presence[:, 0] = True
-    rows = told(Summed("banded", 1), presence, np.ones((6, 4)), levels)[0]
+    rows = rows_of(Summed("banded", 1), presence, np.ones((6, 4)), levels)[0]
     expected = presence / np.sqrt((presence * levels**2).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(rows, expected.T, atol=1e-9)
 
 
 def test_the_noise_of_who_lies_hides_no_device():
     law, ones = Summed("banded-inverse", 4), np.ones((5, 3))
-    with_liar = told(law, ones > 0, ones, 2 * ones, liars=(2,))[0]
-    honest = told(law, ones[:, :2] > 0, ones[:, :2], 2 * ones[:, :2])[0]
+    with_liar = rows_of(law, ones > 0, ones, 2 * ones, liars=(2,))[0]
+    honest = rows_of(law, ones[:, :2] > 0, ones[:, :2], 2 * ones[:, :2])[0]
     np.testing.assert_allclose(with_liar[:2], honest, rtol=1e-9)
 
 
@@ -170,7 +170,7 @@ def test_along_the_best_attack_the_noise_is_that_of_the_account(law):
     assert plausible(attack)
     assert not plausible(attack, 2 / 3)
     assert not plausible(attack, 3 / 2)
-    account = np.linalg.norm(told(law, presence, ones, 3 * ones)[0, 0])
+    account = np.linalg.norm(rows_of(law, presence, ones, 3 * ones)[0, 0])
     assert mu <= account * (1 + 1e-9)
 
 
@@ -179,7 +179,7 @@ def test_single_streams_and_sums_are_two_laws():
     assert Summed("banded", 3).stable
 
 
-TABLE = {  # experiments/proofs.md: releases, turns, curvature -> independent fixed, changing; four bands fixed, changing
+TABLE = {  # experiments/proofs.md: releases, turns, curvature -> independent fixed, changing; four bands the same
     (40, 5, 0.0): (2.34, 2.34, 2.42, 1.39),
     (40, 5, 0.3): (2.24, 2.36, 2.56, 1.55),
 }
@@ -192,7 +192,7 @@ def noise_of_last(law, presence, effects):
     for levels in (np.ones(len(effects)), 1 / np.sqrt(effects / effects.max() + 1e-3)):
         shares = levels[:, None] * np.sqrt(count) * np.ones(presence.shape)
         draws = draws_of(law, presence, shares / count, ())
-        mu = np.linalg.norm(told(law, presence, np.ones(presence.shape), shares / count)[0], axis=1).max()
+        mu = np.linalg.norm(rows_of(law, presence, np.ones(presence.shape), shares / count)[0], axis=1).max()
         found.append(np.linalg.norm(effects @ draws) * mu)
     return min(found) * presence.shape[1] / effects.sum()
 

@@ -321,13 +321,16 @@ class _Views(Views):
             return [(each, own) for each in [*outside, "cloud", "public", *(["peer"] if peers else [])]]
         # Edge servers that lie tell everybody what they have, but for those that are to keep the device's noise.
         lying = self.lying_edges - (set(self.path(device)) - set(outside.values()))
-        told = [place for node in sorted(lying) for place in _had(node)]
+        leaked = [place for node in sorted(lying) for place in _had(node)]
         had = {each: _had(node) for each, node in outside.items()}
-        found = [(observer, [([*places, *told], lying)]) for observer, places in had.items()]
-        found += [("cloud", [([("received", "cloud"), ("models",), *told], lying)])]
-        found += [("public", [([("models",), *told], lying)])]
+        found = [(observer, [([*places, *leaked], lying)]) for observer, places in had.items()]
+        found += [("cloud", [([("received", "cloud"), ("models",), *leaked], lying)])]
+        found += [("public", [([("models",), *leaked], lying)])]
         listened = [
-            ([("sent down", node), ("models",), *([("received", node)] if node in known else []), *told], known | lying)
+            (
+                [("sent down", node), ("models",), *([("received", node)] if node in known else []), *leaked],
+                known | lying,
+            )
             for node, known in peers
         ]
         return [*found, ("peer", listened)]

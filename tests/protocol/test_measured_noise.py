@@ -83,8 +83,8 @@ def test_one_row_less_is_found(tight, at):
     full = {key[:2] for key, ratio in found.ratios().items() if key[2] == last and ratio > 1 - 1e-6}
     assert full or at in TIGHT
     for row in found.rows:
-        told = {(found.views.device_of[place], row.observer) for place in devices_of(row)}
-        if at in TIGHT or told & full:
+        full_rows = {(found.views.device_of[place], row.observer) for place in devices_of(row)}
+        if at in TIGHT or full_rows & full:
             assert found.above(left_out=row), row
 
 

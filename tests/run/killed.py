@@ -5,6 +5,7 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import h2fdp
 from h2fdp import Experiment, Topology
 from h2fdp.records import atomic, noise_key
 from h2fdp.records import checkpoint as checkpoint_file
@@ -14,6 +15,7 @@ from h2fdp.run.identity import package_digest
 from h2fdp.run.loop import start_run
 from tests.forks import in_a_child
 from tests.noise_keys import known
+from tests.runtime.runs import assert_equal, recorded
 
 
 def experiment(**settings):
@@ -103,3 +105,15 @@ def killed_runs(folder: Path) -> dict[str, Path]:
     for point, arm in POINTS.items():
         assert in_a_child(partial(until_killed, arm, paths[point])) == -signal.SIGKILL, point
     return paths
+
+
+def assert_outlives_a_kill(made: Experiment, folder: Path, step: str, interval: int) -> None:
+    """A run that is killed when it comes to a step of an interval goes on to the bits of one that nothing disturbed."""
+    whole, setup, path = made.run(folder / "whole"), made.prepare(), folder / "killed"
+
+    def until_killed():
+        at(step, interval)
+        start_run(setup, path)
+
+    assert in_a_child(until_killed) == -signal.SIGKILL
+    assert_equal(recorded(whole), recorded(h2fdp.resume(path)))

@@ -2,7 +2,6 @@
 
 import json
 import math
-import signal
 from dataclasses import replace
 
 import numpy as np
@@ -10,16 +9,13 @@ import pytest
 import yaml
 from scipy import special, stats
 
-import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator
 from h2fdp.privacy.correlated import CorrelatedGaussian
 from h2fdp.run.forecast import noise_on_model
-from h2fdp.run.loop import start_run
-from tests.forks import in_a_child
 from tests.networks import placed
 from tests.protocol.test_relays import ALONE, relays
-from tests.run.killed import at
+from tests.run.killed import assert_outlives_a_kill
 from tests.runtime.runs import assert_equal, recorded
 
 NETWORK = Topology(
@@ -197,14 +193,7 @@ def test_along_the_best_attack_the_noise_of_a_run_is_that_of_its_account(tmp_pat
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, correlated, network):
     runtime = {"backend": "inline", "checkpoint_every": 2}
     made = small(correlated, **network, participation=0.7, faults=FAULTS, runtime=runtime)
-    whole, setup, path = made.run(tmp_path / "whole"), made.prepare(), tmp_path / "killed"
-
-    def until_killed():
-        at("released", 5)
-        start_run(setup, path)
-
-    assert in_a_child(until_killed) == -signal.SIGKILL
-    assert_equal(recorded(whole), recorded(h2fdp.resume(path)))
+    assert_outlives_a_kill(made, tmp_path, "released", 5)
 
 
 def test_threads_change_no_bit_and_subnets_that_look_alike_have_one_past(tmp_path):
@@ -352,11 +341,4 @@ def test_the_account_of_what_auto_chose_is_that_of_one_gaussian(tmp_path, traini
 @pytest.mark.process
 def test_a_killed_run_goes_on_to_the_same_bits_under_the_noise_that_auto_chose(tmp_path):
     made = short(runtime={"backend": "inline", "checkpoint_every": 4})
-    whole, setup, path = made.run(tmp_path / "whole"), made.prepare(), tmp_path / "killed"
-
-    def until_killed():
-        at("released", 10)
-        start_run(setup, path)
-
-    assert in_a_child(until_killed) == -signal.SIGKILL
-    assert_equal(recorded(whole), recorded(h2fdp.resume(path)))
+    assert_outlives_a_kill(made, tmp_path, "released", 10)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import signal
 import subprocess
 import sys
 
@@ -11,17 +10,13 @@ import pytest
 from scipy import optimize, stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.algorithms import one_shot
 from h2fdp.audit.run_audit import audit
 from h2fdp.models.architectures import SHARE
 from h2fdp.run.explain import explanation
-from h2fdp.run.loop import start_run
-from tests.forks import in_a_child
-from tests.run.killed import at
+from tests.run.killed import assert_outlives_a_kill
 from tests.run.test_correlated_runs import gaussian_epsilon, members
-from tests.runtime.runs import assert_equal, recorded
 
 SIZE, CLASSES, DEVICES = 24, 10, 12
 TRUST = {"nobody": {"trusted": 0}, "edges": {"trusted": 1}, "sum": {"relay": 1}}
@@ -141,14 +136,7 @@ def test_a_clip_norm_scales_vectors_and_noise_alike_and_the_cloud_scales_them_ba
 @pytest.mark.process
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, trust):
     made = small(trust, faults={} if trust == "sum" else FAULTS)
-    whole, setup, path = made.run(tmp_path / "whole"), made.prepare(), tmp_path / "killed"
-
-    def until_killed():
-        at("released", 0)
-        start_run(setup, path)
-
-    assert in_a_child(until_killed) == -signal.SIGKILL
-    assert_equal(recorded(whole), recorded(h2fdp.resume(path)))
+    assert_outlives_a_kill(made, tmp_path, "released", 0)
 
 
 def test_what_is_explained_is_the_noise_in_sums():
@@ -194,7 +182,7 @@ REFUSED = {
     "method.schedule: class-sums is one message": {"method": {"extends": "one-shot", "schedule": "buffered"}},
     "method.upcycle: class-sums is one message": {"method": "upcycled-one-shot"},
     "training.clip_scope: the cloud divides by the number of records": {"clip_scope": "batch", "clip_norm": 1.0},
-    "method.objective: votes go beside updates": {"clip_norm": {"quantile": 0.5}},
+    "method.objective: votes go with updates": {"clip_norm": {"quantile": 0.5}},
     "training.clip_norm: vectors of records are 1.0065 long": {"clip_norm": 2.0},
     "training.clip_norm: the cloud would not know how much of an update was cut": {
         "method": {"extends": "one-shot", "privacy": "central"},
@@ -267,7 +255,7 @@ def test_what_one_message_cannot_do_has_its_line_and_key(tmp_path, line, key):
 
 
 def test_rounded_messages_keep_the_accuracy(tmp_path):
-    """Eight bits of a coordinate: rounding is right in the mean, and small beside the noise."""
+    """Eight bits of a coordinate: rounding is right in the mean, and small compared with the noise."""
     plain, rounded = (
         small(compression=each).run(tmp_path / str(len(each))).metrics["accuracy"].iloc[-1]
         for each in ({}, {"device": {"quantise": 8}})

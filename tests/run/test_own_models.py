@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import StatelessObjective
 from h2fdp.algorithms.fedavg import Plain
@@ -14,7 +13,7 @@ from h2fdp.privacy.mechanisms.pipeline import StepNoise
 from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.training.local_steps import Descent
 from tests.networks import placed
-from tests.run.test_resume import assert_same, crashing_at
+from tests.run.test_resume import assert_outlives_a_crash
 
 TWO = Topology("net", (placed("a", False, [9, 9], [9, 9]), placed("b", False, [9], [9])))
 OWN = [{"name": "mean-regularised", "penalty": 0.4}, {"name": "ditto", "penalty": 0.4}, "personal-head"]
@@ -207,12 +206,7 @@ def test_a_record_is_in_nothing_but_the_noisy_steps_of_the_ledger(objective, kep
 def test_own_models_outlive_a_crash(objective, tmp_path, monkeypatch):
     settings = {"participation": 0.7, "faults": {"device_dropout": 0.2, "straggler": {"probability": 0.3}}}
     setup = made(objective, **settings, intervals=5, runtime={"backend": "inline", "checkpoint_every": 2})
-    whole = setup.run(tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        crashing_at(patch, 3)
-        with pytest.raises(RuntimeError):
-            setup.run(tmp_path / "crashed")
-    assert_same(whole, h2fdp.resume(tmp_path / "crashed"))
+    assert_outlives_a_crash(setup, tmp_path, monkeypatch)
 
 
 def test_deciles_are_those_of_own_models(tmp_path):

@@ -72,6 +72,16 @@ def crashing_at(monkeypatch, interval):
     monkeypatch.setattr(recorders, "listener", fail)
 
 
+def assert_outlives_a_crash(experiment, folder, monkeypatch):
+    """Without an interruption, and with a crash in the fourth interval and a resume, all is the same."""
+    whole = experiment.run(folder / "whole")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError):
+            experiment.run(folder / "crashed")
+    assert_same(whole, h2fdp.resume(folder / "crashed"))
+
+
 REMEMBERING = ["scaffold", "upcycled-pfedme", {"extends": "upcycled-h2fdp", "server": "momentum"}]
 PLACEMENTS = [
     {"name": "dp-sgd", "noise_multiplier": 1.5},

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms.server_update import Uploaded
 from h2fdp.algorithms.subnet_models import SubnetModels
 from h2fdp.network import Adversaries, Aggregator
 from h2fdp.network.adversaries import SignFlip
 from tests.networks import placed
-from tests.run.test_resume import assert_same, crashing_at
+from tests.run.test_resume import assert_outlives_a_crash
 
 NOISY = {"name": "dp-sgd", "noise_multiplier": 1.5}
 A, B = placed("a", False, [9, 9], [9, 9]), placed("b", True, [9, 9, 9], [9, 9, 9])
@@ -103,12 +102,7 @@ def test_quadratics_have_their_closed_form(mix):
 def test_they_outlive_a_crash(tmp_path, monkeypatch):
     held = {"runtime": {"backend": "inline", "checkpoint_every": 2}, "data": "digits", "test_data": None}
     setup = made(mixed(0.3), participation=0.7, faults=FAULTS, intervals=5, **held)
-    whole = setup.run(tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        crashing_at(patch, 3)
-        with pytest.raises(RuntimeError):
-            setup.run(tmp_path / "crashed")
-    assert_same(whole, h2fdp.resume(tmp_path / "crashed"))
+    assert_outlives_a_crash(setup, tmp_path, monkeypatch)
 
 
 def test_scores_of_devices_are_those_of_the_models_of_their_subnets(tmp_path):
