@@ -21,6 +21,7 @@ from h2fdp.privacy.mechanisms.compression import Quantise, TopK, link_in_words
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
+from h2fdp.training.losses import CrossEntropy, LabelSmoothing
 
 
 def problems(experiment: ExperimentFile) -> Found:
@@ -37,6 +38,8 @@ def problems(experiment: ExperimentFile) -> Found:
     if isinstance(objective, OwnModels):
         yield from _of_own_models(experiment, objective)
     yield from _of_one_shot(experiment)
+    if isinstance(experiment.model, PublicFeatures) and experiment.model.head == "centred":
+        yield from _of_centring(experiment, experiment.model)
     if method.traits.buffers:
         yield from _of_buffers(experiment, objective, combination)
     yield from _of_turns(experiment)
@@ -269,7 +272,7 @@ def _of_its_length(experiment: ExperimentFile, length: float) -> Found:
 
 def _of_one_message(experiment: ExperimentFile, once: str) -> Found:
     """What goes on from a message before, or comes after one."""
-    method, control, model = experiment.method, experiment.control, experiment.model
+    method, control = experiment.method, experiment.control
     budget = next((key for key in ("joules", "seconds", "accuracy") if getattr(control, key) is not None), None)
     if budget is not None:
         text = f"{once}, of which none can be left out to save cost; expected null"
@@ -280,6 +283,12 @@ def _of_one_message(experiment: ExperimentFile, once: str) -> Found:
         yield "method.upcycle", f"{once}, and no model before it to go on from; expected null, found {method.upcycle:g}"
     if experiment.privacy.noise_law is not None:
         yield "privacy.correlated", f"{once}, and no earlier noise to take back; expected null"
+    yield from _of_first_message(experiment, once)
+
+
+def _of_first_message(experiment: ExperimentFile, once: str) -> Found:
+    """What makes a first model where the first message has no part of one, or leaves out coordinates of it."""
+    model = experiment.model
     if public := getattr(experiment.data, "public", 0.0):
         text = f"{once}, which no model enters, so that records for a first one are lost"
         yield "data.public", f"{text}; expected 0, found {public:g}"
@@ -290,6 +299,30 @@ def _of_one_message(experiment: ExperimentFile, once: str) -> Found:
         if not all(isinstance(stage, Quantise) for stage in stages):
             text = f"{once}, and what is left out of it never comes; expected {{quantise: 8}}, or null"
             yield f"compression.{key}", f"{text}; found {link_in_words(getattr(experiment.compression, key))}"
+
+
+def _of_centring(experiment: ExperimentFile, model: PublicFeatures) -> Found:
+    """What makes something else of the first interval than the mean of features, or of the models after it."""
+    method, training, once = experiment.method, experiment.training, "the first interval releases the mean of features"
+    server, schedule = method.server, method.schedule.name
+    if training.local_steps != 1:
+        yield "training.local_steps", f"{once}, by one step of a known length; expected 1, found {training.local_steps}"
+    if method.objective.name != "plain":
+        yield "method.objective", f"{once}, which is no loss of labels; expected plain, found {method.objective.name}"
+    if not isinstance(server, ServerOptions) or server.personal or server.audited is not server:
+        yield "method.server", f"{once}, of which {server.name} would make something else; expected average or fedopt"
+    if not isinstance(method.schedule, FixedOptions):
+        yield "method.schedule", f"{once}, in which all take part; expected fixed, found {schedule}"
+    if not isinstance(training.loss, CrossEntropy | LabelSmoothing):
+        text = f"the mean travels where {training.loss.name} may see it"
+        yield "training.loss", f"{text}; expected cross-entropy or label-smoothing"
+    if training.clip_norm is not None and training.clip_scope != "record":
+        text = f"{once}, and of a batch that is cut the cloud knows no length"
+        yield "training.clip_scope", f"{text}; expected record, found {training.clip_scope}"
+    if method.privacy.clips in ("update", "model"):
+        text = f"{once}, and of updates that are cut the cloud knows no length"
+        yield "method.privacy", f"{text}; expected hierarchical or local, found {method.privacy.name}"
+    yield from _of_first_message(experiment, once)
 
 
 def _of_control(experiment: ExperimentFile) -> Found:

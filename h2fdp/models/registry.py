@@ -84,7 +84,8 @@ class PublicFeatures(ModelOptions):
 
     Attributes:
         size: number of features; small images have fewer. They are those of most variance among public images.
-        head: what is trained on them; `discriminant` is the linear model of `method: one-shot`.
+        head: what is trained on them. `centred`: softmax regression on features less their private mean, which the
+            first interval releases; `discriminant`: the linear model of `method: one-shot`.
     """
 
     description: ClassVar[str] = "scattering of images, whitened on public ones, with a trained head"
@@ -94,7 +95,9 @@ class PublicFeatures(ModelOptions):
     nulls: ClassVar[bool] = False
     name: Literal["public-features"] = "public-features"
     size: Annotated[int, Field(ge=1, le=1_000), Expect("a whole number from 1 to 1000")] = 384
-    head: Annotated[Literal["softmax", "mlp", "discriminant"], Expect("softmax, mlp or discriminant")] = "softmax"
+    head: Annotated[
+        Literal["softmax", "centred", "mlp", "discriminant"], Expect("softmax, centred, mlp or discriminant")
+    ] = "softmax"
 
 
 @CHOICES.register

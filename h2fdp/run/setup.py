@@ -10,7 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
-from h2fdp.algorithms.server_update import upcycled
+from h2fdp.algorithms.centring import Centring
+from h2fdp.algorithms.server_update import ServerUpdate, upcycled
 from h2fdp.costs import ExchangeSizes, NetworkCosts
 from h2fdp.data.federated import DeviceData, Standardizing
 from h2fdp.experiment.sections import ExperimentFile
@@ -214,14 +215,14 @@ class RunSetup(RunInputs, Noise):
 
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
-        bill, method, schedule = self.bill, self.config.method, self.schedule()
+        bill, schedule = self.bill, self.schedule()
         planner = self._planner(schedule.observes)
         return Cloud(
             self.initial,
             planner,
             edges,
             schedule,
-            server=upcycled(server_of(method.server, self.server_context), method.upcycle),
+            server=self._server(),
             remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
             meter=bill.columns,
             aggregators=self.blueprint.aggregators() if self.topology.aggregators else {},
@@ -229,6 +230,14 @@ class RunSetup(RunInputs, Noise):
             lies=self.blueprint.lies_among_edges(),
             down=self.blueprint.downlink,
         )
+
+    def _server(self) -> ServerUpdate:
+        """What the cloud does with an average."""
+        method, context = self.config.method, self.server_context
+        server = upcycled(server_of(method.server, context), method.upcycle)
+        if not self.blueprint.centring:
+            return server
+        return Centring.of(server, context, self.blueprint.loss, self.config.training.step_size)
 
     @cached_property
     def first_plan(self) -> IntervalPlan:

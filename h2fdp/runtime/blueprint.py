@@ -15,6 +15,7 @@ from h2fdp.algorithms import Aggregation
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
+from h2fdp.models.architectures import Centred
 from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
@@ -90,6 +91,11 @@ class Blueprint:
     def data_bytes(self) -> int:
         """Of the records that are held; more are drawn where they are trained on."""
         return min(self.data.values, LARGEST_HELD) * self.data.test.x.itemsize + self.data.test.x.nbytes
+
+    @cached_property
+    def centring(self) -> bool:
+        """Whether the model takes a mean off its inputs, which the first interval releases."""
+        return any(isinstance(layer, Centred) for layer in self.module().modules())
 
     @cached_property
     def first_devices(self) -> np.ndarray:
@@ -303,6 +309,7 @@ class Blueprint:
             engine=engine,
             gradient_probe=probe,
             loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
+            centring=self.centring,
         )
 
     @cached_property

@@ -93,7 +93,7 @@ class Lockstep:
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "subnets in lockstep share their records"
             rows = np.concatenate([job.group.held(job.order) for job in jobs])
-            trained = self._trained(first, starts, rows, _batches(jobs), jobs[0].order.step_size, _terms(jobs))
+            trained = self._trained(jobs[0], starts, rows, _batches(jobs), _terms(jobs))
             sizes = [sum(job.devices for job in cohort) for cohort in cohorts]
             released = self._at_once(_released, cohorts, trained.split(sizes), starts.split_with_sizes(sizes))
             for cohort, result in zip(cohorts, released, strict=True):
@@ -120,22 +120,22 @@ class Lockstep:
 
     def _trained(
         self,
-        group: DeviceGroup,
+        first: _Job,
         starts: Tensor,
         rows: np.ndarray,
         batches: Batches,
-        step_size: float,
         terms: StepTerms,
     ) -> TrainingResult:
         """These rows of the block; what a device computes does not depend on the part it is in."""
+        engine, records, step_size = first.group.engine, first.group.records_of(first.order), first.order.step_size
 
         def part(devices: np.ndarray) -> TrainingResult:
             own = starts[torch.from_numpy(devices)]
             given = batches.part(devices), step_size, terms.part(devices)
-            return group.engine.train(own, group.records, rows[devices], *given)
+            return engine.train(own, records, rows[devices], *given)
 
         if self._threads is None or len(rows) < 2 * self._parts:
-            return group.engine.train(starts, group.records, rows, batches, step_size, terms)
+            return engine.train(starts, records, rows, batches, step_size, terms)
         return TrainingResult.joined(self._at_once(part, np.array_split(np.arange(len(rows)), self._parts)))
 
     def _at_once(self, work: Callable[..., TrainingResult], *items: Iterable[Any]) -> list[TrainingResult]:

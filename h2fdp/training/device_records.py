@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -58,6 +58,10 @@ class DeviceRecords:
         """The same records on another device."""
         x, y, scale, shift = (part.to(device) for part in (self.x, self.y, self.scale, self.shift))
         return DeviceRecords(x, y, self.offsets, scale, shift)
+
+    def of_one_class(self) -> DeviceRecords:
+        """The same records, all labelled as the first class."""
+        return replace(self, y=torch.zeros_like(self.y))
 
     def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """The records at block positions `indices`, scaled: ((b, *shape) float32, (b,) int64)."""

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from h2fdp.training.gradients.layers import Activation, Differentiated, Flattened, Linear, chain_of, probabilities
+from h2fdp.training.gradients.layers import (
+    Activation,
+    CentredLinear,
+    Differentiated,
+    Flattened,
+    Linear,
+    chain_of,
+    probabilities,
+)
 from h2fdp.training.local_steps import LocalObjective, pull_alone
 from h2fdp.training.losses import CrossEntropy, LabelSmoothing, Loss
 
@@ -62,7 +70,7 @@ def network_of(module: nn.Module) -> Network | None:
     for place, step in enumerate(chain_of(module) or []):
         if isinstance(step, Linear):
             outputs, inputs = shapes[step.names[0]]
-            if layers and layers[-1][1] != inputs:
+            if layers and (layers[-1][1] != inputs or isinstance(step, CentredLinear)):
                 return None
             layers.append((inputs, outputs, len(step.names) > 1))
             activations.append(NO_ACTIVATION)
@@ -75,6 +83,11 @@ def network_of(module: nn.Module) -> Network | None:
     widths, scores, biased = (np.array(each) for each in zip(*layers, strict=True))
     first, places = (np.cumsum([0, *sizes]) for sizes in (scores * (widths + biased), widths))
     return Network(widths, scores, biased, np.array(activations), first[:-1], places)
+
+
+def centres(module: nn.Module) -> bool:
+    """Whether such a chain begins by taking a mean off its inputs, which its model says."""
+    return any(isinstance(step, CentredLinear) for step in chain_of(module) or [])
 
 
 def why_not_compiled(

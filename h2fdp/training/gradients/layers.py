@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from h2fdp.models.architectures import Centred, centre_of
 from h2fdp.training.gradients.convolution import Convolution, Windows
 from h2fdp.training.gradients.per_example import (
     ExplicitGradients,
@@ -73,6 +74,13 @@ class Linear(Step):
         if len(x) == 1:
             return rows[0].t().mm(weights[0]).view(x.shape)
         return torch.bmm(weights.transpose(1, 2), rows).transpose(1, 2).view(x.shape)
+
+
+class CentredLinear(Linear):
+    """The same of x - m, see `models.architectures.Centred`."""
+
+    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
+        return super().forward(parameters, x - centre_of(parameters[self.names[0]])[:, None])
 
 
 @dataclass(frozen=True)
@@ -281,6 +289,8 @@ def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> St
         return None
     if type(module) is nn.Linear:
         return Linear(names)
+    if type(module) is Centred:
+        return CentredLinear(names)
     if type(module) is nn.GroupNorm and module.affine:
         return GroupNorm(names, module.num_groups, module.eps)
     if type(module) is nn.Conv2d:
