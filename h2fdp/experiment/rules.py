@@ -310,7 +310,7 @@ def _of_centring(experiment: ExperimentFile, model: PublicFeatures) -> Found:
     if method.objective.name != "plain":
         yield "method.objective", f"{once}, which is no loss of labels; expected plain, found {method.objective.name}"
     if not isinstance(server, ServerOptions) or server.personal or server.audited is not server:
-        yield "method.server", f"{once}, of which {server.name} would make something else; expected average or fedopt"
+        yield "method.server", f"{once}, of which {server.name} would make another thing; expected average"
     if not isinstance(method.schedule, FixedOptions):
         yield "method.schedule", f"{once}, in which all take part; expected fixed, found {schedule}"
     if not isinstance(training.loss, CrossEntropy | LabelSmoothing):
