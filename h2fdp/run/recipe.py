@@ -9,7 +9,8 @@ how the way is cut into steps; and the best way is where that noise moves the mo
 - 30 intervals, with a step size that falls linearly to 0 where scores are linear in the parameters, and stays
   elsewhere: an equal way has its first step half as long then, and long first steps lead an LSTM astray;
 - where noise is little (`LITTLE`), up to 60 intervals of linear models, as many short steps follow the loss better than
-  few long ones, and twice as many features of images, the last of which more noise would hide;
+  few long ones, and twice as many features of images, the last of which more noise would hide; where it is `MUCH`, two
+  thirds of them;
 - the first interval releases the private mean of public features, which is taken off them (`algorithms.centring`):
   about 6 % of the budget for features that are shorter, and for steps that no mean makes steep;
 - shares of the privacy budget that fall as the step sizes do, which leaves least noise in the last model;
@@ -60,7 +61,8 @@ from h2fdp.training.probe import Probe
 from h2fdp.wording import counted
 
 INTERVALS, MOST_INTERVALS = 30, 60
-LITTLE = 2.0  # noise in the last model, see `noise_of_way`: below it, more intervals and more features pay
+LITTLE, MUCH = 2.0, 9.0  # noise in the last model, see `noise_of_way`: below and above which other features pay
+_FEATURES = 384  # between them
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
@@ -84,8 +86,9 @@ def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology:
     if bounded or (config.training.left_open and not has_rule(config)):
         model = registry.MODELS["softmax"].model_validate({})  # whose scale the paper's step size is for
     elif are_images(data.shape):
-        most = registry.MODELS["public-features"].model_validate({}).options()["size"]
-        most *= 2 if _has_little_noise(config, noisy, topology) else 1
+        most, noise = _FEATURES, _noise_of_linear(config, noisy, topology)
+        if noise is not None:
+            most = _FEATURES * 2 if noise < LITTLE else _FEATURES * 2 // 3 if noise > MUCH else _FEATURES
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = registry.MODELS["public-features"].model_validate({"size": features.size})
         centred = model.model_copy(update={"head": "centred"})
@@ -110,14 +113,14 @@ def _one_shot(model: ModelSection, data: DeviceData, head: str) -> registry.Publ
     return found
 
 
-def _has_little_noise(config: ExperimentFile, noisy: Noisy, topology: Topology) -> bool:
-    """Whether a linear model would have; its features have no part in that."""
+def _noise_of_linear(config: ExperimentFile, noisy: Noisy, topology: Topology) -> float | None:
+    """See `noise_of_way`, of any features; None where they are not chosen by it."""
     # A budget buys more turns with short messages.
     if config.control.enabled or not (config.training.left_open and noise_placement_of(config.method.privacy).private):
-        return False
+        return None
     pixels = config.model_copy(update={"model": registry.MODELS["softmax"].model_validate({})})
     whole = _with(pixels, _rounds(pixels, topology, 1.0, linear=True) | {"step_size": 1.0})
-    return not conflicts(whole) and noise_of_way(_quietest(whole, noisy)[0]) < LITTLE
+    return None if conflicts(whole) else noise_of_way(_quietest(whole, noisy)[0])
 
 
 def _centres(config: ExperimentFile, topology: Topology) -> bool:

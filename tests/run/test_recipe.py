@@ -248,8 +248,14 @@ def test_the_less_noise_the_more_intervals_of_linear_models_up_to_sixty(epsilon)
     assert 30 < round(30 * math.sqrt(2 / noise)) < 60 or epsilon != 2.0
 
 
-@pytest.mark.parametrize(("epsilon", "size", "control"), [(0.5, 384, {}), (2.0, 768, {}), (2.0, 384, {"joules": 1.0})])
-def test_with_little_noise_images_have_twice_as_many_features(epsilon, size, control, monkeypatch):
+BUDGET = {"joules": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "size", "control"),
+    [(0.1, 256, {}), (0.5, 384, {}), (2.0, 768, {}), (0.1, 384, BUDGET), (2.0, 384, BUDGET)],
+)
+def test_the_less_noise_the_more_features_images_have(epsilon, size, control, monkeypatch):
     """But for a budget, which longer messages would spend on fewer turns."""
 
     class Asked(Exception):
