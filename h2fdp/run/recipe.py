@@ -63,6 +63,7 @@ from h2fdp.wording import counted
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE, MUCH = 2.0, 9.0  # noise in the last model, see `noise_of_way`: below and above which other features pay
 _FEATURES = 384  # between them
+_FEWEST = 20  # intervals, of which the first may be worth more without a step
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
@@ -124,15 +125,16 @@ def _noise_of_linear(config: ExperimentFile, noisy: Noisy, topology: Topology) -
 
 
 def _centres(config: ExperimentFile, topology: Topology) -> bool:
-    """Whether the first of the intervals, which are left open, may release the mean of features; of all devices, as
-    those of some are unlike those of others."""
-    training, open_keys = config.training, {"intervals", "local_steps", "step_size"}
+    """Whether the first of many intervals may release the mean of features; of all devices, as those of some are unlike
+    those of others."""
+    training, open_keys = config.training, {"local_steps", "step_size"}
     if not (open_keys <= training.left_open and noise_placement_of(config.method.privacy).private and has_rule(config)):
         return False
     if training.participation < 1 or training.device_turns > 1 or config.privacy.noise_law or topology.adversaries:
         return False
     whole = _with(config, _rounds(config, topology, 1.0, linear=True) | {"step_size": 1.0})
-    return aggregation_of(config.method.aggregation).visible != "each" and not conflicts(whole)
+    many = whole.training.intervals >= _FEWEST
+    return many and aggregation_of(config.method.aggregation).visible != "each" and not conflicts(whole)
 
 
 def noise_of_way(setup: RunSetup) -> float:

@@ -213,7 +213,8 @@ def test_auto_chooses_it_where_all_are_there_from_the_first_interval_on():
         return {"extends": "auto"} | settings
 
     assert head() == head(trust="edges") == head(trust="sum") == "centred"
-    assert head(training=training(intervals=20)) == "softmax"
+    assert head(training=training(intervals=20)) == "centred"
+    assert head(training=training(intervals=19)) == head(training=training(step_size=1.0)) == "softmax"
     assert head(training=training(device_turns=2), trust="edges") == "softmax"
     assert head(training=training(participation=0.5)) == "softmax"
     assert head(control={"joules": 5.0}, training=training()) == "softmax"
