@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from h2fdp.privacy import Holder, Place, Tolerance
+from h2fdp.privacy import Holder, Place, Tolerance, correlated
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast, Summed
 from h2fdp.privacy.views import Reach
 from h2fdp.schedules.aggregation_times import DeviceTurns
@@ -148,6 +148,17 @@ def test_a_past_goes_on_from_its_state():
     assert one.likeness == other.likeness
     np.testing.assert_array_equal(reach.moved, same.moved)
     np.testing.assert_array_equal(reach.of_peers, same.of_peers)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_rows_that_are_not_kept_are_the_same(together, monkeypatch):
+    """Of 15 sets of devices, the rows of so many fit into memory."""
+    law, random = Summed("banded-inverse", 4), np.random.default_rng(7)
+    presence, levels = random.random((9, 6)) < 0.6, random.uniform(1, 2, (9, 6))
+    presence[:, 0] = True
+    kept = rows_of(law, presence, levels, levels, colluding=1)
+    monkeypatch.setattr(correlated, "_MOST_NUMBERS", together * 9**2 // 2)
+    np.testing.assert_allclose(rows_of(law, presence, levels, levels, colluding=1), kept, rtol=1e-12)
 
 
 def plausible(values, scale=1.0, error=1e-6):
