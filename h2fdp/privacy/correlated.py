@@ -17,7 +17,8 @@ whatever the directions in which it moves the releases, as all c_j are at least 
 mu = ||C x||, and this is the adaptive composition of its rows. That is how ledgers have it: a row for each release, of
 noise L_r and sensitivity (C x)_r L_r, also about those who take no part in it but took part in earlier ones. A record
 that is in fewer releases has less. Who sees a function of the releases, and of noises that do not hang on them, learns
-no more. A run that goes on under fresh draws takes back noise that it never released, which hides more, not less.
+no more. A run that goes on under fresh draws takes back noise that it never released, which hides more, not less: its
+rows are those of a new stream, whose numbers go on.
 
 **Sums.** The devices of a secure sum have streams of their own. Who sees the sums sees them under noise of covariance
 
@@ -163,9 +164,7 @@ class Summed(CorrelatedGaussian):
 
     def nothing(self, devices: int) -> SumPast:
         """See `CorrelatedGaussian.nothing`."""
-        empty = np.zeros((devices, 0))
-        learned = np.zeros((1, devices)), np.zeros((1, devices))
-        return SumPast(empty, np.zeros(devices, dtype=np.int64), empty, empty.astype(np.int64), learned)
+        return SumPast.after(np.zeros(devices, dtype=np.int64))
 
 
 @lru_cache(maxsize=1024)
@@ -243,6 +242,10 @@ class StreamPast:
         gap, row, last = min(found, default=(0, 0, 0))
         return (row, last - gap, last) if found else None
 
+    def afresh(self) -> StreamPast:
+        """The past of a run that goes on under draws of other keys: nothing released before tells of noise to come."""
+        return replace(self, moved=np.zeros_like(self.moved))
+
     def state(self) -> dict[str, Any]:
         """In tensors, for a checkpoint."""
         import torch
@@ -285,17 +288,27 @@ class SumPast(StreamPast):
     learned: tuple[np.ndarray, np.ndarray]
     rows: tuple[Rows, Rows] = ((), ())
 
+    @classmethod
+    def after(cls, counts: np.ndarray) -> SumPast:
+        """The past of which no release counts, though there were so many (s_c,)."""
+        none, empty = np.zeros((1, len(counts))), np.zeros((len(counts), 0))
+        return cls(empty, counts, empty, empty.astype(np.int64), (none, none))
+
     @cached_property
     def likeness(self) -> tuple[bytes, ...]:
         """Equal for subnets with equal pasts."""
-        return self.moved.tobytes(), self.numbers.tobytes(), self.parts.tobytes()
+        return self.moved.tobytes(), self.counts.tobytes(), self.numbers.tobytes(), self.parts.tobytes()
+
+    def afresh(self) -> SumPast:
+        """See `StreamPast.afresh`: sums that were lost told other sets of devices most than those before them."""
+        return SumPast.after(self.counts)
 
     def joined(
         self, noise: CorrelatedGaussian, uploads: Uploads, reach: Reach, liars: Sequence[int]
     ) -> tuple[SumPast, Uploads, Reach]:
         """See `StreamPast.joined`: the row is one of a node's own noise, and `reach` has that of peers, too."""
         assert uploads.place.holder is Holder.SHARE, "its devices' noises are seen as a sum"
-        level, rows = math.sqrt(variance_of(uploads.parts)), uploads.rows
+        level, rows = math.sqrt(variance_of(uploads.parts)) or 1.0, uploads.rows  # liars alone hide nothing
         counts = self.counted(rows, by_node=False).counts
 
         def with_last(before: np.ndarray, newest: np.ndarray) -> np.ndarray:
