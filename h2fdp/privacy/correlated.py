@@ -17,7 +17,8 @@ whatever the directions in which it moves the releases, as all c_j are at least 
 mu = ||C x||, and this is the adaptive composition of its rows. That is how ledgers have it: a row for each release, of
 noise L_r and sensitivity (C x)_r L_r, also about those who take no part in it but took part in earlier ones. A record
 that is in fewer releases has less. Who sees a function of the releases, and of noises that do not hang on them, learns
-no more. A run that goes on under fresh draws takes back noise that it never released, which hides more, not less.
+no more. A run that goes on under fresh draws takes back noise that it never released, which hides more, not less: its
+rows are those of a new stream, whose numbers go on.
 
 **Sums.** The devices of a secure sum have streams of their own. Who sees the sums sees them under noise of covariance
 
@@ -25,9 +26,10 @@ no more. A run that goes on under fresh draws takes back noise that it never rel
 
 where p_jt is the part of the noise of j, rho_j L_j, in the sum at t (0 where it is absent), and r_j(t) the number of
 that release in its own stream; those whose noises the observer knows are left out. C = Cholesky(Sigma)^-1 is lower
-triangular, so that all of the above holds for C y: given the rows before it, row t moves by at most
-sum_{s <= t} |C_ts| x_s, x_s by which the record moves the sum at s. Of several observers that know other noises, all
-are covered by rows whose squares sum, up to each release, to the largest of their sums.
+triangular, so that all of the above holds for C y: given the rows before it, row t moves by at most sum_{s <= t} |C_ts|
+x_s, x_s by which the record moves the sum at s. A sum adds a row to C and leaves those before it as they are, so that N
+devices and T sums cost N T^3 / 3, as each peer knows other noises. Of several observers that know other noises, all are
+covered by rows whose squares sum, up to each release, to the largest of their sums.
 
 Sources: banded inverse square root: Kalinin, McKenna, Upadhyay, Lampert 2025; banded square root: Kalinin and Lampert
 2024, of the shape of BandMF (Choquette-Choo et al. 2023); adaptivity, and non-negative factors: Denisov et al. 2022.
@@ -139,12 +141,13 @@ class CorrelatedGaussian(Gaussian):
                 noise.add_(standard_normal(vector, generator_of(key)), alpha=share)
             vector.add_(noise, alpha=level)
 
-    def gram(self, size: int) -> np.ndarray:
-        """(size + 1, size + 1) D D^T, of releases numbered from 1; 0 of the number 0, of no release."""
-        lags = np.subtract.outer(np.arange(size), np.arange(size))
-        mixed = np.pad(self.mixed(size), (0, size))
-        stream = np.where(lags >= 0, mixed[np.maximum(lags, 0)], 0.0)
-        return np.pad(stream @ stream.T, ((1, 0), (1, 0)))
+    def covariances(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Of releases of one stream, elementwise, by their numbers from 1, under levels of 1; 0 of the number 0."""
+        size = int(max(first.max(), second.max()))
+        mixed = np.pad(self.mixed(size), (0, 2 * size))
+        later = mixed[np.add.outer(np.arange(size + 1), np.arange(size))]  # by how many releases, and draws since
+        shared = np.pad(np.cumsum(mixed[:size] * later, axis=1), ((0, 0), (1, 0)))
+        return np.asarray(shared[np.abs(first - second), np.minimum(first, second)])
 
     def variance(self, levels: np.ndarray) -> float:
         """Of each coordinate of the sum of a stream's releases under levels (r,)."""
@@ -161,9 +164,7 @@ class Summed(CorrelatedGaussian):
 
     def nothing(self, devices: int) -> SumPast:
         """See `CorrelatedGaussian.nothing`."""
-        empty = np.zeros((devices, 0))
-        learned = np.zeros((1, devices)), np.zeros((1, devices))
-        return SumPast(empty, np.zeros(devices, dtype=np.int64), empty, empty.astype(np.int64), learned)
+        return SumPast.after(np.zeros(devices, dtype=np.int64))
 
 
 @lru_cache(maxsize=1024)
@@ -241,6 +242,10 @@ class StreamPast:
         gap, row, last = min(found, default=(0, 0, 0))
         return (row, last - gap, last) if found else None
 
+    def afresh(self) -> StreamPast:
+        """The past of a run that goes on under draws of other keys: nothing released before tells of noise to come."""
+        return replace(self, moved=np.zeros_like(self.moved))
+
     def state(self) -> dict[str, Any]:
         """In tensors, for a checkpoint."""
         import torch
@@ -258,7 +263,9 @@ class StreamPast:
 
 
 _LEAST = 1e-24  # squared, in units of noise: a row of the ledger is of a record that moves something
-_MOST_NUMBERS = 4_000_000  # of covariances that are held at once
+_MOST_NUMBERS = 32_000_000  # of rows that are held at once
+
+Rows = tuple[np.ndarray, ...]  # (sets, 1), (sets, 2), ...: of C, for each set of devices whose noises are known
 
 
 @dataclass(frozen=True)
@@ -273,23 +280,35 @@ class SumPast(StreamPast):
         numbers: (s_c, T) of each device's releases in its own stream; 0 where it is absent.
         learned: two arrays (sets, s_c): what each set of colluding devices has learned of each device so far, as a sum
             of squares; and what such sets do with one device more, a peer.
+        rows: of C for both kinds of sets; none where they are too many, or a run goes on: they are worked out again.
     """
 
     parts: np.ndarray
     numbers: np.ndarray
     learned: tuple[np.ndarray, np.ndarray]
+    rows: tuple[Rows, Rows] = ((), ())
+
+    @classmethod
+    def after(cls, counts: np.ndarray) -> SumPast:
+        """The past of which no release counts, though there were so many (s_c,)."""
+        none, empty = np.zeros((1, len(counts))), np.zeros((len(counts), 0))
+        return cls(empty, counts, empty, empty.astype(np.int64), (none, none))
 
     @cached_property
     def likeness(self) -> tuple[bytes, ...]:
         """Equal for subnets with equal pasts."""
-        return self.moved.tobytes(), self.numbers.tobytes(), self.parts.tobytes()
+        return self.moved.tobytes(), self.counts.tobytes(), self.numbers.tobytes(), self.parts.tobytes()
+
+    def afresh(self) -> SumPast:
+        """See `StreamPast.afresh`: sums that were lost told other sets of devices most than those before them."""
+        return SumPast.after(self.counts)
 
     def joined(
         self, noise: CorrelatedGaussian, uploads: Uploads, reach: Reach, liars: Sequence[int]
     ) -> tuple[SumPast, Uploads, Reach]:
         """See `StreamPast.joined`: the row is one of a node's own noise, and `reach` has that of peers, too."""
         assert uploads.place.holder is Holder.SHARE, "its devices' noises are seen as a sum"
-        level, rows = math.sqrt(variance_of(uploads.parts)), uploads.rows
+        level, rows = math.sqrt(variance_of(uploads.parts)) or 1.0, uploads.rows  # liars alone hide nothing
         counts = self.counted(rows, by_node=False).counts
 
         def with_last(before: np.ndarray, newest: np.ndarray) -> np.ndarray:
@@ -301,8 +320,9 @@ class SumPast(StreamPast):
         parts = with_last(self.parts, uploads.parts / level)
         after = replace(self, counts=counts, moved=moved, parts=parts, numbers=with_last(self.numbers, counts[rows]))
         colluding = uploads.place.tolerance.colluding
-        known = [before + after._row(noise, colluding + more) for more, before in enumerate(self.learned)]
-        gained, of_peers = (
+        (alone, of_alone), (peers, of_peers) = (after._row(noise, colluding + more, self.rows[more]) for more in (0, 1))
+        known = self.learned[0] + alone, self.learned[1] + peers
+        gained, by_peers = (
             np.sqrt(np.maximum(now.max(axis=0) - before.max(axis=0), _LEAST)) * level
             for now, before in zip(known, self.learned, strict=True)
         )
@@ -310,34 +330,48 @@ class SumPast(StreamPast):
         ones, honest = np.ones(len(there)), ~np.isin(there, liars)
         as_node = replace(uploads, place=Place(Holder.NODE), levels=np.array([level]))
         seen = replace(as_node, rows=there, steps=ones, weights=ones, honest=honest)
-        joint = Reach(gained[there], ones, ones, "fixed", reach.bound, of_peers=of_peers[there])
-        return replace(after, learned=(known[0], known[1])), seen, joint
+        joint = Reach(gained[there], ones, ones, "fixed", reach.bound, of_peers=by_peers[there])
+        return replace(after, learned=known, rows=(of_alone, of_peers)), seen, joint
 
-    def _row(self, noise: CorrelatedGaussian, known: int) -> np.ndarray:
-        """(sets, s_c) squares of how far a record of each device moves the last row of C y, for each set of so many
-        devices whose noises are known; 0 for the devices of the set itself."""
-        devices, last = len(self.counts), self.parts.shape[1] - 1
+    def _row(self, noise: CorrelatedGaussian, known: int, before: Rows) -> tuple[np.ndarray, Rows]:
+        """Squares (sets, s_c) of how far a record of each device moves the last row of C y, for each set of so many
+        devices whose noises are known, and 0 for the devices of the set itself; the rows of C, if they are to be kept.
+
+        Args:
+            before: the rows for earlier sums, as far as they were kept.
+        """
+        devices, size = self.parts.shape
         sets = np.array(list(itertools.combinations(range(devices), min(known, devices - 1))), dtype=np.int64)
-        lags = noise.gram(int(self.counts.max()))[self.numbers[:, :, None], self.numbers[:, None, :]]
-        each = self.parts[:, :, None] * self.parts[:, None, :] * lags
-        together = max(1, _MOST_NUMBERS // max(1, sets.shape[1] * (last + 1) ** 2))  # sets, so that memory is bounded
-        blocks = range(0, len(sets), together)
-        return np.concatenate([self._moved(each, sets[first : first + together]) for first in blocks])
+        together, found = max(1, 2 * _MOST_NUMBERS // size**2), []
+        kept = together >= len(sets)
+        for first in range(0, len(sets), together):
+            rows, some = before if kept else (), sets[first : first + together]
+            while len(rows) < size:
+                rows = (*rows, self._next(noise, some, rows))
+            squares = np.square(np.abs(rows[-1]) @ self.moved.T)
+            np.put_along_axis(squares, some, 0.0, axis=1)
+            found.append(squares)
+        return np.concatenate(found), rows if kept else ()
 
-    def _moved(self, each: np.ndarray, sets: np.ndarray) -> np.ndarray:
-        """The squares of `_row` for some of the sets; `each` has the (T, T) covariance of each device's noise."""
-        last, there = each.shape[1] - 1, self.parts > 0
-        covariances = each.sum(axis=0) - each[sets].sum(axis=1)
+    def _next(self, noise: CorrelatedGaussian, sets: np.ndarray, rows: Rows) -> np.ndarray:
+        """(sets, t) the row of C that follows `rows`: C grows with Sigma, by a row for each sum.
+
+        The draws that are new in sum t leave it a variance, given all sums before it, of no less than theirs.
+        """
+        size = len(rows) + 1
+        parts, numbers, there = self.parts[:, :size], self.numbers[:, :size], self.parts[:, :size] > 0
+        each = parts[:, -1:] * parts * noise.covariances(numbers[:, -1:], numbers)
+        column = each.sum(axis=0) - each[sets].sum(axis=1)
         bare = there.sum(axis=0) == there[sets].sum(axis=1)  # sums of those devices alone say nothing about others
-        covariances[bare[:, :, None] | bare[:, None, :]] = 0.0
-        covariances[:, range(last + 1), range(last + 1)] += bare
-        unit = np.zeros((last + 1, 1))
-        unit[last] = 1.0
-        solved = np.linalg.solve(covariances, unit)[..., 0]
-        squares = np.asarray(np.square(np.abs(solved) @ self.moved.T) / solved[:, last, None])
-        if sets.shape[1]:
-            np.put_along_axis(squares, sets, 0.0, axis=1)
-        return squares
+        column[bare | bare[:, -1:]] = 0.0
+        column[:, -1] += bare[:, -1]
+        newest, left = np.zeros(column.shape), column[:, -1].copy()
+        newest[:, -1] = 1.0
+        for at, row in enumerate(rows, start=1):
+            explained = np.einsum("st,st->s", row, column[:, :at])
+            newest[:, :at] -= explained[:, None] * row
+            left -= explained**2
+        return np.asarray(newest / np.sqrt(left)[:, None])
 
     def state(self) -> dict[str, Any]:
         """In tensors, for a checkpoint."""

@@ -103,8 +103,12 @@ class Cloud:
         """The older models that are still in use, if any."""
         return {"versions": self._versions, "models": self._models} if self._versions or self._models else {}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
+    def load(self, state: Mapping[str, Any], *, afresh: bool = False) -> None:
+        """Go on from a `state`.
+
+        Args:
+            afresh: under draws of other keys.
+        """
         self._versions, self._models = dict(state.get("versions", {})), dict(state.get("models", {}))
         self.model, self.next_slot = state["model"], state["next_slot"]
         self._schedule.load(state["schedule"])
@@ -112,7 +116,8 @@ class Cloud:
         if self._memories is not None:
             self._memories.load(state["memories"])
         self._tiers.uplinks.memories = dict(state.get("uplinks", {}))
-        self._past = {name: StreamPast.of_state(each) for name, each in state.get("past", {}).items()}
+        past = {name: StreamPast.of_state(each) for name, each in state.get("past", {}).items()}
+        self._past = {name: each.afresh() for name, each in past.items()} if afresh else past
         if self._clip_norm is not None:
             self._clip_norm = state["clip_norm"]
 

@@ -262,7 +262,7 @@ class RunState:
     def start(self, cloud: Cloud) -> Cloud:
         """The cloud as it was when the run was left."""
         if "cloud" in self.nodes:
-            cloud.load(self.nodes["cloud"])
+            cloud.load(self.nodes["cloud"], afresh=self.ledger is None)
         self.nodes = {}
         self.cloud = cloud
         return cloud

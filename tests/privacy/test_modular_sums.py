@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from h2fdp.privacy.modular_sums import LEAST_STD, SMOOTHING, ModularCode, code_for
+from h2fdp.privacy.modular_sums import LEAST_STD, SMOOTHING, ModularCode, code_for, hadamard
 from h2fdp.streams import Streams
 
 STREAMS = Streams(seed=3)
@@ -147,6 +147,23 @@ def test_rounding_with_the_same_draw_moves_no_vector_further_than_stated(x, move
     rounded = [np.floor(vector / code.spacing + draw) * code.spacing for vector in (one, other)]
     further = np.linalg.norm(rounded[1] - rounded[0])
     assert further <= np.linalg.norm(moved) + code.inflation + 1e-9
+
+
+@pytest.mark.parametrize("parameters", [1, 4, 16])
+@pytest.mark.parametrize("cells_moved", [0, 2])
+def test_in_the_worst_case_what_devices_send_moves_as_far_as_stated(parameters, cells_moved):
+    """Residues of neighbours under one stream, whose noise cancels: every coordinate of one is rounded down from just
+    below a grid point, that of the other up from just above one. The distance grows by gamma sqrt(d)."""
+    spacing, signs = 0.25, np.where(np.arange(parameters) % 3 == 1, -1.0, 1.0)
+    code = ModularCode(bits=24, spacing=spacing, parameters=parameters, node="a")
+    below = -stream(5).random(parameters) - 1e-4  # `encode` adds this draw, and rounds down
+    vectors = [torch.from_numpy(hadamard(each * spacing) * signs) for each in (below, below + cells_moved + 2e-4)]
+    one, other = (code.encode(vector, 1.0, LEAST_STD, signs, stream(5)).numpy() for vector in vectors)
+    assert set((other - one) % 2**24) == {cells_moved + 1}
+    moved, stated = float((vectors[1] - vectors[0]).norm()), spacing * math.sqrt(parameters)
+    further = stated * (cells_moved + 1) - moved
+    assert further == pytest.approx(stated, rel=1e-3)
+    assert further <= code.inflation
 
 
 def updates(count, parameters, longest, seed=1):

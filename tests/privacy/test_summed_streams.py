@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.linalg import block_diag
 
-from h2fdp.privacy import Holder, Place, Tolerance
+from h2fdp.privacy import Holder, Place, Tolerance, correlated
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast, Summed
 from h2fdp.privacy.views import Reach
 from h2fdp.schedules.aggregation_times import DeviceTurns
@@ -17,15 +18,19 @@ from tests.privacy.uploads import uploads_of
 LAWS = [Summed(kind, bands) for kind in ("banded-inverse", "banded") for bands in (2, 4)]
 
 
-def rows_of(law, presence, moves, levels, colluding=0, liars=()):
+def rows_of(law, presence, moves, levels, colluding=0, liars=(), lost=slice(0, 0)):
     """Two arrays (s, T): the rows that a ledger would have of each device, for all observers but peers, and for peers.
 
     Args:
         presence, moves, levels: (T, s) who is in each sum, how far a record moves a device's upload, and its noise.
+        lost: sums after which the run went on from before them.
     """
-    past, place = law.nothing(presence.shape[1]), Place(Holder.SHARE, tolerance=Tolerance(colluding))
+    before = past = law.nothing(presence.shape[1])
+    place = Place(Holder.SHARE, tolerance=Tolerance(colluding))
     rows = np.zeros((2, *presence.shape))
     for at, present in enumerate(presence):
+        before = past if at == lost.start else before
+        past = before.afresh() if at == lost.stop else past
         who = np.flatnonzero(present)
         ones = np.ones(len(who))
         shown = levels[at, who] * ~np.isin(who, liars)
@@ -62,9 +67,15 @@ def best(quadratic, random):
     return found
 
 
-def learned(law, presence, moves, levels, device, known, random):
+def learned(law, presence, moves, levels, device, known, random, lost=slice(0, 0)):
     """mu^2 of all that is seen of a device's record up to each sum, for who knows the noises of some devices."""
-    draws, moved = draws_of(law, presence, levels, known), (presence * moves)[:, device] / presence.sum(axis=1)
+    moved = (presence * moves)[:, device] / presence.sum(axis=1)
+    draws = draws_of(law, presence, levels, known)
+    if lost.stop:  # what comes after is on the same clocks as before, under draws of its own
+        kept = np.r_[: lost.start, lost.stop : len(presence)]
+        old = draws_of(law, presence[: lost.stop], levels[: lost.stop], known)
+        new = draws_of(law, presence[kept], levels[kept], known)[lost.start :]
+        draws = block_diag(old, new)
     clear = np.abs(draws).max(axis=1) == 0
     assert not moved[clear].any()
     spent = []
@@ -91,6 +102,24 @@ def test_no_observer_learns_more_than_its_rows_say(law, colluding, seed):
             for known in itertools.combinations(sorted(others), colluding + of_peers):
                 seen = learned(law, presence, moves, levels, device, known, random)
                 assert (seen <= charged * (1 + 1e-9) + 1e-12).all(), (device, known)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("lost", [slice(3, 3), slice(3, 5), slice(1, 2)], ids=str)
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_run_that_goes_on_under_fresh_draws_tells_no_more_than_its_rows_say(law, lost, known):
+    """Sums that were released behind the last checkpoint count, and are made again in other company."""
+    random = np.random.default_rng(8)
+    presence = random.random((8, 4)) < 0.6
+    presence[:, 0] = True
+    presence[:3, 1:] = [[1, 0, 0], [0, 1, 0], [0, 1, 0]]  # peers of whom each knows most at another time
+    moves, levels = random.uniform(0.5, 1.5, presence.shape), random.uniform(1.0, 3.0, presence.shape)
+    levels[:3, 1:] *= 5
+    rows = rows_of(law, presence, moves, levels, lost=lost)[known]
+    for device in range(4):
+        for others in itertools.combinations(sorted(set(range(4)) - {device}), known):
+            seen = learned(law, presence, moves, levels, device, others, random, lost)
+            assert (seen <= np.square(rows[device]).cumsum() * (1 + 1e-9) + 1e-12).all(), (device, others)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -133,6 +162,15 @@ def test_the_noise_of_who_lies_hides_no_device():
     np.testing.assert_allclose(with_liar[:2], honest, rtol=1e-9)
 
 
+def test_a_sum_of_liars_alone_says_nothing_of_who_took_part_before():
+    law, presence = Summed("banded-inverse", 4), np.array([[1, 1, 1], [0, 0, 1], [1, 1, 1]]) > 0
+    ones = np.ones(presence.shape)
+    rows = rows_of(law, presence, ones, 2 * ones, liars=(2,))
+    without = rows_of(law, presence[::2], ones[::2], 2 * ones[::2], liars=(2,))
+    np.testing.assert_allclose(rows[:, :2, ::2], without[:, :2], rtol=1e-12)
+    assert rows[:, :2, 1].max() < 1e-9
+
+
 def test_a_past_goes_on_from_its_state():
     law, ones = Summed("banded", 3), np.ones(2)
     past, place = law.nothing(3), Place(Holder.SHARE)
@@ -148,6 +186,17 @@ def test_a_past_goes_on_from_its_state():
     assert one.likeness == other.likeness
     np.testing.assert_array_equal(reach.moved, same.moved)
     np.testing.assert_array_equal(reach.of_peers, same.of_peers)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_rows_that_are_not_kept_are_the_same(together, monkeypatch):
+    """Of 15 sets of devices, the rows of so many fit into memory."""
+    law, random = Summed("banded-inverse", 4), np.random.default_rng(7)
+    presence, levels = random.random((9, 6)) < 0.6, random.uniform(1, 2, (9, 6))
+    presence[:, 0] = True
+    kept = rows_of(law, presence, levels, levels, colluding=1)
+    monkeypatch.setattr(correlated, "_MOST_NUMBERS", together * 9**2 // 2)
+    np.testing.assert_allclose(rows_of(law, presence, levels, levels, colluding=1), kept, rtol=1e-12)
 
 
 def plausible(values, scale=1.0, error=1e-6):

@@ -1,16 +1,19 @@
 """Secure sums of integers in the protocol: what passes, what the ledger says of it, and equal bits."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from h2fdp import Experiment
-from h2fdp.privacy.modular_sums import SMOOTHING, IntegerSum
+from h2fdp.privacy.modular_sums import SMOOTHING, IntegerSum, hadamard
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.edge_server import _Subnet
 from h2fdp.runtime.lockstep import lockstep_of
+from tests.privacy.test_modular_sums import gaussian, hockey_stick, law, mixed, stream
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
 from tests.protocol.test_noise_boundaries import carries
@@ -129,6 +132,76 @@ def test_rows_state_rounding_and_less_noise_than_there_is(weights, faults, clip_
             assert row.noise_std == pytest.approx(stated)
             assert np.sqrt(known) * cells * code.spacing / mass >= other.noise_std * (1 - 1e-9)
     assert seen > 10
+
+
+COARSE = [(8, 0.02, 1), (8, 0.1, 1), (10, 0.1, 1), (10, 1.0, 30)]  # bits, epsilon, intervals: a record moves few cells
+
+
+def on_coarse_grid(bits, epsilon, intervals):
+    """A sum of two coordinates, cells of its noise, and by observer the row with rounding and the row without."""
+
+    def one_feature(device):
+        return np.ones((4, 1), np.float32), np.arange(4) % 2
+
+    fixed = {"local_steps": 1, "aggregate_every": 1, "step_size": 0.1, "sampling_rate": 1.0, "batch_size": None}
+    fixed |= {"clip_norm": 1.0, "model": "softmax", "test_data": one_feature("test"), "epsilon": epsilon}
+    fixed |= {"intervals": intervals, "calibration": "paper" if intervals == 1 else "accounted"}
+    found = []
+    for rounding in (bits, None):
+        experiment = Experiment(network(size=4), one_feature, method=method(rounding=rounding, colluding=1), **fixed)
+        plan, rows = next(plans(experiment.prepare(), 1))
+        found.append({row.observer: row for row in rows if row.edge == "a"})
+        if rounding:
+            part = plan.subnets["a"]
+    whole = part.facts(0).code
+    assert whole.code.dimension == whole.code.parameters == 2
+    cells = round(part.noise_std[0][0] * part.shares[0] / whole.code.spacing)
+    return whole, cells, {observer: (row, found[1][observer]) for observer, row in found[0].items()}
+
+
+@pytest.mark.parametrize("case", COARSE, ids=str)
+def test_rows_state_how_far_rounding_lets_a_record_move_the_sum(case):
+    """By brute force over directions of the record, and places of the other records between grid points; the farthest
+    of two sums of equal streams, so that noise cancels, is decoded. Without rounding the record would move it less."""
+    whole, cells, rows = on_coarse_grid(*case)
+    code, share, (row, plain) = whole.code, whole.shares[0], rows["edge"]
+    moved, signs, worst = plain.sensitivity / code.spacing, np.array([1.0, -1.0]), (0.0,)
+    places = np.stack(np.meshgrid(*[np.linspace(0, 1, 100, endpoint=False)] * 2), axis=-1).reshape(-1, 2)
+    for angle in np.linspace(0, math.pi / 2, 46):
+        record = moved * np.array([math.cos(angle), math.sin(angle)])
+        rounded = np.floor(places + record + stream(1).random(2)) - np.floor(places + stream(1).random(2))
+        farthest = np.linalg.norm(rounded, axis=1)
+        worst = max(worst, (farthest.max(), *places[farthest.argmax()], *record))
+    without, record = np.array(worst[1:]).reshape(2, 2)
+    sums = []
+    for rotated in (without, without + record):
+        update = torch.from_numpy(hadamard(rotated) * signs * code.spacing / share)
+        sums.append(code.decode(code.encode(update, share, cells, signs, stream(1))[None], signs))
+    farthest = float((sums[1] - sums[0]).norm())
+    assert farthest == pytest.approx(worst[0] * code.spacing)
+    assert 0.8 * row.sensitivity < farthest <= row.sensitivity
+    assert farthest > 1.4 * plain.sensitivity
+
+
+@pytest.mark.parametrize("case", COARSE, ids=str)
+def test_rows_hide_a_record_that_may_be_rounded_up_and_rows_without_rounding_would_not(case):
+    """The law of what is seen, exactly, where a record moves one rotated coordinate, or both by as much."""
+    whole, cells, rows = on_coarse_grid(*case)
+    for observer, hidden in (("edge", 3), ("peer", 2)):
+        row, plain = rows[observer]
+        stated, short = row.sensitivity / row.noise_std, plain.sensitivity / row.noise_std
+        exposed = False
+        for coordinates in (1, 2):
+            certain, perhaps = divmod(plain.sensitivity / whole.code.spacing / math.sqrt(coordinates), 1)
+            noise = law(cells, coordinates * hidden, int(14 * cells * math.sqrt(coordinates * hidden)))
+            up = np.arange(coordinates + 1)
+            shifts = coordinates * int(certain) + up
+            shown = mixed(stats.binom.pmf(up, coordinates, perhaps), shifts, noise, len(noise) // 2)
+            for epsilon in short * np.linspace(0, 12, 49):
+                seen = max(hockey_stick(shown, noise, epsilon), hockey_stick(noise, shown, epsilon))
+                assert seen <= gaussian(stated, epsilon)
+                exposed |= seen > 1.002 * gaussian(short, epsilon) > 1e-9
+        assert exposed, observer
 
 
 def test_a_message_has_b_bits_for_every_coordinate_of_the_rotated_vector():

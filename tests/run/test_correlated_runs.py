@@ -9,6 +9,7 @@ import pytest
 import yaml
 from scipy import special, stats
 
+import h2fdp
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.network import Aggregator
 from h2fdp.privacy.correlated import CorrelatedGaussian
@@ -16,6 +17,7 @@ from h2fdp.run.forecast import noise_on_model
 from tests.networks import placed
 from tests.protocol.test_relays import ALONE, relays
 from tests.run.killed import assert_outlives_a_kill
+from tests.run.test_resume import crashing_at, elsewhere
 from tests.runtime.runs import assert_equal, recorded
 
 NETWORK = Topology(
@@ -194,6 +196,29 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, correlated, network):
     runtime = {"backend": "inline", "checkpoint_every": 2}
     made = small(correlated, **network, participation=0.7, faults=FAULTS, runtime=runtime)
     assert_outlives_a_kill(made, tmp_path, "released", 5)
+
+
+@pytest.mark.parametrize("network", [{}, SUMMED], ids=["nodes", "sums"])
+def test_a_run_that_goes_on_under_fresh_draws_is_charged_for_streams_of_their_own(tmp_path, monkeypatch, network):
+    """Two releases an interval. Draws that were never released are taken back from the first of the new ones, which is
+    the ninth, so that in a sum it has more noise than the first of all."""
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 4)
+        with pytest.raises(RuntimeError):
+            small(**network, runtime={"backend": "inline", "checkpoint_every": 4}).run(tmp_path / "run")
+    elsewhere(monkeypatch)
+    run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
+    assert run.summary["fresh_from"] == [5]
+    found = {}
+    for row in ledger(run):
+        if (row["interval"], row["slot"]) in ((1, 2), (5, 18)):
+            about = row["edge"], row["observer"], row["devices"]
+            found.setdefault(about, []).append(row["sensitivity"] / row["noise_std"])
+    ninth = np.linalg.norm(CorrelatedGaussian("banded-inverse", 4).mixed(9)) if network else 1.0
+    assert len(found) > 3
+    for first, lost, again in found.values():
+        assert again == pytest.approx(first / ninth)
+        assert lost > 1.2 * first
 
 
 def test_threads_change_no_bit_and_subnets_that_look_alike_have_one_past(tmp_path):
