@@ -122,7 +122,7 @@ def account_command(
         return
     print_table(rows, title=f"accounted epsilon at delta {accounts['delta']:g}, the worst device of each observer")
     for note in (*accounts["notes"], *(f"warning: {each}" for each in accounts.get("warnings", ()))):
-        typer.echo(note)
+        print_text(note)
 
 
 @app.command("audit")

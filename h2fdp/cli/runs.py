@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.terminal import AsJson, print_json, print_table
+from h2fdp.cli.terminal import AsJson, print_json, print_problem, print_table, print_text
 
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
@@ -105,10 +104,10 @@ def runs_command(
         rows = [_row(_name(path, directory), summary) for path, summary in summaries]
         print_table(rows, title="pld: the largest accounted epsilon")
         if any(summary["state"] in _GOES_ON for _, summary in summaries):
-            typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
+            print_text(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
         if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:
             text = "noise drawn by the seed: a guess of the seed removes it (privacy.noise_key: seed)"
-            typer.echo(f"{text}: {', '.join(by_seed)}")
+            print_text(f"{text}: {', '.join(by_seed)}")
 
 
 def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
@@ -124,7 +123,7 @@ def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
             summaries += [] if summary is None else [(path, _with_state(path, summary))]
         except UserError as error:  # the others are listed all the same
             if (path / "config.yaml").is_file():
-                print(f"note: {error}", file=sys.stderr)
+                print_problem(f"note: {error}")
                 summaries.append((path, {"state": "damaged", "resumable": False}))
     return summaries
 

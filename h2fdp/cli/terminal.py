@@ -118,6 +118,18 @@ def print_text(text: str, *, error: bool = False) -> None:
     typer.echo(wrapped(text), err=error)
 
 
+def print_problem(text: str, *whole: str) -> None:
+    """A mistake or a failure on standard error: a line in a pipe, which `grep` reads; wrapped on a terminal.
+
+    Args:
+        whole: parts that stay in one line there.
+    """
+    if sys.stderr.isatty():  # lines of a traceback are indented
+        lines = (each if each[:1].isspace() else wrapped(each, *whole, indent="  ") for each in text.split("\n"))
+        text = "\n".join(lines)
+    say(text)
+
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -162,7 +174,7 @@ def interruptible(go_on: str = "run the same command to continue") -> Iterator[I
     try:
         yield interrupt
     except KeyboardInterrupt:
-        print(f"stopped at once; {go_on}", file=sys.stderr)
+        print_problem(f"stopped at once; {go_on}")
         raise typer.Exit(interrupt.exit_code) from None
     finally:
         for number, handler in before.items():

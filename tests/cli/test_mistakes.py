@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from h2fdp.cli.terminal import print_table
+from h2fdp.wording import wrapped
 from tests.cli.conftest import SMALL
 
 
@@ -186,3 +187,43 @@ def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
     assert "\nchosen: the paper's training, as auto has no rule for this method\n" in done.stdout
     assert "hypothetical: control.enabled is false" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.fixture
+def terminal(h2fdp, monkeypatch):
+    """The command, its standard error a terminal of 80 columns."""
+
+    def called(*arguments):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        return h2fdp(*arguments)
+
+    return called
+
+
+def test_a_mistake_is_a_line_in_a_pipe_and_as_wide_as_a_terminal(h2fdp, terminal, experiment):
+    settings = ["--set", "method=h2pdf", "--set", "training.interval=5"]
+    piped = h2fdp("run", experiment, *settings).stderr
+    shown = terminal("run", experiment, *settings).stderr
+    assert len(piped.splitlines()) == 2
+    assert all(line.startswith("--set: ") for line in piped.splitlines())
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if not line.startswith("  ")] == [lines[0], lines[-1]]
+    assert shown.split() == piped.split()
+
+
+@pytest.mark.parametrize("name", ["a file of mine.yaml", f"{'a' * 90}.yaml"])
+def test_a_path_is_never_broken(terminal, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(SMALL.replace("softmax", f'"{"a model " * 6}"'))
+    lines = terminal("run", name).stderr.splitlines()
+    assert lines[0].startswith(f"{name}:4:")
+    assert any('"a model a model' in line and '..."' in line for line in lines)
+
+
+def test_what_is_copied_is_never_broken(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    text = 'the disk is full, "at any rate, so it seems"; make room, then continue with: h2fdp resume runs/a --quiet'
+    assert '\n "at any rate, so it seems";\n' in wrapped(text, indent=" ")
+    assert wrapped(text).endswith("\nwith: h2fdp resume runs/a --quiet")
+    assert wrapped("a key `a: {b: c, d: e}` is wrong").splitlines() == ["a key", "`a: {b: c, d: e}` is", "wrong"]
