@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,37 @@ class UserError(Exception):
     def __reduce__(self) -> tuple[type[UserError], tuple[tuple[Problem, ...]]]:
         """Survive the way from a Ray worker to the driver."""
         return type(self), (self.problems,)
+
+
+def meant(found: object, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The name that was meant: nearest to what was found, as a whole or without what is before its last point.
+
+    >>> meant("acuracy", ["loss", "accuracy"]), meant("epsilo", ["seed", "privacy.epsilon"]), meant("x", ["seed"])
+    ('accuracy', 'privacy.epsilon', None)
+    """
+    names = list(names)
+    whole = {each.rpartition(".")[2]: each for each in reversed(names)} | {each: each for each in names}
+    near = difflib.get_close_matches(found, whole, n=1, cutoff=cutoff) if isinstance(found, str) else []
+    return whole[near[0]] if near else None
+
+
+def hint(found: object, names: Iterable[str]) -> str:
+    """The end of a sentence about a wrong name; empty where none is near.
+
+    >>> hint("acuracy", ["accuracy"])
+    '; did you mean `accuracy`?'
+    """
+    near = meant(found, names)
+    return f"; did you mean `{near}`?" if near else ""
+
+
+def not_one_of(found: str, names: Sequence[str]) -> str:
+    """The text of a problem with a name.
+
+    >>> not_one_of("pdl", ["rdp", "pld"])
+    'expected one of rdp, pld, found "pdl"; did you mean `pld`?'
+    """
+    return f'expected one of {", ".join(names)}, found "{found}"{hint(found, names)}'
 
 
 def no_directory(text: str, path: str | Path) -> UserError:

@@ -277,13 +277,11 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
     facts["simulated time"] = f"{summary['clock_s']:.4g} s from start to end, devices at the same time"
     facts["delay"] = f"{summary['delay_s']:.4g} s, the times of all devices added up"
     if summary["fresh_from"]:
-        facts["drawn afresh"] = (
-            f"from interval {', '.join(map(str, summary['fresh_from']))} on, after a resume elsewhere"
-        )
-    if summary["budget_spent_by"]:
-        facts["stopped early"] = (
-            f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"
-        )
+        first = ", ".join(map(str, summary["fresh_from"]))
+        facts["drawn afresh"] = f"from interval {first} on, after a resume elsewhere"
+    if observer := summary["budget_spent_by"]:
+        text = f"interval {summary['intervals'] + 1} would exceed the budget of the observer {observer}"
+        facts["stopped early"] = text
     if summary["state"].endswith(" reached"):
         facts["stopped early"] = f"after interval {summary['intervals']}: {summary['state']}"
     facts["wall time"] = f"{summary['wall_s']:.1f} s"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.terminal import AsJson, print_json, print_problem, print_table, print_text
+from h2fdp.errors import UserError
 
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
@@ -88,8 +89,6 @@ def runs_command(
     as_json: AsJson = False,
 ) -> None:
     """List and compare the runs in a directory, or check that they are intact."""
-    from h2fdp.errors import UserError
-
     if not directory.is_dir():
         raise UserError("no such directory", str(directory))
     if check:
@@ -112,7 +111,6 @@ def runs_command(
 
 def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Of the directory itself, of the runs in it, and of those of sweeps in it; a damaged one is noted."""
-    from h2fdp.errors import UserError
     from h2fdp.records import read_summary
 
     homes = [directory, directory / "runs", *(path / "runs" for path in _folders(directory))]
@@ -226,7 +224,6 @@ def plot_command(
     label: Labels = None,
 ) -> None:
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
-    from h2fdp.errors import UserError
     from h2fdp.reports.figures import AXES
     from h2fdp.reports.paper import along_runs, over_key
     from h2fdp.reports.pictures import write_figure
@@ -250,8 +247,6 @@ def labels_of(texts: list[str]) -> dict[str, str]:
     Raises:
         UserError: one has no equals sign.
     """
-    from h2fdp.errors import UserError
-
     for text in texts:
         if "=" not in text:
             raise UserError(f"expected NAME=TEXT, found {text}", "--label")

@@ -33,6 +33,7 @@ from h2fdp.cli.terminal import (
     say,
     words_of,
 )
+from h2fdp.wording import note
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -149,7 +150,7 @@ def tune_command(
     plan = read_plan(file, settings or [], shared)
     directory = out or plan.directory
     for sentence in plan.price.beforehand():
-        print_text(f"note: {sentence}", error=True)
+        note(sentence)
     with (
         interruptible() as interrupt,
         watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,

@@ -113,9 +113,9 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
 
 
-def print_text(text: str, *, error: bool = False) -> None:
-    """A sentence, wrapped within the terminal's width; on standard error if wanted."""
-    typer.echo(wrapped(text), err=error)
+def print_text(text: str) -> None:
+    """A sentence, wrapped within the terminal's width."""
+    typer.echo(wrapped(text))
 
 
 def print_problem(text: str, *whole: str) -> None:
@@ -125,8 +125,7 @@ def print_problem(text: str, *whole: str) -> None:
         whole: parts that stay in one line there.
     """
     if sys.stderr.isatty():  # lines of a traceback are indented
-        lines = (each if each[:1].isspace() else wrapped(each, *whole, indent="  ") for each in text.split("\n"))
-        text = "\n".join(lines)
+        text = "\n".join(row if row[:1].isspace() else wrapped(row, *whole, indent="  ") for row in text.split("\n"))
     say(text)
 
 

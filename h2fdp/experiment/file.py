@@ -118,9 +118,9 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
             else:
                 problems.append(Problem(f"{_OWNER[key]} is given too and is not a mapping", "Experiment", key))
         else:
-            meant = key_meant(key, [*_OWNER, *ExperimentFile.model_fields], ExperimentFile)
-            hint = "" if meant is None else f"; did you mean `{meant}`?"
-            problems.append(Problem(f"unknown setting{hint}", "Experiment", key))
+            near = key_meant(key, [*_OWNER, *ExperimentFile.model_fields], ExperimentFile)
+            did_you_mean = "" if near is None else f"; did you mean `{near}`?"
+            problems.append(Problem(f"unknown setting{did_you_mean}", "Experiment", key))
     if problems:
         raise UserError(problems)
     return placed

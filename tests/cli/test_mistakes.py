@@ -19,6 +19,8 @@ def test_the_catalogues_print_json_and_tables(h2fdp, command):
 WRONG = {
     "training.intervals=two": "training.intervals: expected a whole number of at least 1",
     "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
+    "epsilo=5": "epsilo: unknown key; did you mean `privacy.epsilon`?",
+    "privacy.accountant=pdl": 'expected one of rdp, pld, classic-rdp, found "pdl"; did you mean `pld`?',
     "training.step_size=.nan": "training.step_size: expected a number from 1e-9 to 1e9, found NaN",
     "training={batch_size: 8, sampling_rate: 0.1}": "exactly one of batch_size and sampling_rate, found both",
     "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
@@ -29,7 +31,10 @@ WRONG = {
     "training.clip_norm=null": "training.clip_norm: a guarantee needs clipped gradients",
     "nonsense": "expected key=value",
     f"topology={'x' * 5000}": "topology: no such file",
-    "privacy.budget={edgee: 1}": "privacy.budget.edgee: expected one of edge, peer, cloud, public, or tier-2, ",
+    "privacy.budget={clud: 1}": (
+        "privacy.budget.clud: expected one of edge, peer, cloud, public, or tier-2, tier-3, ... in deeper networks, "
+        'found "clud"; did you mean `cloud`?'
+    ),
     "method={extends: h2fdp, schedule: {name: buffered, deadline_s: medien}}": (
         '--set: method.schedule.deadline_s: expected a finite number above 0 or median, found "medien"\n'
     ),
@@ -187,6 +192,21 @@ def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
     assert "\nchosen: the paper's training, as auto has no rule for this method\n" in done.stdout
     assert "hypothetical: control.enabled is false" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "near"),
+    [
+        (["privacy", "audit", "FILE", "--canaries", 2, "--observer", "clud"], "cloud"),
+        (["privacy", "account", "FILE", "--accountant", "pdl"], "pld"),
+        (["topology", "new", "stra", "--out", "a.yaml"], "star"),
+        (["topology", "new", "star", "--out", "a.yaml", "--trust", "trusetd=0.5"], "trusted"),
+        (["schema", "topologie"], "topology"),
+    ],
+)
+def test_the_name_that_was_meant_is_suggested(h2fdp, experiment, command, near):
+    done = h2fdp(*(experiment if each == "FILE" else each for each in command))
+    assert (done.returncode, done.stderr.rpartition("; ")[2]) == (2, f"did you mean `{near}`?\n")
 
 
 @pytest.fixture
