@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,16 +63,16 @@ def meant(found: object, names: Iterable[str], cutoff: float = 0.6) -> str | Non
     names = list(names)
     whole = {each.rpartition(".")[2]: each for each in reversed(names)} | {each: each for each in names}
     near = difflib.get_close_matches(found, whole, n=1, cutoff=cutoff) if isinstance(found, str) else []
-    return whole[near[0]] if near else None
+    return whole[near[0]] if near and whole[near[0]] != found else None
 
 
-def hint(found: object, names: Iterable[str]) -> str:
+def hint(found: object, names: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a sentence about a wrong name; empty where none is near.
 
     >>> hint("acuracy", ["accuracy"])
     '; did you mean `accuracy`?'
     """
-    near = meant(found, names)
+    near = meant(found, names, cutoff)
     return f"; did you mean `{near}`?" if near else ""
 
 
@@ -84,10 +85,16 @@ def not_one_of(found: str, names: Sequence[str]) -> str:
     return f'expected one of {", ".join(names)}, found "{found}"{hint(found, names)}'
 
 
+def near_file(path: str | Path) -> str:
+    """The end of a sentence about a file or folder that is not there: what has nearly its name in the same folder."""
+    folder = Path(path).parent
+    return hint(Path(path).name, os.listdir(folder) if os.path.isdir(folder) else [], 0.85)  # suffixes are alike
+
+
 def no_directory(text: str, path: str | Path) -> UserError:
     """What a folder lacks, in words, or that there is no such folder.
 
     >>> str(no_directory("not a run directory", "runs/nowhere"))
     'runs/nowhere: no such directory'
     """
-    return UserError(text if Path(path).exists() else "no such directory", str(path))
+    return UserError(text if Path(path).exists() else f"no such directory{near_file(path)}", str(path))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.terminal import AsJson, print_json, print_problem, print_table, print_text
-from h2fdp.errors import UserError
+from h2fdp.cli.terminal import AsJson, fitted, print_json, print_problem, print_table, print_text
+from h2fdp.errors import UserError, no_directory
 
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
@@ -90,7 +91,7 @@ def runs_command(
 ) -> None:
     """List and compare the runs in a directory, or check that they are intact."""
     if not directory.is_dir():
-        raise UserError("no such directory", str(directory))
+        raise no_directory("expected a directory, found a file", directory)
     if check:
         _check(directory, as_json)
         return
@@ -149,7 +150,9 @@ def _show(check: Findings) -> None:
     lines += [f"not begun: {', '.join(check.waiting)}"] if check.waiting else []
     if check.runs:
         lines.append(f"{sum(run.whole for run in check.runs.values())} of {len(check.runs)} runs are intact")
-    typer.echo("\n  ".join([f"{check.directory}: {word} ({check.state})", *lines]))
+    typer.echo(f"{check.directory}: {word} ({check.state})")
+    for line in lines:
+        typer.echo(fitted(f"  {line}", sys.stdout))
     for run in check.runs.values():
         if not run.whole:
             _show(run)

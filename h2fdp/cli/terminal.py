@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
 
@@ -118,15 +118,15 @@ def print_text(text: str) -> None:
     typer.echo(wrapped(text))
 
 
-def print_problem(text: str, *whole: str) -> None:
-    """A mistake or a failure on standard error: a line in a pipe, which `grep` reads; wrapped on a terminal.
+def fitted(line: str, stream: TextIO, *whole: str) -> str:
+    """A line for a pipe, which `grep` reads; wrapped for a terminal, where parts stay `whole`."""
+    return wrapped(line, *whole, indent="    ") if stream.isatty() else line
 
-    Args:
-        whole: parts that stay in one line there.
-    """
-    if sys.stderr.isatty():  # lines of a traceback are indented
-        text = "\n".join(row if row[:1].isspace() else wrapped(row, *whole, indent="  ") for row in text.split("\n"))
-    say(text)
+
+def print_problem(text: str, *whole: str) -> None:
+    """A mistake or a failure on standard error; see `fitted`. Lines of a traceback, which are indented, stay."""
+    for line in text.split("\n"):
+        say(line if line[:1].isspace() else fitted(line, sys.stderr, *whole))
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

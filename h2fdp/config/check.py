@@ -91,7 +91,7 @@ def key_meant(
     if ours is not None:
         return ours
     sections = {name: _section(field.annotation) for name, field in schema.model_fields.items()}
-    if owner in (None, schema, *sections.values()):
+    if "." not in key and owner in (None, schema, *sections.values()):
         others = {name: below.model_fields for name, below in sections.items() if below not in (None, owner)}
         if slip := meant(key, [f"{name}.{each}" for name, below in others.items() for each in below], _SLIP):
             return slip

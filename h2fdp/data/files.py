@@ -33,7 +33,7 @@ from h2fdp.data.source import (
     pool_of,
     splits_of,
 )
-from h2fdp.errors import UserError, not_one_of
+from h2fdp.errors import UserError, near_file, not_one_of
 
 _KEY = "data.path"
 _PARQUET = (".parquet", ".pq")
@@ -103,7 +103,7 @@ class Npz(Described):
 
 def _archive(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
-        raise UserError(f"no such file: {path}", key=_KEY)
+        raise UserError(f"no such file: {path}{near_file(path)}", key=_KEY)
     try:
         with path.open("rb") as file:  # opened here, for NumPy leaves a broken archive open
             archive = np.load(file, allow_pickle=False)

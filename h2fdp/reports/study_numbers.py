@@ -173,9 +173,7 @@ class StudyNumbers:
         """
         by_name = {short: key for key, short in self.heads.items()} | {key: key for key in self.keys}
         if name not in by_name:
-            swept = (", ".join(self.keys) or "(none)") + (f", or {', '.join(others)}" if others else "")
-            near = hint(name, [*self.keys, *others])
-            raise UserError(f"expected a swept key, one of {swept}, found {name}{near}", option)
+            raise UserError(not_one_of(name, [*self.keys, *others] or ["(no key is swept)"]), option)
         return by_name[name]
 
     def check_labels(self, labels: Mapping[str, str], more: Sequence[str] = ()) -> None:

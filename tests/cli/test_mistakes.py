@@ -1,6 +1,7 @@
 """What the command says of mistakes, and what it can list: nothing is run."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -93,7 +94,7 @@ def test_what_is_no_experiment_file_is_refused_without_a_traceback(h2fdp, tmp_pa
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        ("nets", "no such file"),
+        ("nets", "expected a file, found a directory: "),
         ("networks/of-last-year/in-the-north/city-centre.yaml", "in-the-north/city-centre.yaml"),
     ],
 )
@@ -247,3 +248,50 @@ def test_what_is_copied_is_never_broken(monkeypatch):
     assert '\n "at any rate, so it seems";\n' in wrapped(text, indent=" ")
     assert wrapped(text).endswith("\nwith: h2fdp resume runs/a --quiet")
     assert wrapped("a key `a: {b: c, d: e}` is wrong").splitlines() == ["a key", "`a: {b: c, d: e}` is", "wrong"]
+
+
+def test_a_file_that_is_not_there_may_have_nearly_the_name_of_another(h2fdp, experiment, tmp_path):
+    missing = tmp_path / "smal.yaml"
+    for command in (["run", missing], ["plan", missing], ["topology", "check", missing], ["run", experiment]):
+        settings = ["--set", f"topology={missing}"] if experiment in command else []
+        done = h2fdp(*command, *settings)
+        assert (done.returncode, done.stderr.rpartition("; ")[2]) == (2, "did you mean `small.yaml`?\n")
+    assert h2fdp("run", tmp_path / "other.yaml").stderr == f"{tmp_path}/other.yaml: no such file\n"
+    assert h2fdp("runs", experiment).stderr == f"{experiment}: expected a directory, found a file\n"
+    (tmp_path / "first").mkdir()
+    assert h2fdp("report", tmp_path / "frist").stderr.endswith("no such directory\n")
+    assert h2fdp("report", tmp_path / "firt").stderr.endswith("no such directory; did you mean `first`?\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("topology: {edges: [\n", ":2: not valid YAML: .*; is a bracket or a brace before it still open"),
+        ("data: digits\n  model: softmax\n", ":2: not valid YAML: .*; is it indented as the lines before it"),
+        ("data: digits\n model\n", ":1: data: expected one of "),
+        ("topology: {edges: []}\n", ":1: data: the key is missing; expected a data set's name, as digits, or keys"),
+        ("data: {name: digits, partition: dirichlet}\n", "expected iid, natural, or a key with a value, as "),
+    ],
+)
+def test_a_file_that_is_written_wrongly_says_what_would_be_right(h2fdp, tmp_path, text, words):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    done = h2fdp("run", file)
+    assert done.returncode == 2
+    assert re.search(words, done.stderr), done.stderr
+    assert all(line.startswith(f"{file}:") for line in done.stderr.splitlines())
+
+
+def test_a_network_is_imported_from_files_of_some_kinds(h2fdp, experiment, tmp_path):
+    done = h2fdp("topology", "import", experiment, "--out", tmp_path / "net.yaml")
+    assert done.stderr == f"{experiment}: expected a name that ends in .gml, .graphml, .xml, .json, or .csv\n"
+
+
+@pytest.mark.run
+def test_what_a_check_says_is_as_wide_as_a_terminal(h2fdp, experiment, tmp_path, monkeypatch):
+    assert h2fdp("run", experiment, "--out", tmp_path / "run", "--quiet").returncode == 0
+    piped = h2fdp("runs", tmp_path / "run", "--check").stdout
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = h2fdp("runs", tmp_path / "run", "--check").stdout
+    assert max(map(len, shown.splitlines()[1:])) <= 80 < max(map(len, piped.splitlines()))
+    assert shown.split() == piped.split()
