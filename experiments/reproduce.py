@@ -27,7 +27,7 @@ from h2fdp.cli.terminal import (
     print_json,
     print_table,
 )
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, not_one_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -153,7 +153,7 @@ def reproduce(
 def _known(names: list[str], known: Any, where: str, *more: str) -> list[str]:
     for name in names:
         if name not in known:
-            raise UserError(f"expected one of {', '.join((*known, *more))}, found {name}", where)
+            raise UserError(not_one_of(name, [*known, *more]), where)
     return names
 
 

@@ -3,14 +3,17 @@
 Each node has a network, a host name, processes, a /tmp and a /dev/shm of its own (namespaces) and runs `slurmd`;
 `slurmctld` runs on their switch. The nodes share all other files. Jobs are submitted with `experiments/slurm.sh`:
 
-1. a run;
-2. the run with `--no-kill`, which loses a node and continues on the others;
-3. the run, which loses the first node, where Ray's head and the driver are; Slurm ends the job;
-4. `h2fdp resume`, which completes that run once the node has started again;
-5. a sweep;
-6. the run, which `scancel --batch --signal=TERM` stops with a checkpoint, and `h2fdp resume` completes;
-7. the run, which `scancel` kills, and `h2fdp resume` completes;
-8. the run, where the environment says SBATCH_EXPORT=NONE, with `--export=ALL`.
+- `undisturbed`: a run;
+- `fewer`: the run with `--no-kill`, which loses a node and continues on the others;
+- `lost`: the run, which loses the first node, where Ray's head and the driver are; Slurm ends the job, and
+  `h2fdp resume` completes the run once the node has started again;
+- `sweep`: a sweep;
+- `stopped`: the run, which `scancel --batch --signal=TERM` stops with a checkpoint, and `h2fdp resume` completes;
+- `cancelled`: the run, which a plain `scancel` ends, and `h2fdp resume` completes; it stops with a checkpoint where the
+  interval ends before Ray does, and is killed after Slurm's `KillWait` otherwise;
+- `exported`: the run, where the environment says SBATCH_EXPORT=NONE, with `--export=ALL`.
+
+`--case NAME` submits only one of them.
 
 Metrics and ledgers are compared with those of one process, bit by bit.
 
@@ -41,6 +44,7 @@ RECIPE = Path(__file__).parent / "slurm.sh"
 NEEDED = ("ip", "tc", "unshare", "munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 CONTROL, CONTROL_ADDRESS = "h2fdp-control", "10.77.0.254"
 SECONDS_TO_START, SECONDS_OF_A_JOB = 60, 900
+AUTO = ("--quiet", "--set", "runtime.address=auto")
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY"}
 CONFIGURATION = """\
 ClusterName=h2fdp
@@ -248,48 +252,96 @@ def check(folder: Path, name: str) -> None:
     print(f"{name}: equal metrics and ledgers", flush=True)
 
 
-def drill(folder: Path, intervals: int) -> None:
+def undisturbed(nodes: Nodes, folder: Path, whole: int) -> None:
+    """A run."""
+    wait_for(submit(folder, ["run", "run.yaml", "--out", "undisturbed", *AUTO]), "COMPLETED", folder)
+    check(folder, "undisturbed")
+
+
+def fewer(nodes: Nodes, folder: Path, whole: int) -> None:
+    """A run that loses a node and goes on."""
+    job = submit(folder, ["run", "run.yaml", "--out", "fewer", *AUTO], ["--no-kill"])
+    until_half(folder / "fewer", whole, lambda: state(job) in ENDED)
+    nodes.lose(HOSTS[2])
+    wait_for(job, "COMPLETED", folder)
+    check(folder, "fewer")
+    nodes.begin_node(HOSTS[2])
+
+
+def lost(nodes: Nodes, folder: Path, whole: int) -> None:
+    """A run that loses the first node, and its resume."""
+    job = submit(folder, ["run", "run.yaml", "--out", "lost", *AUTO])
+    until_half(folder / "lost", whole, lambda: state(job) in ENDED)
+    nodes.lose(HOSTS[0])
+    wait_for(job, "NODE_FAIL", folder)
+    nodes.begin_node(HOSTS[0])
+    resume(folder, "lost")
+
+
+def sweep(nodes: Nodes, folder: Path, whole: int) -> None:
+    """A sweep."""
+    wait_for(submit(folder, ["sweep", "sweep.yaml", "--out", "sweep", *AUTO]), "COMPLETED", folder)
+    check(folder, "sweep")
+
+
+def stopped(nodes: Nodes, folder: Path, whole: int) -> None:
+    """A run that a signal stops after its interval, and its resume."""
+    _end_by_scancel(folder, "stopped", whole, ["--batch", "--signal=TERM"], "FAILED")
+
+
+def cancelled(nodes: Nodes, folder: Path, whole: int) -> None:
+    """A run that a plain `scancel` ends, and its resume."""
+    _end_by_scancel(folder, "cancelled", whole, [], "CANCELLED")
+
+
+def _end_by_scancel(folder: Path, name: str, whole: int, words: Sequence[str], end: str) -> None:
+    job = submit(folder, ["run", "run.yaml", "--out", name, *AUTO])
+    until_half(folder / name, whole, lambda: state(job) in ENDED)
+    run(*inside(SWITCH, "scancel", *words, job))
+    wait_for(job, end, folder)
+    resume(folder, name)
+
+
+def resume(folder: Path, name: str) -> None:
+    """Continue a run in a job of its own, from a checkpoint, to its end."""
+    checkpoints = sorted((folder / name / "checkpoint").glob("*.ckpt"))
+    if not checkpoints or not int(checkpoints[-1].stem):
+        sys.exit(f"{name}: left no checkpoint after an interval; take more --intervals")
+    how = "stopped" if '"interrupted"' in (folder / name / "log.jsonl").read_text() else "was killed"
+    print(f"{name}: {how}, with a checkpoint after interval {int(checkpoints[-1].stem)}", flush=True)
+    wait_for(submit(folder, ["resume", name, "--quiet"]), "COMPLETED", folder)
+    check(folder, name)
+
+
+def exported(nodes: Nodes, folder: Path, whole: int) -> None:
+    """A run where the environment says that jobs are to have none of it."""
+    os.environ["SBATCH_EXPORT"] = "NONE"
+    wait_for(submit(folder, ["run", "run.yaml", "--out", "exported", *AUTO], ["--export=ALL"]), "COMPLETED", folder)
+    del os.environ["SBATCH_EXPORT"]
+    check(folder, "exported")
+
+
+CASES = {each.__name__: each for each in (undisturbed, fewer, lost, sweep, stopped, cancelled, exported)}
+
+
+def drill(folder: Path, intervals: int, cases: Sequence[str]) -> None:
     """The jobs, in order."""
-    whole, auto = in_one_process(folder, intervals), ["--quiet", "--set", "runtime.address=auto"]
+    whole = in_one_process(folder, intervals)
     with network("1gbit"), slurm(folder) as nodes:
-        wait_for(submit(folder, ["run", "run.yaml", "--out", "undisturbed", *auto]), "COMPLETED", folder)
-        check(folder, "undisturbed")
-
-        job = submit(folder, ["run", "run.yaml", "--out", "fewer", *auto], ["--no-kill"])
-        until_half(folder / "fewer", whole, lambda: state(job) in ENDED)
-        nodes.lose(HOSTS[2])
-        wait_for(job, "COMPLETED", folder)
-        check(folder, "fewer")
-        nodes.begin_node(HOSTS[2])
-
-        job = submit(folder, ["run", "run.yaml", "--out", "lost", *auto])
-        until_half(folder / "lost", whole, lambda: state(job) in ENDED)
-        nodes.lose(HOSTS[0])
-        wait_for(job, "NODE_FAIL", folder)
-        nodes.begin_node(HOSTS[0])
-        wait_for(submit(folder, ["resume", "lost", "--quiet"]), "COMPLETED", folder)
-        check(folder, "lost")
-
-        wait_for(submit(folder, ["sweep", "sweep.yaml", "--out", "sweep", *auto]), "COMPLETED", folder)
-        check(folder, "sweep")
-
-        for name, words, end in (("stopped", ["--batch", "--signal=TERM"], "FAILED"), ("cancelled", [], "CANCELLED")):
-            job = submit(folder, ["run", "run.yaml", "--out", name, *auto])
-            until_half(folder / name, whole, lambda job=job: state(job) in ENDED)
-            run(*inside(SWITCH, "scancel", *words, job))
-            wait_for(job, end, folder)
-            wait_for(submit(folder, ["resume", name, "--quiet"]), "COMPLETED", folder)
-            check(folder, name)
-
-        os.environ["SBATCH_EXPORT"] = "NONE"
-        wait_for(submit(folder, ["run", "run.yaml", "--out", "exported", *auto], ["--export=ALL"]), "COMPLETED", folder)
-        check(folder, "exported")
+        for case in cases:
+            CASES[case](nodes, folder, whole)
 
 
-def program(text: str | None, needed: Sequence[str], steps: Callable[[Path, int], None]) -> None:
-    """The command line: a folder for all files, which is removed at the end, and the steps in it."""
+def program(text: str | None, needed: Sequence[str], steps: Callable[..., None], cases: Sequence[str] = ()) -> None:
+    """The command line: a folder for all files, which is removed at the end, and the steps in it.
+
+    Args:
+        steps: take the folder, how many intervals a run has and, of `cases`, those that are asked for.
+    """
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--intervals", type=int, default=100)
+    if cases:
+        parser.add_argument("--case", action="append", choices=cases, help="only this one, given any number of times")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and runs")
     asked = parser.parse_args()
     lacking = [name for name in needed if shutil.which(name) is None]
@@ -299,7 +351,7 @@ def program(text: str | None, needed: Sequence[str], steps: Callable[[Path, int]
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     folder = Path(tempfile.mkdtemp(prefix="h2fdp-", dir="/var/tmp"))  # each node has a /tmp of its own
     try:
-        steps(folder, asked.intervals)
+        steps(folder, asked.intervals, *([asked.case or cases] if cases else []))
     finally:
         if asked.keep:
             print(f"kept {folder}")
@@ -308,4 +360,4 @@ def program(text: str | None, needed: Sequence[str], steps: Callable[[Path, int]
 
 
 if __name__ == "__main__":
-    program(__doc__, NEEDED, drill)
+    program(__doc__, NEEDED, drill, list(CASES))

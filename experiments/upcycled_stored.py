@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from experiments.reproduction.results import makers_of, table_runs
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, not_one_of
 
 Cell = tuple[str, str]  # data set, method
 Runs = dict[tuple[str, str, int], float]  # (data set, method with its prefix, seed) -> accuracy in per cent
@@ -28,7 +28,7 @@ def read_runs(file: Path, methods: Iterable[str]) -> tuple[Runs, list[str]]:
     for run in table_runs(file, ["method"]):
         key = run.data_set, str(run.point["method"]), run.point["seed"]
         if key[1] not in known:
-            raise UserError(f"expected one of {', '.join(known)}, found {key[1]}", run.where, "method")
+            raise UserError(not_one_of(key[1], known), run.where, "method")
         runs[key], where[key] = 100 * run.accuracy, run.where
     for name, method, seed in runs:
         other = method.removeprefix(UPCYCLED) if method.startswith(UPCYCLED) else UPCYCLED + method

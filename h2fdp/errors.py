@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,10 +54,47 @@ class UserError(Exception):
         return type(self), (self.problems,)
 
 
+def meant(found: object, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The name that was meant: nearest to what was found, as a whole or without what is before its last point.
+
+    >>> meant("acuracy", ["loss", "accuracy"]), meant("epsilo", ["seed", "privacy.epsilon"]), meant("x", ["seed"])
+    ('accuracy', 'privacy.epsilon', None)
+    """
+    names = list(names)
+    whole = {each.rpartition(".")[2]: each for each in reversed(names)} | {each: each for each in names}
+    near = difflib.get_close_matches(found, whole, n=1, cutoff=cutoff) if isinstance(found, str) else []
+    return whole[near[0]] if near and whole[near[0]] != found else None
+
+
+def hint(found: object, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The end of a sentence about a wrong name; empty where none is near.
+
+    >>> hint("acuracy", ["accuracy"])
+    '; did you mean `accuracy`?'
+    """
+    near = meant(found, names, cutoff)
+    return f"; did you mean `{near}`?" if near else ""
+
+
+def not_one_of(found: str, names: Sequence[str]) -> str:
+    """The text of a problem with a name.
+
+    >>> not_one_of("pdl", ["rdp", "pld"])
+    'expected one of rdp, pld, found "pdl"; did you mean `pld`?'
+    """
+    return f'expected one of {", ".join(names)}, found "{found}"{hint(found, names)}'
+
+
+def near_file(path: str | Path) -> str:
+    """The end of a sentence about a file or folder that is not there: what has nearly its name in the same folder."""
+    folder = Path(path).parent
+    return hint(Path(path).name, os.listdir(folder) if os.path.isdir(folder) else [], 0.85)  # suffixes are alike
+
+
 def no_directory(text: str, path: str | Path) -> UserError:
     """What a folder lacks, in words, or that there is no such folder.
 
     >>> str(no_directory("not a run directory", "runs/nowhere"))
     'runs/nowhere: no such directory'
     """
-    return UserError(text if Path(path).exists() else "no such directory", str(path))
+    return UserError(text if Path(path).exists() else f"no such directory{near_file(path)}", str(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, Literal, get_args
 
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -24,6 +23,7 @@ from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.errors import hint
 from h2fdp.privacy import NoisePlacementSection, NonPrivate
 from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
@@ -165,10 +165,8 @@ class MethodSection(Method, NamedSection):
             return stated
         base = stated["extends"]
         if (method := _named(base)) is None:
-            close = difflib.get_close_matches(base, METHODS, n=1) if isinstance(base, str) else []
-            hint = f"; did you mean `{close[0]}`?" if close else ""
             names = f"expected one of {', '.join(METHODS)}, or {UPCYCLED} before a name"
-            raise ValueError(f"{names}; found {quote(base)}{hint}")
+            raise ValueError(f"{names}; found {quote(base)}{hint(base, METHODS)}")
         axes = method.model_dump()
         return axes | {axis: _changed(axes.get(axis), choice) for axis, choice in stated.items() if axis != "extends"}
 

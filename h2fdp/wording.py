@@ -3,6 +3,7 @@ and dark pages."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+_WHOLE = re.compile(r"`[^`]*`|\"[^\"]*\"|: h2fdp .*|h2fdp [a-z]+(?: --\S+)*")  # what is copied: quoted, or a command
 _CELL = "text-align:left;padding:2px 12px 2px 0;vertical-align:top"
 
 
@@ -76,10 +78,18 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def wrapped(text: str) -> str:
-    """A sentence in lines as wide as the terminal, of 80 columns in a pipe; no word is broken."""
+def wrapped(text: str, *whole: str, indent: str = "") -> str:
+    """A sentence in lines as wide as the terminal, of 80 columns in a pipe; no word is broken, nor what is quoted.
+
+    Args:
+        whole: parts that stay in one line, spaces and all.
+        indent: of all lines but the first.
+    """
+    for each in (*whole, *_WHOLE.findall(text)):
+        text = text.replace(each, each.replace(" ", "\0"))
     columns = shutil.get_terminal_size().columns
-    return "\n".join(textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False))
+    lines = textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def note(text: str) -> None:

@@ -14,6 +14,7 @@ from experiments.reproduction.quantities import COMPARISONS, Comparison
 from experiments.reproduction.verdict import Relation
 from h2fdp.config import Section
 from h2fdp.config.fields import Expect, NonNegative, Number, Text
+from h2fdp.errors import not_one_of
 
 _MEASURES, _COMPARISONS = ", ".join(MEASURES), ", ".join(COMPARISONS)
 Percent = Annotated[float, Field(gt=0, lt=100), Expect("a percentage above 0 and below 100")]
@@ -50,7 +51,7 @@ class Claim(Section):
     def _fits_together(self) -> Claim:
         for word, known, what in ((self.measure, MEASURES, "measure"), (self.comparison, COMPARISONS, "comparison")):
             if word not in known:
-                raise ValueError(f"{what}: expected one of {', '.join(known)}, found {word}")
+                raise ValueError(f"{what}: {not_one_of(word, list(known))}")
         if MEASURES[self.measure].has_target != (self.target is not None):
             raise ValueError(f"{self.measure} {'needs a' if self.target is None else 'has no'} target")
         how = self.how

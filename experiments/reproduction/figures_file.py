@@ -10,6 +10,7 @@ from experiments.reproduction.measures import MEASURES
 from experiments.reproduction.points import At, Ladder
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Number, Text
+from h2fdp.errors import not_one_of
 
 Column = Literal["claimed", "accounted"]
 COLUMNS: dict[Column, str] = {
@@ -21,7 +22,7 @@ Keys = Annotated[dict[Text, Any], Expect("dotted keys with values")]
 
 def _known_measure(name: str) -> str:
     if name not in MEASURES:
-        raise ValueError(f"expected one of {', '.join(MEASURES)}, found {name}")
+        raise ValueError(not_one_of(name, list(MEASURES)))
     return name
 
 

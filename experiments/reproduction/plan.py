@@ -12,8 +12,7 @@ from experiments.reproduction.figures_file import COLUMNS, Column, FiguresFile
 from experiments.reproduction.points import points_of
 from experiments.reproduction.results import combinations_at, from_table
 from h2fdp.config import Document, check, read_document
-from h2fdp.config.check import quote
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.experiment.file import Setting, named_document
 from h2fdp.sweeps.grid import points_of as grid_of
 from h2fdp.sweeps.grid import word
@@ -205,6 +204,4 @@ def _grid(of: Reproduction, figure: str) -> tuple[str, list[Any]]:
 
 
 def _unknown(document: Document, path: tuple[str | int, ...], found: str, known: Iterable[str]) -> Problem:
-    return Problem(
-        f"expected one of {', '.join(known)}, found {quote(found)}", document.where(path), document.key(path)
-    )
+    return Problem(not_one_of(found, list(known)), document.where(path), document.key(path))

@@ -17,7 +17,7 @@ from scipy.stats import beta, binom
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.audit.canaries import CanaryDesign, CanaryEffect, CanaryKind, TurningEffect
 from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient, observations
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.run.live_accounts import LiveAccounts
@@ -60,7 +60,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     """Refuse what is no audit, with a UserError."""
     for key, found, known in (("observer", observer, OBSERVERS), ("kind", kind, get_args(CanaryKind))):
         if found not in known:
-            raise UserError(f'expected one of {", ".join(known)}, found "{found}"', key=key)
+            raise UserError(not_one_of(found, known), key=key)
     placement, blueprint, method, training = run.placement, run.blueprint, run.config.method, run.config.training
     unusual = observer == "public" and (method.server.name != "average" or method.upcycle is not None)
     tree = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"

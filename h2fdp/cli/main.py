@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from h2fdp import __version__
 from h2fdp.cli import prepare, privacy, run, runs, sweep, topology
+from h2fdp.cli.terminal import print_problem
 from h2fdp.errors import UserError
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -84,7 +85,7 @@ def main(app: typer.Typer = app) -> None:
     try:
         app()
     except UserError as error:
-        print(_printable(error.report), file=sys.stderr)
+        print_problem(_printable(error.report), *(each.where for each in error.problems))
         sys.exit(MISTAKE)
     except BrokenPipeError:  # the reader of a pipe went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

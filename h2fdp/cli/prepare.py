@@ -19,6 +19,7 @@ from h2fdp.cli.terminal import (
     print_table,
     print_text,
 )
+from h2fdp.errors import UserError, not_one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +39,6 @@ def init_command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A folder, made if it is not there.")],
 ) -> None:
     """Write a network, an experiment, a model of your own and a test into a folder."""
-    from h2fdp.errors import UserError
-
     existing = [name for name in _NAMES if (directory / name).exists()]
     if existing:
         raise UserError(f"has {', '.join(existing)} already; nothing was written", str(directory))
@@ -211,8 +210,6 @@ def schema_command(
     of: Annotated[str, typer.Argument(metavar="experiment|topology", help="Of which file.")] = "experiment",
 ) -> None:
     """Print the JSON Schema of a file, for editors."""
-    from h2fdp.errors import UserError
-
     if of == "experiment":
         from h2fdp.experiment.sections import ExperimentFile
 
@@ -222,4 +219,4 @@ def schema_command(
 
         print_json(TopologyFile.model_json_schema())
     else:
-        raise UserError(f'expected experiment or topology, found "{of}"', "schema")
+        raise UserError(not_one_of(of, ["experiment", "topology"]), "schema")

@@ -18,6 +18,7 @@ from h2fdp.cli.terminal import (
     print_text,
     progress,
 )
+from h2fdp.errors import UserError, not_one_of
 
 app = typer.Typer(help="Calibrate, account for and audit what each observer learns.", no_args_is_help=True)
 _MOST_ROWS = 50  # of noises; a network with more edge servers than that has many alike
@@ -100,13 +101,12 @@ def account_command(
     as_json: AsJson = False,
 ) -> None:
     """Recompute every observer's epsilon from the ledger of a run, or of several runs on the same records together."""
-    from h2fdp.errors import UserError
     from h2fdp.privacy.accounting import ACCOUNTANTS
     from h2fdp.run.privacy import RunPrivacy, SeveralRuns
 
     wanted = accountant or ["rdp", "pld"]
     if unknown := [name for name in wanted if name not in ACCOUNTANTS]:
-        raise UserError(f'expected one of {", ".join(ACCOUNTANTS)}, found "{unknown[0]}"', "--accountant")
+        raise UserError(not_one_of(unknown[0], list(ACCOUNTANTS)), "--accountant")
     if delta is not None and not 0 < delta < 1:
         raise UserError(f"expected a number above 0 and below 1, found {delta}", "--delta")
     account = RunPrivacy(runs[0], delta) if len(runs) == 1 else SeveralRuns(runs, delta)
@@ -116,13 +116,12 @@ def account_command(
         return
     rows = [{"observer": observer, **numbers} for observer, numbers in accounts["worst"].items()]
     if not rows:
-        typer.echo(
-            f"the {'ledger is' if len(runs) == 1 else 'ledgers are'} empty: nothing was released under a guarantee"
-        )
+        ledgers = "ledger is" if len(runs) == 1 else "ledgers are"
+        typer.echo(f"the {ledgers} empty: nothing was released under a guarantee")
         return
     print_table(rows, title=f"accounted epsilon at delta {accounts['delta']:g}, the worst device of each observer")
     for note in (*accounts["notes"], *(f"warning: {each}" for each in accounts.get("warnings", ()))):
-        typer.echo(note)
+        print_text(note)
 
 
 @app.command("audit")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,9 +21,10 @@ from h2fdp.cli.terminal import (
     interruptible,
     print_facts,
     print_json,
+    print_problem,
     progress,
 )
-from h2fdp.wording import counted
+from h2fdp.wording import counted, note, wrapped
 
 if TYPE_CHECKING:
     from h2fdp.experiment.sections import ExperimentFile
@@ -56,9 +56,9 @@ def run_command(
 
     experiment = Experiment.from_file(file, settings or [], seed)
     if experiment.config.sweep:
-        print("note: `run` runs the experiment itself; the values under `sweep:` are not used", file=sys.stderr)
+        note("`run` runs the experiment itself; the values under `sweep:` are not used")
     if experiment.config.tune:
-        print("note: `run` runs the experiment itself; `h2fdp tune` searches what is under `tune:`", file=sys.stderr)
+        note("`run` runs the experiment itself; `h2fdp tune` searches what is under `tune:`")
     if dry_run:
         _show_plan(experiment, data_root, as_json)
         return
@@ -102,7 +102,7 @@ def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) ->
         typer.echo()
         print_accounts(plan["privacy"])
     elif plan["leaking"]:
-        typer.echo(f"\nno epsilon: {LEAKS}\n")
+        typer.echo(f"\n{wrapped(f'no epsilon: {LEAKS}')}\n")
     if plan["noises"]:
         print_noises(plan["noises"], "noise of the first interval (standard deviations)")
 
@@ -132,7 +132,7 @@ def resume_command(
 
     experiment = Experiment.of_run(directory, settings or [])
     if is_finished(directory):
-        print(f"note: {directory} has nothing left to do", file=sys.stderr)
+        note(f"{directory} has nothing left to do")
 
     def resumed(watcher: RunCallbacks) -> Run:
         prepare = partial(experiment.prepare, data_root)
@@ -184,7 +184,7 @@ def watch(
     else:
         show_result(summary, directory, learned(summary, config, again))
     if summary["state"] == "interrupted":
-        print(f"stopped after interval {summary['intervals']}; {_how_to_go_on(directory)}", file=sys.stderr)
+        print_problem(f"stopped after interval {summary['intervals']}; {_how_to_go_on(directory)}")
         raise typer.Exit(interrupt.exit_code)
     if not as_json:
         typer.echo(f"next: h2fdp report {shlex.quote(str(directory))}")
@@ -267,8 +267,8 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
         facts["epsilon"] = "none (no noise)"
     elif summary["privacy"] and summary["privacy"]["worst"]:
         facts["epsilon"] = _epsilons(summary["privacy"], summary["accountant"])
-        for note in summary["privacy"]["notes"]:
-            name, _, text = note.partition(": ")
+        for each in summary["privacy"]["notes"]:
+            name, _, text = each.partition(": ")
             facts[name] = text
     if summary["leaking"]:
         facts["leaking"] = "raw gradients were sent to the cloud (control.estimates: oracle), so no epsilon is reported"
@@ -277,13 +277,11 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
     facts["simulated time"] = f"{summary['clock_s']:.4g} s from start to end, devices at the same time"
     facts["delay"] = f"{summary['delay_s']:.4g} s, the times of all devices added up"
     if summary["fresh_from"]:
-        facts["drawn afresh"] = (
-            f"from interval {', '.join(map(str, summary['fresh_from']))} on, after a resume elsewhere"
-        )
-    if summary["budget_spent_by"]:
-        facts["stopped early"] = (
-            f"interval {summary['intervals'] + 1} would exceed the budget of the observer {summary['budget_spent_by']}"
-        )
+        first = ", ".join(map(str, summary["fresh_from"]))
+        facts["drawn afresh"] = f"from interval {first} on, after a resume elsewhere"
+    if observer := summary["budget_spent_by"]:
+        text = f"interval {summary['intervals'] + 1} would exceed the budget of the observer {observer}"
+        facts["stopped early"] = text
     if summary["state"].endswith(" reached"):
         facts["stopped early"] = f"after interval {summary['intervals']}: {summary['state']}"
     facts["wall time"] = f"{summary['wall_s']:.1f} s"

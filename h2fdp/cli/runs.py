@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.terminal import AsJson, print_json, print_table
+from h2fdp.cli.terminal import AsJson, fitted, print_json, print_problem, print_table, print_text
+from h2fdp.errors import UserError, no_directory
 
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
@@ -89,10 +90,8 @@ def runs_command(
     as_json: AsJson = False,
 ) -> None:
     """List and compare the runs in a directory, or check that they are intact."""
-    from h2fdp.errors import UserError
-
     if not directory.is_dir():
-        raise UserError("no such directory", str(directory))
+        raise no_directory("expected a directory, found a file", directory)
     if check:
         _check(directory, as_json)
         return
@@ -105,15 +104,14 @@ def runs_command(
         rows = [_row(_name(path, directory), summary) for path, summary in summaries]
         print_table(rows, title="pld: the largest accounted epsilon")
         if any(summary["state"] in _GOES_ON for _, summary in summaries):
-            typer.echo(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
+            print_text(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
         if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:
             text = "noise drawn by the seed: a guess of the seed removes it (privacy.noise_key: seed)"
-            typer.echo(f"{text}: {', '.join(by_seed)}")
+            print_text(f"{text}: {', '.join(by_seed)}")
 
 
 def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Of the directory itself, of the runs in it, and of those of sweeps in it; a damaged one is noted."""
-    from h2fdp.errors import UserError
     from h2fdp.records import read_summary
 
     homes = [directory, directory / "runs", *(path / "runs" for path in _folders(directory))]
@@ -124,7 +122,7 @@ def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
             summaries += [] if summary is None else [(path, _with_state(path, summary))]
         except UserError as error:  # the others are listed all the same
             if (path / "config.yaml").is_file():
-                print(f"note: {error}", file=sys.stderr)
+                print_problem(f"note: {error}")
                 summaries.append((path, {"state": "damaged", "resumable": False}))
     return summaries
 
@@ -152,7 +150,9 @@ def _show(check: Findings) -> None:
     lines += [f"not begun: {', '.join(check.waiting)}"] if check.waiting else []
     if check.runs:
         lines.append(f"{sum(run.whole for run in check.runs.values())} of {len(check.runs)} runs are intact")
-    typer.echo("\n  ".join([f"{check.directory}: {word} ({check.state})", *lines]))
+    typer.echo(f"{check.directory}: {word} ({check.state})")
+    for line in lines:
+        typer.echo(fitted(f"  {line}", sys.stdout))
     for run in check.runs.values():
         if not run.whole:
             _show(run)
@@ -227,7 +227,6 @@ def plot_command(
     label: Labels = None,
 ) -> None:
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
-    from h2fdp.errors import UserError
     from h2fdp.reports.figures import AXES
     from h2fdp.reports.paper import along_runs, over_key
     from h2fdp.reports.pictures import write_figure
@@ -251,8 +250,6 @@ def labels_of(texts: list[str]) -> dict[str, str]:
     Raises:
         UserError: one has no equals sign.
     """
-    from h2fdp.errors import UserError
-
     for text in texts:
         if "=" not in text:
             raise UserError(f"expected NAME=TEXT, found {text}", "--label")

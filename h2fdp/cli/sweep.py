@@ -27,11 +27,13 @@ from h2fdp.cli.terminal import (
     live_bars,
     print_facts,
     print_json,
+    print_problem,
     print_table,
     print_text,
     say,
     words_of,
 )
+from h2fdp.wording import note
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -75,10 +77,7 @@ def sweep_command(
     else:
         _show(sweep, finished)
     if interrupt.asked() and finished < len(sweep.names):
-        print(
-            f"stopped: {finished} of {len(sweep.names)} runs are done; run the same command to continue",
-            file=sys.stderr,
-        )
+        print_problem(f"stopped: {finished} of {len(sweep.names)} runs are done; run the same command to continue")
         raise typer.Exit(interrupt.exit_code)
     _exit_for(outcomes, sweep)
 
@@ -88,9 +87,9 @@ def _exit_for(outcomes: dict[str, Outcome], sweep: Sweep) -> None:
     failed = {name: outcome for name, outcome in outcomes.items() if outcome.error}
     for name, outcome in failed.items():
         reason = outcome.error.strip() if outcome.mistake else outcome.error.strip().rpartition("\n")[2]
-        print(f"{name} failed: {reason}", file=sys.stderr)
+        print_problem(f"{name} failed: {reason}")
     if failed:
-        print(f"{len(failed)} of {len(sweep.names)} runs failed: see {sweep.directory / 'failures'}", file=sys.stderr)
+        print_problem(f"{len(failed)} of {len(sweep.names)} runs failed: see {sweep.directory / 'failures'}")
         raise typer.Exit(2 if all(outcome.mistake for outcome in failed.values()) else 1)
 
 
@@ -151,7 +150,7 @@ def tune_command(
     plan = read_plan(file, settings or [], shared)
     directory = out or plan.directory
     for sentence in plan.price.beforehand():
-        print_text(f"note: {sentence}", error=True)
+        note(sentence)
     with (
         interruptible() as interrupt,
         watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
@@ -163,9 +162,9 @@ def tune_command(
     else:
         _show_search(tuned, finished, plan)
     for number, crash in searched.crashes.items():
-        print(f"trial {number} failed: {crash.reason} (see {tuned.directory / 'failures'})", file=sys.stderr)
+        print_problem(f"trial {number} failed: {crash.reason} (see {tuned.directory / 'failures'})")
     if not finished:
-        print("stopped: run the same command to continue", file=sys.stderr)
+        print_problem("stopped: run the same command to continue")
         raise typer.Exit(1 if searched.crashes else interrupt.exit_code)
 
 

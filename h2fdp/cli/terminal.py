@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
 
@@ -113,9 +113,20 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         typer.echo(name.ljust(margin) + ("\n" + " " * margin).join(lines))
 
 
-def print_text(text: str, *, error: bool = False) -> None:
-    """A sentence, wrapped within the terminal's width; on standard error if wanted."""
-    typer.echo(wrapped(text), err=error)
+def print_text(text: str) -> None:
+    """A sentence, wrapped within the terminal's width."""
+    typer.echo(wrapped(text))
+
+
+def fitted(line: str, stream: TextIO, *whole: str) -> str:
+    """A line for a pipe, which `grep` reads; wrapped for a terminal, where parts stay `whole`."""
+    return wrapped(line, *whole, indent="    ") if stream.isatty() else line
+
+
+def print_problem(text: str, *whole: str) -> None:
+    """A mistake or a failure on standard error; see `fitted`. Lines of a traceback, which are indented, stay."""
+    for line in text.split("\n"):
+        say(line if line[:1].isspace() else fitted(line, sys.stderr, *whole))
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -162,7 +173,7 @@ def interruptible(go_on: str = "run the same command to continue") -> Iterator[I
     try:
         yield interrupt
     except KeyboardInterrupt:
-        print(f"stopped at once; {go_on}", file=sys.stderr)
+        print_problem(f"stopped at once; {go_on}")
         raise typer.Exit(interrupt.exit_code) from None
     finally:
         for number, handler in before.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from h2fdp.cli.terminal import AsJson, print_facts, print_json
+from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def new_command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a network made to order, distances drawn; trust is left to each run's seed."""
-    from h2fdp.errors import UserError
     from h2fdp.network import write
 
     _check_free(out, overwrite)
@@ -106,28 +106,22 @@ _KEYS = {"trust": "trusted", "secure_sum": "secure-sum"}
 
 
 def _check_free(out: Path, overwrite: bool) -> None:
-    from h2fdp.errors import UserError
-
     if out.exists() and not overwrite:
         raise UserError("the file exists already; --overwrite replaces it", str(out))
 
 
 def _levels(text: str, command: str) -> dict[str, float]:
     """`0.3`, or `trusted=0.3,secure-sum=0.2`, as arguments of generators."""
-    from h2fdp.errors import UserError
-
     if "=" not in text:
         return {"trust": _number(float, "trust", text, command)}
     found = dict(part.partition("=")[::2] for part in text.split(","))
-    if unknown := found.keys() - {"trusted", "secure-sum"}:
-        raise UserError(f"expected trusted and secure-sum, found {min(unknown)}", command, "--trust")
+    if unknown := found.keys() - set(_KEYS.values()):
+        raise UserError(not_one_of(min(unknown), list(_KEYS.values())), command, "--trust")
     keys = {level: key for key, level in _KEYS.items()}
     return {"trust": 0.0} | {keys[level]: _number(float, "trust", share, command) for level, share in found.items()}
 
 
 def _number(kind: Any, option: str, text: str, command: str = "topology new") -> Any:
-    from h2fdp.errors import UserError
-
     try:
         found = kind(text)
         if kind is float and not 0 <= found <= 1:
@@ -194,11 +188,10 @@ def show_command(
 def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:
     import inspect
 
-    from h2fdp.errors import Problem, UserError
     from h2fdp.network import GENERATORS
 
     if kind not in GENERATORS:
-        raise UserError(f'expected one of {", ".join(GENERATORS)}, found "{kind}"', "topology new")
+        raise UserError(not_one_of(kind, list(GENERATORS)), "topology new")
     takes = inspect.signature(GENERATORS[kind]).parameters
     unknown = [
         Problem(f"{kind} takes no such option", "topology new", f"--{_OPTIONS.get(key, key)}")

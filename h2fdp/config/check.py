@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, Options
 from h2fdp.config.own_parts import placed
 from h2fdp.config.parsing import Document
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, hint, meant
 
 Schema = TypeVar("Schema", bound=BaseModel)
 _LONGEST_QUOTE = 40
@@ -56,7 +56,8 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
     expected = " or ".join(dict.fromkeys(trail.expected)) or _words(detail)
     if kind == "missing":
         return Problem(f"the key is missing; expected {expected}", where, key)
-    return Problem(f"expected {expected}, found {quote(detail['input'])}", where, key)
+    names = filter(re.compile(r"[\w-]+").fullmatch, re.split(r",? or |, ", expected.partition("one of ")[2]))
+    return Problem(f"expected {expected}, found {quote(detail['input'])}{hint(detail['input'], names)}", where, key)
 
 
 def _unknown(key: str, owner: type[BaseModel] | None, schema: type[BaseModel]) -> str:
@@ -69,9 +70,8 @@ def _unknown(key: str, owner: type[BaseModel] | None, schema: type[BaseModel]) -
         name = owner.model_fields["name"].default
         if any(key in sibling.model_fields for sibling in owner.siblings.values()):
             return f"`{key}` means nothing for {name}; allowed here: {', '.join(owner.model_fields)}"
-    meant = key_meant(key, known, schema, owner)
-    if meant is not None:
-        return f"unknown key; did you mean `{meant}`?"
+    if near := key_meant(key, known, schema, owner):
+        return f"unknown key; did you mean `{near}`?"
     return f"unknown key; known here: {', '.join(known)}" if known else "unknown key"
 
 
@@ -85,18 +85,17 @@ def key_meant(
         known: the keys of the section in which it stands.
         schema: of the whole file; null `owner` is the file itself.
     """
-    if slips := difflib.get_close_matches(key, known, n=1, cutoff=_SLIP):
-        return slips[0]
+    if slip := meant(key, known, _SLIP):
+        return slip
     ours: str | None = getattr(schema, "other_names", {}).get(key.lower().replace("-", "_"))
     if ours is not None:
         return ours
     sections = {name: _section(field.annotation) for name, field in schema.model_fields.items()}
-    if owner in (None, schema, *sections.values()):
-        for name, below in sections.items():
-            if below is not None and below is not owner and key in below.model_fields:
-                return f"{name}.{key}"
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return close[0] if close else None
+    if "." not in key and owner in (None, schema, *sections.values()):
+        others = {name: below.model_fields for name, below in sections.items() if below not in (None, owner)}
+        if slip := meant(key, [f"{name}.{each}" for name, below in others.items() for each in below], _SLIP):
+            return slip
+    return meant(key, known)
 
 
 def _words(detail: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@ that abbreviates one with its defaults, or a user's own part.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from h2fdp.config.check import quote
 from h2fdp.config.fields import Options
 from h2fdp.config.own_parts import PATTERN, OwnKind, OwnPart, own_part
+from h2fdp.errors import hint
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 Registered = TypeVar("Registered", bound=Options)
@@ -107,13 +107,12 @@ class Choices(Generic[OptionsType]):
         if isinstance(name, str) and ":" in name and self.own is not None:
             return own_part(value, folder, self.own)
         if not isinstance(name, str) or name not in self.models:
-            close = difflib.get_close_matches(name, self.names, n=1) if isinstance(name, str) else []
-            if not close and self.own is not None and isinstance(name, str) and re.fullmatch(_DOTTED, name):
-                close = [":".join(name.rsplit(".", 1))]
-            hint = f"; did you mean `{close[0]}`?" if close else ""
+            near = hint(name, self.names)
+            if not near and self.own is not None and isinstance(name, str) and re.fullmatch(_DOTTED, name):
+                near = f"; did you mean `{':'.join(name.rsplit('.', 1))}`?"
             if isinstance(name, str) and (name.endswith(_FILES) or self._is_of_files(folder / name)):
-                hint = "; a file or folder is the `path` of one of them"
-            raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{hint}", name, word)
+                near = "; a file or folder is the `path` of one of them"
+            raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{near}", name, word)
         return {key: option for key, option in value.items() if option is not None}
 
     def _is_of_files(self, place: Path) -> bool:

@@ -106,8 +106,7 @@ def _from_path(name: str, folder: Path) -> ModuleType:
     try:
         return _imported(name)
     except ModuleNotFoundError:
-        text = f"expected a module beside the file or where Python looks, found no `{name}` in {folder} or there"
-        raise ValueError(text) from None
+        raise ValueError(f"there is no module `{name}` in {folder} or on Python's path") from None
 
 
 def _imported(name: str) -> ModuleType:

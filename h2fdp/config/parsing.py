@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, near_file
 
 _DOTTED = re.compile(r"[^.\[\]]+(\[[0-9]{1,9}\])*(\.[^.\[\]]+(\[[0-9]{1,9}\])*)*")
 _STEP = re.compile(r"\[[0-9]+\]|[^.\[\]]+")
@@ -152,6 +152,14 @@ _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "!")
 
 
+_RIGHT = {  # what is wrong as a rule where libyaml says this
+    "did not find expected node content": "; is a bracket or a brace before it still open?",
+    "did not find expected key": "; is it indented as the lines before it?",
+    "mapping values are not allowed in this context": "; is it indented as the lines before it, with one colon?",
+    "could not find expected ':'": "; expected `key: value`",
+}
+
+
 def parse(text: str, name: str) -> Node:
     """Parse YAML text into nodes; `name` stands before the line numbers."""
     builder = _Builder(name)
@@ -164,8 +172,9 @@ def parse(text: str, name: str) -> Node:
         if "nesting depth" in str(error.problem):  # of the library, which may read ahead of the events that are counted
             raise UserError(f"nested deeper than {DEEPEST_NESTING} levels", where) from None
         tab = mark is not None and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1])
-        hint = "; indent with spaces, not with tabs" if tab else ""
-        raise UserError(f"not valid YAML: {error.problem or error.context}{hint}", where) from None
+        text = str(error.problem or error.context)
+        right = "; indent with spaces, not with tabs" if tab else _RIGHT.get(text, "")
+        raise UserError(f"not valid YAML: {text}{right}", where) from None
     except yaml.YAMLError as error:
         raise UserError(f"not valid YAML: {' '.join(str(error).split())}", name) from None
     if builder.problems:
@@ -301,7 +310,7 @@ def read_text(path: Path) -> str:
     name = str(path)
     try:
         if not path.is_file():
-            text = "expected a regular file" if path.exists() else "no such file"
+            text = "expected a regular file" if path.exists() else f"no such file{near_file(path)}"
             raise UserError("expected a file, found a directory" if path.is_dir() else text, name)
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise UserError(f"larger than {LARGEST_FILE_BYTES // 1_000_000} MB; expected a smaller file", name)

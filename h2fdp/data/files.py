@@ -33,7 +33,7 @@ from h2fdp.data.source import (
     pool_of,
     splits_of,
 )
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, near_file, not_one_of
 
 _KEY = "data.path"
 _PARQUET = (".parquet", ".pq")
@@ -103,7 +103,7 @@ class Npz(Described):
 
 def _archive(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
-        raise UserError(f"no such file: {path}", key=_KEY)
+        raise UserError(f"no such file: {path}{near_file(path)}", key=_KEY)
     try:
         with path.open("rb") as file:  # opened here, for NumPy leaves a broken archive open
             archive = np.load(file, allow_pickle=False)
@@ -111,8 +111,7 @@ def _archive(path: Path) -> dict[str, NDArray[Any]]:
                 raise UserError(f"{path} is a single array; expected an archive made by numpy.savez", key=_KEY)
             for name in archive.files:
                 if name not in _REQUIRED + _OPTIONAL:
-                    names = ", ".join(_REQUIRED + _OPTIONAL)
-                    raise UserError(f"{path}: unknown array {name}; known are {names}", key=_KEY)
+                    raise UserError(f"{path}: array: {not_one_of(name, _REQUIRED + _OPTIONAL)}", key=_KEY)
             if lacking := [name for name in _REQUIRED if name not in archive.files]:
                 raise UserError(f"{path}: the arrays {', '.join(lacking)} are missing", key=_KEY)
             return {name: archive[name] for name in archive.files}

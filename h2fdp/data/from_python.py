@@ -7,7 +7,6 @@ devices' records would reveal some of these, and no account covers that. So boun
 
 from __future__ import annotations
 
-import difflib
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import Owned, Pool, pool_of, splits_of
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, hint
 
 LABELS = ("label", "labels", "target", "targets", "class", "y", "fine_label", "character")
 INPUTS = ("image", "img", "pixel_values", "x", "input", "inputs", "features", "input_ids")
@@ -166,9 +165,8 @@ def stated_column(name: str, heads: Sequence[str], what: str) -> str:
         UserError: it is not.
     """
     if name not in heads:
-        close = difflib.get_close_matches(name, heads, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; expected one of {', '.join(heads)}"
-        raise UserError(f"{what}: there is no column {name}{hint}", key="data")
+        near = hint(name, heads) or f"; expected one of {', '.join(heads)}"
+        raise UserError(f"{what}: there is no column {name}{near}", key="data")
     return name
 
 

@@ -113,7 +113,7 @@ Partition = PartitionSection | Literal["iid", "natural"]
 PartitionKey = Annotated[
     Annotated[PartitionSection, Tag("mapping")] | Annotated[Literal["iid", "natural"] | None, Tag("scalar")],
     Discriminator(shape),
-    Expect(f"iid, natural or keys and values ({', '.join(KINDS)})"),
+    Expect(f"iid, natural, or a key with a value, as {{dirichlet: 0.5}} ({', '.join(KINDS)})"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from h2fdp.config import Document, Section, check, empty_document, parse, read_document
 from h2fdp.config.check import key_meant
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, near_file
 from h2fdp.experiment import rules
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.privacy_rules import calibration_of
@@ -118,9 +119,9 @@ def place_settings(settings: dict[str, Any]) -> dict[str, Any]:
             else:
                 problems.append(Problem(f"{_OWNER[key]} is given too and is not a mapping", "Experiment", key))
         else:
-            meant = key_meant(key, [*_OWNER, *ExperimentFile.model_fields], ExperimentFile)
-            hint = "" if meant is None else f"; did you mean `{meant}`?"
-            problems.append(Problem(f"unknown setting{hint}", "Experiment", key))
+            near = key_meant(key, [*_OWNER, *ExperimentFile.model_fields], ExperimentFile)
+            did_you_mean = "" if near is None else f"; did you mean `{near}`?"
+            problems.append(Problem(f"unknown setting{did_you_mean}", "Experiment", key))
     if problems:
         raise UserError(problems)
     return placed
@@ -294,12 +295,10 @@ def changed_topology(document: Document, wanted: str | dict[str, Any], settings:
 
 def _topology_file(document: Document, wanted: str) -> Path:
     path = document.folder / wanted
-    try:
-        is_there = path.is_file()
-    except OSError:  # a name longer than the file system takes
-        is_there = False
-    if not is_there:
-        raise UserError(f"no such file: {str(path)[:1_024]}", document.where((_TOPOLOGY,)), _TOPOLOGY)
+    if not os.path.isfile(path):  # False for a name that is longer than the file system takes, too
+        what = "expected a file, found a directory" if os.path.isdir(path) else "no such file"
+        text = f"{what}: {str(path)[:1_024]}{near_file(path)}"
+        raise UserError(text, document.where((_TOPOLOGY,)), _TOPOLOGY)
     return path
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from h2fdp.algorithms import rules_in
 from h2fdp.algorithms.subnet_models import SubnetModelsOptions
 from h2fdp.config import Document
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, hint
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
@@ -77,7 +77,8 @@ def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
     known = {*TRUSTS, *(subnet.name for subnet in topology.subnets)}
     for name in every:
         if name not in known:
-            yield f"{key}.{name}", f"expected {', '.join(TRUSTS)} or the name of an edge server, found {name}"
+            text = f"expected {', '.join(TRUSTS)} or the name of an edge server, found {name}{hint(name, known)}"
+            yield f"{key}.{name}", text
             return
     for subnet in topology.subnets:
         if subnet.name not in every and subnet.trust not in every:

@@ -328,7 +328,7 @@ class ExperimentFile(Section):
         str, Field(pattern=r"^[\w.\-]{1,100}$"), Expect("a name of letters, digits, dots, dashes and underscores")
     ] = "experiment"
     topology: Annotated[str | dict[str, Any], Expect("a topology file's path or an inline topology")]
-    data: DataSection
+    data: Annotated[DataSection, Expect("a data set's name, as digits, or keys and values, as {name: mnist}")]
     model: ModelSection = Field(default_factory=lambda: models.default_model())
     method: MethodSection = MethodSection.model_validate(METHODS["h2fdp"].model_dump())
     training: TrainingSection = Field(default_factory=lambda: TrainingSection.model_validate({}))

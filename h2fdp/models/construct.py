@@ -17,7 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from h2fdp.config.own_answers import FAILURES, Origin, failure, trace
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.models import architectures
 from h2fdp.models.registry import FIX, MODELS, ModelSection
 
@@ -106,7 +106,7 @@ def _build_own(
 def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> nn.Module:
     if isinstance(source, str):
         if source not in MODELS:
-            raise UserError(f'expected one of {", ".join(sorted(MODELS))}, found "{source}"', key="model")
+            raise UserError(not_one_of(source, sorted(MODELS)), key="model")
         model = MODELS[source]
         builder: Callable[..., nn.Module] = getattr(architectures, model.builder)
         return builder(shape, classes, **{**model.model_validate({}).options(), **options})

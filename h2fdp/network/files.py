@@ -28,6 +28,7 @@ from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
 from h2fdp.streams import Streams
 
+_GRAPHS = (".gml", ".graphml", ".xml", ".json")
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
 
 
@@ -80,6 +81,8 @@ def imported(
         found = from_places(read_places(first), read_places(others[0]))
     elif first.suffix.lower() == ".csv":
         raise UserError("expected two CSV files, of edge servers and of users; found this one alone", str(first))
+    elif first.is_file() and first.suffix.lower() not in _GRAPHS:
+        raise UserError(f"expected a name that ends in {', '.join(_GRAPHS)}, or .csv", str(first))
     else:
         found = from_graph(read_gml(first) if first.suffix.lower() == ".gml" else read_graph(first), **options)
     values = {"name": first.stem, "edges": found.edges, **({} if trust is None else {"trust": dict(trust)})}

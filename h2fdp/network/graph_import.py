@@ -18,7 +18,7 @@ import numpy as np
 from h2fdp.config import Document, empty_document
 from h2fdp.config.check import quote
 from h2fdp.config.parsing import Node
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, meant
 from h2fdp.network.devices import NEAREST_M, Floats
 from h2fdp.network.generators import DISTANCE_RANGE_M
 from h2fdp.network.network import COLUMNS, MOST_TIERS
@@ -309,8 +309,7 @@ def from_graph(
 
 
 def _no_such_node(name: str, network: Any) -> str:
-    near = difflib.get_close_matches(name, network, n=1) or list(network)[:3]
-    return f'expected the name of a node, as {", ".join(near)}; found "{name}"'
+    return f'expected the name of a node, as {meant(name, network) or ", ".join(list(network)[:3])}; found "{name}"'
 
 
 def _names(graph: Graph) -> dict[str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from h2fdp.config.fields import Expect, Probability, Section, word_to_bool
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, hint
 from h2fdp.network.devices import OF_STEPS, PLACES, Column, Floats, Integers, Rule
 from h2fdp.network.radio import Radio
 from h2fdp.streams import Streams
@@ -41,7 +41,10 @@ def trust_of(value: Trust | bool, key: str) -> Trust:
     if isinstance(value, bool):
         return "trusted" if value else "untrusted"
     if value not in TRUSTS:
-        raise UserError(f"expected one of {', '.join(TRUSTS)}, true or false, found {value!r}", key=f"{key}.trust")
+        near = hint(value, TRUSTS)
+        raise UserError(
+            f"expected one of {', '.join(TRUSTS)}, true or false, found {value!r}{near}", key=f"{key}.trust"
+        )
     return value
 
 

@@ -67,10 +67,8 @@ def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
     terms = " + ".join(f"{term} {number(row['terms'][term])}" for term in TERMS)
     parts = [f"P = {number(row['objective'])} ({terms})"]
     other = row.get("runner_up")
-    parts.append(
-        f"next best tau = {other['tau']} with {number(other['objective'])}" if other else "no other tau possible"
-    )
-    return parts
+    best = f"next best tau = {other['tau']} with {number(other['objective'])}" if other else "no other tau possible"
+    return [*parts, best]
 
 
 def _of_the_run(row: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, not_one_of
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, word
@@ -137,7 +137,7 @@ def check_measure(name: str, target: float | None, option: str) -> None:
         UserError: an unknown measure, or one that needs a target where there is none.
     """
     if name not in MEASURES:
-        raise UserError(f"expected one of {', '.join(MEASURES)}, found {name}", option)
+        raise UserError(not_one_of(name, list(MEASURES)), option)
     if MEASURES[name].to_target and target is None:
         raise UserError(f"{name} needs a target accuracy, as --target 0.7", option)
 
@@ -282,7 +282,7 @@ def along_runs(
         UserError: an unknown measure or label, too many lines, nothing known.
     """
     if measure not in _ALONG_A_RUN:
-        raise UserError(f"over {x} expected one of {', '.join(_ALONG_A_RUN)}, found {measure}", "--y")
+        raise UserError(f"over {x} {not_one_of(measure, list(_ALONG_A_RUN))}", "--y")
     factor, drawn, words = _ALONG_A_RUN[measure], [], dict(labels or {})
     numbers.check_labels(words, list(AXES))
     kept = [list(map(word, values.values())) for values, _ in numbers.points]
@@ -312,7 +312,7 @@ def label_of(key: str, value: str, words: Mapping[str, str]) -> str:
 
 def _x_key(numbers: StudyNumbers, x: str | None, line: str | None) -> str:
     if x is not None:
-        return numbers.key(x, "--x")
+        return numbers.key(x, "--x", list(AXES))
     free = [key for key in numbers.varying() if key != line]
     if len(free) > 1:  # numbers span an axis
         free = [key for key in free if all(_is_number(point[key]) for point, _ in numbers.points)][:1] or free

@@ -8,9 +8,8 @@ values in 95 % of cases for every n; a percentile bootstrap of five runs in 83 %
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from h2fdp.errors import UserError, no_directory
+from h2fdp.errors import UserError, hint, no_directory, not_one_of
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
 from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, word
@@ -162,19 +161,19 @@ class StudyNumbers:
         """Key -> its last word, where that is clear."""
         return dict(zip(self.keys, shortened_keys(self.keys), strict=True))
 
-    def key(self, name: str, option: str) -> str:
+    def key(self, name: str, option: str, others: Sequence[str] = ()) -> str:
         """The swept key that a user means by its full or its short name.
 
         Args:
             option: which names it, for the message.
+            others: what else the option takes.
 
         Raises:
             UserError: there is none.
         """
         by_name = {short: key for key, short in self.heads.items()} | {key: key for key in self.keys}
         if name not in by_name:
-            swept = ", ".join(self.keys) or "(none)"
-            raise UserError(f"expected a swept key, one of {swept}, found {name}{_nearest(name, by_name)}", option)
+            raise UserError(not_one_of(name, [*self.keys, *others] or ["(no key is swept)"]), option)
         return by_name[name]
 
     def check_labels(self, labels: Mapping[str, str], more: Sequence[str] = ()) -> None:
@@ -191,7 +190,7 @@ class StudyNumbers:
         names = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
         for name in labels:
             if name not in names:
-                text = f"expected a swept key, one of its values or a measure, found {name}{_nearest(name, names)}"
+                text = f"expected a swept key, one of its values or a measure, found {name}{hint(name, names)}"
                 raise UserError(text, "--label")
 
     def varying(self) -> list[str]:
@@ -221,13 +220,8 @@ class StudyNumbers:
         key = self.key(name.strip(), option)
         values_of_key = list(dict.fromkeys(word(values[key]) for values, _ in self.points))
         if plain_word(value) not in values_of_key:
-            raise UserError(f"expected one of {', '.join(values_of_key)}, found {value}", option, key)
+            raise UserError(not_one_of(value, values_of_key), option, key)
         return key, plain_word(value)
-
-
-def _nearest(name: str, names: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def plain_word(value: str) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE
@@ -45,7 +45,7 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
     for name in (*privacy.target_observers, *privacy.budget):
         if name not in inputs.observers:
             key = f"privacy.budget.{name}" if name in privacy.budget else "privacy.target_observers"
-            raise UserError(f"in this network expected one of {', '.join(inputs.observers)}, found {name}", key=key)
+            raise UserError(f"in this network {not_one_of(name, inputs.observers)}", key=key)
     if not inputs.placement.private:
         if privacy.budget:
             raise UserError("a budget needs a method that adds noise; this one adds none", key="privacy.budget")

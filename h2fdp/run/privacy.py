@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from h2fdp.config import read_document
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.experiment.sections import PrivacySection
 from h2fdp.network import read as read_topology
 from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
@@ -158,7 +158,7 @@ class RunPrivacy:
         asked = {"observer": (observer, self.accounts.reported), "accountant": (accountant, tuple(ACCOUNTANTS))}
         for key, (value, valid) in asked.items():
             if value not in valid:
-                raise UserError(f'expected one of {", ".join(valid)}, found "{value}"', key=key)
+                raise UserError(not_one_of(value, valid), key=key)
         if device is not None and device not in self.names:
             raise UserError(f'there is no device "{device}" in this run', key="device")
         compositions = [

@@ -106,9 +106,8 @@ def values_of_axis(keys: Sequence[str], node: Node, key: str) -> tuple[list[tupl
         if (same := canonical(plain)) in seen:
             problems.append(Problem(f"the value {word(plain)} comes twice", item.where, key))
         seen.append(same)
-        found_values.append(
-            tuple(Setting(name, part.plain(), part.where) for name, part in zip(keys, parts, strict=True))
-        )
+        named = zip(keys, parts, strict=True)
+        found_values.append(tuple(Setting(name, part.plain(), part.where) for name, part in named))
     return found_values, problems
 
 

@@ -1,11 +1,13 @@
 """What the command says of mistakes, and what it can list: nothing is run."""
 
 import json
+import re
 import sys
 
 import pytest
 
 from h2fdp.cli.terminal import print_table
+from h2fdp.wording import wrapped
 from tests.cli.conftest import SMALL
 
 
@@ -18,6 +20,8 @@ def test_the_catalogues_print_json_and_tables(h2fdp, command):
 WRONG = {
     "training.intervals=two": "training.intervals: expected a whole number of at least 1",
     "training.interval=5": "training.interval: unknown key; did you mean `intervals`?",
+    "epsilo=5": "epsilo: unknown key; did you mean `privacy.epsilon`?",
+    "privacy.accountant=pdl": 'expected one of rdp, pld, classic-rdp, found "pdl"; did you mean `pld`?',
     "training.step_size=.nan": "training.step_size: expected a number from 1e-9 to 1e9, found NaN",
     "training={batch_size: 8, sampling_rate: 0.1}": "exactly one of batch_size and sampling_rate, found both",
     "privacy.delta=1.5": "privacy.delta: expected a number above 0 and below 1",
@@ -28,7 +32,10 @@ WRONG = {
     "training.clip_norm=null": "training.clip_norm: a guarantee needs clipped gradients",
     "nonsense": "expected key=value",
     f"topology={'x' * 5000}": "topology: no such file",
-    "privacy.budget={edgee: 1}": "privacy.budget.edgee: expected one of edge, peer, cloud, public, or tier-2, ",
+    "privacy.budget={clud: 1}": (
+        "privacy.budget.clud: expected one of edge, peer, cloud, public, or tier-2, tier-3, ... in deeper networks, "
+        'found "clud"; did you mean `cloud`?'
+    ),
     "method={extends: h2fdp, schedule: {name: buffered, deadline_s: medien}}": (
         '--set: method.schedule.deadline_s: expected a finite number above 0 or median, found "medien"\n'
     ),
@@ -87,7 +94,7 @@ def test_what_is_no_experiment_file_is_refused_without_a_traceback(h2fdp, tmp_pa
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        ("nets", "no such file"),
+        ("nets", "expected a file, found a directory: "),
         ("networks/of-last-year/in-the-north/city-centre.yaml", "in-the-north/city-centre.yaml"),
     ],
 )
@@ -186,3 +193,105 @@ def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
     assert "\nchosen: the paper's training, as auto has no rule for this method\n" in done.stdout
     assert "hypothetical: control.enabled is false" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "near"),
+    [
+        (["privacy", "audit", "FILE", "--canaries", 2, "--observer", "clud"], "cloud"),
+        (["privacy", "account", "FILE", "--accountant", "pdl"], "pld"),
+        (["topology", "new", "stra", "--out", "a.yaml"], "star"),
+        (["topology", "new", "star", "--out", "a.yaml", "--trust", "trusetd=0.5"], "trusted"),
+        (["schema", "topologie"], "topology"),
+    ],
+)
+def test_the_name_that_was_meant_is_suggested(h2fdp, experiment, command, near):
+    done = h2fdp(*(experiment if each == "FILE" else each for each in command))
+    assert (done.returncode, done.stderr.rpartition("; ")[2]) == (2, f"did you mean `{near}`?\n")
+
+
+@pytest.fixture
+def terminal(h2fdp, monkeypatch):
+    """The command, its standard error a terminal of 80 columns."""
+
+    def called(*arguments):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        return h2fdp(*arguments)
+
+    return called
+
+
+def test_a_mistake_is_a_line_in_a_pipe_and_as_wide_as_a_terminal(h2fdp, terminal, experiment):
+    settings = ["--set", "method=h2pdf", "--set", "training.interval=5"]
+    piped = h2fdp("run", experiment, *settings).stderr
+    shown = terminal("run", experiment, *settings).stderr
+    assert len(piped.splitlines()) == 2
+    assert all(line.startswith("--set: ") for line in piped.splitlines())
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if not line.startswith("  ")] == [lines[0], lines[-1]]
+    assert shown.split() == piped.split()
+
+
+@pytest.mark.parametrize("name", ["a file of mine.yaml", f"{'a' * 90}.yaml"])
+def test_a_path_is_never_broken(terminal, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(SMALL.replace("softmax", f'"{"a model " * 6}"'))
+    lines = terminal("run", name).stderr.splitlines()
+    assert lines[0].startswith(f"{name}:4:")
+    assert any('"a model a model' in line and '..."' in line for line in lines)
+
+
+def test_what_is_copied_is_never_broken(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    text = 'the disk is full, "at any rate, so it seems"; make room, then continue with: h2fdp resume runs/a --quiet'
+    assert '\n "at any rate, so it seems";\n' in wrapped(text, indent=" ")
+    assert wrapped(text).endswith("\nwith: h2fdp resume runs/a --quiet")
+    assert wrapped("a key `a: {b: c, d: e}` is wrong").splitlines() == ["a key", "`a: {b: c, d: e}` is", "wrong"]
+
+
+def test_a_file_that_is_not_there_may_have_nearly_the_name_of_another(h2fdp, experiment, tmp_path):
+    missing = tmp_path / "smal.yaml"
+    for command in (["run", missing], ["plan", missing], ["topology", "check", missing], ["run", experiment]):
+        settings = ["--set", f"topology={missing}"] if experiment in command else []
+        done = h2fdp(*command, *settings)
+        assert (done.returncode, done.stderr.rpartition("; ")[2]) == (2, "did you mean `small.yaml`?\n")
+    assert h2fdp("run", tmp_path / "other.yaml").stderr == f"{tmp_path}/other.yaml: no such file\n"
+    assert h2fdp("runs", experiment).stderr == f"{experiment}: expected a directory, found a file\n"
+    (tmp_path / "first").mkdir()
+    assert h2fdp("report", tmp_path / "frist").stderr.endswith("no such directory\n")
+    assert h2fdp("report", tmp_path / "firt").stderr.endswith("no such directory; did you mean `first`?\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("topology: {edges: [\n", ":2: not valid YAML: .*; is a bracket or a brace before it still open"),
+        ("data: digits\n  model: softmax\n", ":2: not valid YAML: .*; is it indented as the lines before it"),
+        ("data: digits\n model\n", ":1: data: expected one of "),
+        ("topology: {edges: []}\n", ":1: data: the key is missing; expected a data set's name, as digits, or keys"),
+        ("data: {name: digits, partition: dirichlet}\n", "expected iid, natural, or a key with a value, as "),
+    ],
+)
+def test_a_file_that_is_written_wrongly_says_what_would_be_right(h2fdp, tmp_path, text, words):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    done = h2fdp("run", file)
+    assert done.returncode == 2
+    assert re.search(words, done.stderr), done.stderr
+    assert all(line.startswith(f"{file}:") for line in done.stderr.splitlines())
+
+
+def test_a_network_is_imported_from_files_of_some_kinds(h2fdp, experiment, tmp_path):
+    done = h2fdp("topology", "import", experiment, "--out", tmp_path / "net.yaml")
+    assert done.stderr == f"{experiment}: expected a name that ends in .gml, .graphml, .xml, .json, or .csv\n"
+
+
+@pytest.mark.run
+def test_what_a_check_says_is_as_wide_as_a_terminal(h2fdp, experiment, tmp_path, monkeypatch):
+    assert h2fdp("run", experiment, "--out", tmp_path / "run", "--quiet").returncode == 0
+    piped = h2fdp("runs", tmp_path / "run", "--check").stdout
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = h2fdp("runs", tmp_path / "run", "--check").stdout
+    assert max(map(len, shown.splitlines()[1:])) <= 80 < max(map(len, piped.splitlines()))
+    assert shown.split() == piped.split()

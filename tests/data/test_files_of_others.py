@@ -116,7 +116,7 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
     found = loaded(section)
     assert (found.shape, found.classes, len(found.test), int(found.sizes.sum())) == ((3,), 2, 2, 10)
     assert {tuple(row) for row in found.device(0).x.tolist()} <= {(1.0, 0.0, 1.0), (0.5, 1.0, 0.0)}  # iowa
-    with pytest.raises(UserError, match="there is no column incme; did you mean income"):
+    with pytest.raises(UserError, match="there is no column incme; did you mean `income`"):
         loaded(section | {"label": "incme"})
     with pytest.raises(UserError, match=r"the column sex has 'f' in row 1 .*, which is no number; make it categorical"):
         loaded(section | {"categories": {}})
@@ -124,7 +124,7 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
         loaded(section | {"path": str(tmp_path / "none.csv")})
     with pytest.raises(UserError, match=r"column sex has 'm' in row 2 .*, which is none of its categories 'f', 'x'"):
         loaded(section | {"categories": {"sex": ["f", "x"]}})
-    with pytest.raises(UserError, match="categories: there is no column sx; did you mean sex"):
+    with pytest.raises(UserError, match="categories: there is no column sx; did you mean `sex`"):
         loaded(section | {"categories": {"sx": ["f", "m"]}})
     with pytest.raises(UserError, match=r"column age has 20 in row 1 .* none of its categories '20', '30'"):
         loaded(section | {"ranges": {}, "categories": {"sex": ["f", "m"], "age": ["20", "30"]}})

@@ -109,7 +109,7 @@ TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1]
         ({"source": 7, "test": 0.2}, "expected (inputs, labels), a torch Dataset"),
         ({"source": (X, Y), "test": 1.5}, "expected a share that leaves records on both sides, found 1.5 of 40"),
         ({"source": (X, Y), "test": TEST, "by": WHO[:3]}, "by: expected a value for each of the 40 records"),
-        ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean label?"),
+        ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean `label`?"),
         (
             {"source": FRAME.assign(a="x"), "test": 0.2},
             "the column a has 'x' in row 1 (the first is 1), which is no number; make it categorical",

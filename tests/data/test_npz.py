@@ -50,7 +50,7 @@ def test_bytes_of_two_sides_are_grey_images_and_numbers_are_not(tmp_path):
     ("changes", "message"),
     [
         ({"x_test": None, "y_test": None}, "the arrays x_test, y_test are missing"),
-        ({"devices_train": np.zeros(12)}, "unknown array devices_train; known are x_train"),
+        ({"devices_train": np.zeros(12)}, "array: expected one of x_train, .* did you mean `device_train`"),
         (
             {"device_train": np.zeros(12, dtype=int)},
             "data.partition: the records have 1 owners, but the topology has 2 devices$",

@@ -39,6 +39,8 @@ def refusal(**settings):
         ({"sigma": 2.0}, "sigma", "method.privacy.noise_multiplier"),
         ({"training": {"clip": 1.0}}, "training.clip", "training.clip_norm"),
         ({"training": {"epsilon": 1.0}}, "training.epsilon", "privacy.epsilon"),  # a key of another section
+        ({"training": {"epsilo": 1.0}}, "training.epsilo", "privacy.epsilon"),  # nearly
+        ({"epsilo": 1.0}, "epsilo", "epsilon"),
         ({"training": {"step_sise": 1.0}}, "training.step_sise", "step_size"),
         ({"compression": {"devices": {"quantise": 8}}}, "compression.devices", "device"),  # and not `topology`
         ({"compression": {"edges": {"quantise": 8}}}, "compression.edges", "edge"),

@@ -159,11 +159,14 @@ def test_the_commands_write_where_they_are_told(sweep, tmp_path):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda numbers: over_key(numbers, "trsut"), "--x: expected a swept key, one of method"),
+        (lambda numbers: over_key(numbers, "trsut"), "--x: expected one of method, "),
+        (lambda numbers: over_key(numbers, "probabilty"), "did you mean `topology.trust.probability`"),
+        (lambda numbers: over_key(numbers, "intervl"), "one of method, .*, interval, .* did you mean `interval`"),
+        (lambda numbers: over_key(numbers, "method", measure="acuracy"), "--y: .* did you mean `accuracy`"),
         (lambda numbers: over_key(numbers, "method", "method"), "--line: expected another key than --x, found method"),
         (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of accuracy, loss"),
         (lambda numbers: paper_table(numbers, ["target_energy_j"]), "--show: .* needs a target accuracy"),
-        (lambda numbers: numbers.where(["method=fedavg"]), "--where: method: expected one of hfl_x, h2fdp, found fed"),
+        (lambda numbers: numbers.where(["method=fedavg"]), '--where: method: expected one of hfl_x, h2fdp, found "fed'),
     ],
 )
 def test_mistakes_are_told_with_their_option_and_what_there_is(sweep, make, told):

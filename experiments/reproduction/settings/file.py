@@ -12,7 +12,7 @@ from experiments.reproduction.points import At
 from experiments.reproduction.settings.design import Axes, Design
 from h2fdp.config import Section, check, read_document
 from h2fdp.config.fields import Count, Expect, Number, Text, Whole
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, not_one_of
 
 SETTINGS = "settings.yaml"
 Keys = Annotated[dict[Text, Any], Expect("dotted keys with values")]
@@ -121,7 +121,7 @@ class SettingsFile(Section):
         for name, factors in self.products.items():
             for factor in factors:
                 if factor not in self.axes:
-                    raise ValueError(f"products.{name}: expected one of {', '.join(self.axes)}, found {factor}")
+                    raise ValueError(f"products.{name}: {not_one_of(factor, list(self.axes))}")
         again = self.confirm
         named: dict[str, Iterable[str]] = {}
         if again is not None:
@@ -129,7 +129,7 @@ class SettingsFile(Section):
         for key, figures in named.items():
             for figure in figures:
                 if figure not in self.figures:
-                    raise ValueError(f"confirm.{key}: expected one of {', '.join(self.figures)}, found {figure}")
+                    raise ValueError(f"confirm.{key}: {not_one_of(figure, list(self.figures))}")
         return self
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import AfterValidator
 
 from h2fdp.config.fields import Expect
+from h2fdp.errors import hint
 from h2fdp.privacy.mechanisms.pipeline import Moment, Stage
 from h2fdp.streams import generator_of
 
@@ -229,7 +230,8 @@ def stages_of(link: Mapping[str, float] | None, uplink: bool = False) -> tuple[S
     names = [name for name in link if name != FEEDBACK]
     if len(names) != 1 or names[0] not in COMPRESSORS:
         named = ", ".join(link) or "nothing"
-        raise ValueError(f"expected one of {', '.join(COMPRESSORS)}, as {{quantise: 8}}; found {named}")
+        near = hint(named, COMPRESSORS)
+        raise ValueError(f"expected one of {', '.join(COMPRESSORS)}, as {{quantise: 8}}; found {named}{near}")
     stage, value, feedback = COMPRESSORS[names[0]], link[names[0]], link.get(FEEDBACK, False)
     if not isinstance(feedback, bool):
         raise ValueError(f"expected true or false as {FEEDBACK}, found {feedback}")
