@@ -2,9 +2,9 @@
 
 Features that were whitened on public images have a mean on the devices' images. Without it they are shorter, so that a
 record's gradient fits the same bound with more of it; and no direction is as steep as that of the mean.
-In the first interval all records count as of one class. The first model has equal scores, so that a record's gradient
-is then a fixed vector u over the classes times its features: the average is u times their mean. As a message it is one
-of a gradient: it is clipped, has noise, costs and a row in the ledger as that of any interval.
+While the model is 0, all records count as of one class. All scores are equal then, so that a record's gradient is a
+fixed vector u over the classes times its features: the average is u times their mean. As a message it is one of a
+gradient: it is clipped, has noise, costs and a row in the ledger as that of any interval.
 The cloud writes the mean into the model, where it changes no score (`models.architectures.Centred`), so that it
 travels, is stored and is evaluated with it. All that happens here is post-processing of what the cloud received.
 """
@@ -26,6 +26,7 @@ from h2fdp.training.clipping import clip_factors
 from h2fdp.training.losses import Loss
 
 _LENGTH = (1 + BIAS**2) ** 0.5  # of a record's features
+_LEAST = 1e-3  # of the mean that arrived
 
 
 class Centring:
@@ -39,7 +40,6 @@ class Centring:
 
     def __init__(self, inner: ServerUpdate, pattern: Tensor, inputs: int, step: float) -> None:
         self._inner, self._pattern, self._inputs, self._step = inner, pattern, inputs, step
-        self._released = False
 
     @classmethod
     def of(cls, inner: ServerUpdate, context: ServerContext, loss: Loss, step_size: float) -> Centring:
@@ -58,8 +58,8 @@ class Centring:
         return self._inner.variate
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
-        """(M,) the next model: of centred features, and with the same mean; after the first interval with its mean."""
-        if self._released:
+        """(M,) the next model: of centred features, and with the same mean; after 0 with the mean that arrived."""
+        if self._weights(model).any():
             moved = self._inner.apply(model, uploaded)
             ahead, before = self._weights(moved), self._weights(model)
             ahead += before.mean(dim=0) - ahead.mean(dim=0)  # of which there is noise alone
@@ -68,14 +68,13 @@ class Centring:
         moved = self._inner.apply(model, uploaded)  # an audit's coordinates go on as in any interval
         self._inner.load(kept)
         self._weights(moved).copy_(self.mean(self._weights(uploaded.average)))
-        self._released = True
         return moved
 
     def mean(self, average: Tensor) -> Tensor:
         """(K,) the mean of features, 0 for the last, by the average upload (classes, K) of the first interval.
 
-        Drawn towards 0 by the noise, as by James and Stein (1961). How large that is, the average says itself: what
-        lies across the pattern is noise alone.
+        Drawn towards 0 by the noise, as by James and Stein (1961), but never quite to it, as the model is 0 before the
+        mean alone. How large the noise is, the average says itself: what lies across the pattern is noise alone.
         """
         unit = self._pattern / self._pattern.norm()
         along = unit @ average.double()
@@ -83,18 +82,17 @@ class Centring:
         noise = float(across.square().sum()) / ((len(unit) - 1) * self._inputs)
         along[-1] = 0.0
         length = float(along.square().sum())
-        kept = max(0.0, 1 - (self._inputs - 1) * noise / length) if length else 0.0
+        kept = max(_LEAST, 1 - (self._inputs - 1) * noise / length) if length else 0.0
         mean: Tensor = along * (kept / (self._step * float(self._pattern.norm())))
         return mean.to(average.dtype)
 
     def state(self) -> dict[str, Any]:
-        """That of the update inside, and whether the mean was released."""
-        return {"inner": self._inner.state(), "released": self._released}
+        """That of the update inside."""
+        return self._inner.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
-        self._inner.load(state["inner"])
-        self._released = state["released"]
+        """Continue from a `state`."""
+        self._inner.load(state)
 
     def _weights(self, model: Tensor) -> Tensor:
         """(classes, K) a view of a model (M,), or of one with an audit's coordinates after these."""

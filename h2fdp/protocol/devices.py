@@ -45,7 +45,7 @@ class DeviceGroup:
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
         gradient_probe: how to measure for the controller; None in runs that never do.
         loss_probe: likewise for schedules that want secants.
-        centring: the first interval releases the mean of inputs, see `algorithms.centring`.
+        centring: devices release the mean of inputs while the model is 0, see `algorithms.centring`.
     """
 
     streams: Streams
@@ -67,7 +67,7 @@ class DeviceGroup:
         """
         starts = self.start(model).expand(len(order.rows), -1)
         terms, batches = self.terms(model, order), self.batches(order)
-        trained = self.engine.train(starts, self.records_of(order), self.held(order), batches, order.step_size, terms)
+        trained = self.engine.train(starts, self.records_under(model), self.held(order), batches, order.step_size, terms)
         return released(self.pipeline, trained, self.start(model), self.moment(order))
 
     def start(self, model: Tensor) -> Tensor:
@@ -84,9 +84,9 @@ class DeviceGroup:
         step_noise = self.pipeline.step_noise(at)
         return StepTerms(corrections=corrections, noise=step_noise, watched=order.watched, clip_norm=of_records)
 
-    def records_of(self, order: Order) -> DeviceRecords:
-        """What an order trains on: under equal labels where the mean of inputs is released."""
-        return self.records.of_one_class() if self.centring and order.interval == 0 else self.records
+    def records_under(self, model: Tensor) -> DeviceRecords:
+        """What devices train on from `model` (M,): under equal labels where they release the mean of inputs."""
+        return self.records.of_one_class() if self.centring and not model.any() else self.records
 
     def held(self, order: Order | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""

@@ -74,6 +74,18 @@ def test_the_first_interval_releases_the_mean_and_the_second_takes_it_off(tmp_pa
     assert second - first == pytest.approx(moved, abs=1e-5)
 
 
+def test_where_nothing_arrives_in_the_first_interval_the_next_one_releases_the_mean():
+    training = {"extends": "auto", "intervals": 3, "local_steps": 1, "sampling_rate": 1.0, "step_size": 3.0}
+    training |= {"clip_norm": None, "weights": "by-size", "step_decay": "none", "batch_size": None}
+    setup = small(method="hfl", calibration=None, training=training | {"aggregate_every": 1}).prepare()
+    number_of = {subnet.name: number for number, subnet in enumerate(setup.topology.subnets)}
+    cloud = setup.cloud(InProcessNodes({name: setup.blueprint.edge_server(at) for name, at in number_of.items()}))
+    cloud.skip(cloud.plan(0))
+    cloud.run_interval(cloud.plan(1))
+    mean = records(setup)[0].mean(axis=0) * (np.arange(SIZE + 1) < SIZE)
+    assert cloud.model.view(CLASSES, -1).numpy() == pytest.approx(np.tile(mean, (CLASSES, 1)), abs=2e-4)
+
+
 def test_scores_are_those_of_centred_records(tmp_path):
     run = small(training={"extends": "auto", "intervals": 3}).run(tmp_path / "run")
     weights, setup = released(run), small().prepare()
@@ -145,6 +157,7 @@ def test_the_mean_is_drawn_to_0_by_the_noise_that_the_average_shows():
     assert found == pytest.approx(drawn * along, abs=0.05 * np.abs(along).max())
     assert np.linalg.norm(found[:-1] - mean[:-1]) < np.linalg.norm(along[:-1] - mean[:-1])
     nothing = server.mean(torch.from_numpy(noise * rng.standard_normal((CLASSES, inputs)))).numpy()
+    assert nothing.any()
     assert np.linalg.norm(nothing) < 0.3 * np.linalg.norm(noise * rng.standard_normal(inputs) / (step * 0.9**0.5))
 
 
