@@ -66,8 +66,8 @@ class DeviceGroup:
         has a host of its own; elsewhere `Lockstep` does the same for many groups together.
         """
         starts = self.start(model).expand(len(order.rows), -1)
-        terms, batches = self.terms(model, order), self.batches(order)
-        trained = self.engine.train(starts, self.records_under(model), self.held(order), batches, order.step_size, terms)
+        terms, batches, records = self.terms(model, order), self.batches(order), self.records_under(model)
+        trained = self.engine.train(starts, records, self.held(order), batches, order.step_size, terms)
         return released(self.pipeline, trained, self.start(model), self.moment(order))
 
     def start(self, model: Tensor) -> Tensor:
