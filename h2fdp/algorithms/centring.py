@@ -45,7 +45,7 @@ class Centring:
     def of(cls, inner: ServerUpdate, context: ServerContext, loss: Loss, step_size: float) -> Centring:
         """That of a run, whose first step has this size."""
         layer: nn.Module = next(each for each in context.module().modules() if isinstance(each, Centred))
-        classes, inputs = layer.get_parameter("weight").shape
+        classes, inputs = layer.get_parameter("centred").shape
         label = torch.zeros(1, 1, dtype=torch.int64)
         pattern = loss.score_gradient(torch.zeros(1, 1, classes), label)[0, 0].double()
         cut, length = context.clipping, pattern.norm() * _LENGTH

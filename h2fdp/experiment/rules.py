@@ -38,8 +38,9 @@ def problems(experiment: ExperimentFile) -> Found:
     if isinstance(objective, OwnModels):
         yield from _of_own_models(experiment, objective)
     yield from _of_one_shot(experiment)
-    if isinstance(experiment.model, PublicFeatures) and experiment.model.head == "centred":
-        yield from _of_centring(experiment, experiment.model)
+    model = experiment.model
+    if isinstance(model, PublicFeatures) and model.head == "centred" and model.start is None:  # else it has a mean
+        yield from _of_centring(experiment)
     if method.traits.buffers:
         yield from _of_buffers(experiment, objective, combination)
     yield from _of_turns(experiment)
@@ -284,16 +285,15 @@ def _of_one_message(experiment: ExperimentFile, once: str) -> Found:
     if experiment.privacy.noise_law is not None:
         yield "privacy.correlated", f"{once}, and no earlier noise to take back; expected null"
     yield from _of_first_message(experiment, once)
+    if isinstance(experiment.model, ModelOptions) and experiment.model.start is not None:
+        yield "model.from", f"{once}, which no model enters; expected null, found {experiment.model.start}"
 
 
 def _of_first_message(experiment: ExperimentFile, once: str) -> Found:
     """What makes a first model where the first message has no part of one, or leaves out coordinates of it."""
-    model = experiment.model
     if public := getattr(experiment.data, "public", 0.0):
         text = f"{once}, which no model enters, so that records for a first one are lost"
         yield "data.public", f"{text}; expected 0, found {public:g}"
-    if isinstance(model, ModelOptions) and model.start is not None:
-        yield "model.from", f"{once}, which no model enters; expected null, found {model.start}"
     links = {"device": experiment.compression.of_devices, "edge": experiment.compression.of_edges}
     for key, stages in links.items():
         if not all(isinstance(stage, Quantise) for stage in stages):
@@ -301,18 +301,21 @@ def _of_first_message(experiment: ExperimentFile, once: str) -> Found:
             yield f"compression.{key}", f"{text}; found {link_in_words(getattr(experiment.compression, key))}"
 
 
-def _of_centring(experiment: ExperimentFile, model: PublicFeatures) -> Found:
+def _of_centring(experiment: ExperimentFile) -> Found:
     """What makes something else of the first interval than the mean of features, or of the models after it."""
     method, training, once = experiment.method, experiment.training, "the first interval releases the mean of features"
-    server, schedule = method.server, method.schedule.name
+    server, schedule, intervals = method.server, method.schedule.name, training.intervals
+    if intervals < 2:
+        yield "training.intervals", f"{once}, and there is none to train in; expected at least 2, found {intervals}"
     if training.local_steps != 1:
         yield "training.local_steps", f"{once}, by one step of a known length; expected 1, found {training.local_steps}"
     if method.objective.name != "plain":
         yield "method.objective", f"{once}, which is no loss of labels; expected plain, found {method.objective.name}"
     if not isinstance(server, ServerOptions) or server.personal or server.audited is not server:
-        yield "method.server", f"{once}, of which {server.name} would make another thing; expected average"
+        text = f"{once}, of which {server.name} would make another thing"
+        yield "method.server", f"{text}; expected average, momentum, adam, yogi or adagrad"
     if not isinstance(method.schedule, FixedOptions):
-        yield "method.schedule", f"{once}, in which all take part; expected fixed, found {schedule}"
+        yield "method.schedule", f"{once}, by a step of a known size; expected fixed, found {schedule}"
     if not isinstance(training.loss, CrossEntropy | LabelSmoothing):
         text = f"the mean travels where {training.loss.name} may see it"
         yield "training.loss", f"{text}; expected cross-entropy or label-smoothing"
@@ -322,6 +325,9 @@ def _of_centring(experiment: ExperimentFile, model: PublicFeatures) -> Found:
     if method.privacy.clips in ("update", "model"):
         text = f"{once}, and of updates that are cut the cloud knows no length"
         yield "method.privacy", f"{text}; expected hierarchical or local, found {method.privacy.name}"
+    if method.privacy.states_divisor:
+        text = f"{once}, and sums that are divided by a stated number are no means"
+        yield "method.privacy.normalize", f"{text}; expected expected, found {method.privacy.options()['normalize']}"
     yield from _of_first_message(experiment, once)
 
 

@@ -42,11 +42,11 @@ class Centred(nn.Module):
 
     def __init__(self, inputs: int, classes: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(classes, inputs))
+        self.centred = nn.Parameter(torch.zeros(classes, inputs))  # no weights of features as they are
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, classes) scores of features (n, K)."""
-        scores: Tensor = (x - centre_of(self.weight.detach())) @ self.weight.t()
+        scores: Tensor = (x - centre_of(self.centred.detach())) @ self.centred.t()
         return scores
 
 

@@ -127,8 +127,8 @@ def _noise_of_linear(config: ExperimentFile, noisy: Noisy, topology: Topology) -
 def _centres(config: ExperimentFile, topology: Topology) -> bool:
     """Whether the first of many intervals may release the mean of features; of all devices, as those of some are unlike
     those of others."""
-    training, open_keys = config.training, {"local_steps", "step_size"}
-    if not (open_keys <= training.left_open and noise_placement_of(config.method.privacy).private and has_rule(config)):
+    training = config.training
+    if not (training.left_open and noise_placement_of(config.method.privacy).private and has_rule(config)):
         return False
     if training.participation < 1 or training.device_turns > 1 or config.privacy.noise_law or topology.adversaries:
         return False
@@ -418,7 +418,8 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     features = isinstance(config.model, registry.PublicFeatures)
     size = f" ({data.shape[0] - 1} numbers for each image)" if features else ""
     mean: tuple[str, ...] = ()
-    if isinstance(config.model, registry.PublicFeatures) and config.model.head == "centred":
+    found = config.model
+    if isinstance(found, registry.PublicFeatures) and found.head == "centred" and found.start is None:
         mean = ("the first interval releases the mean of these numbers",)
     if training.local_steps is None:
         return (f"chosen: {model}{size}",)

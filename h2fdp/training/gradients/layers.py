@@ -285,12 +285,12 @@ def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> St
         # A user's own would be handed the records of a batch at once here. Elsewhere it sees them one by one where each
         # is clipped, so that it cannot couple them.
         return _without_parameters(module) if type(module).__module__.partition(".")[0] == "torch" else None
+    if type(module) is Centred:
+        return CentredLinear(names)
     if not {name.rpartition(".")[2] for name in names} <= {"weight", "bias"}:  # reparametrised
         return None
     if type(module) is nn.Linear:
         return Linear(names)
-    if type(module) is Centred:
-        return CentredLinear(names)
     if type(module) is nn.GroupNorm and module.affine:
         return GroupNorm(names, module.num_groups, module.eps)
     if type(module) is nn.Conv2d:
