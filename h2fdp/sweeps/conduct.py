@@ -220,10 +220,15 @@ def column_of(values: Sequence[Any]) -> pa.Array:
     return pa.array(words, pa.string())
 
 
+_STAY = ("accuracy", "loss", "epsilon", "device_accuracy", "energy_j", "delay_s", "clock_s", "bytes")
+
+
 def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Means over seeds, for each combination of the other swept values and each interval.
 
-    Columns: those values, `interval`, `n` (runs that have it) and for each column of the metrics its `_mean` over the
+    A run that is over stays where it ended, with its accuracy, loss, epsilon and costs, while others go on.
+
+    Columns: those values, `interval`, `n` (runs that get there) and for each column of the metrics its `_mean` over the
     runs that know it, `_low` and `_high`: Student's 95 % interval, null with fewer than two runs.
     """
     others = [key for key in keys if key != SEED]
@@ -241,6 +246,10 @@ def _summary_of_group(group: pd.DataFrame, others: Sequence[str], metrics: Seque
     intervals, interval_of = np.unique(group[INTERVAL].to_numpy(), return_inverse=True)
     values = np.full((len(runs), len(intervals), len(metrics)), np.nan)
     values[run_of, interval_of] = group[list(metrics)].to_numpy(dtype=np.float64, na_value=np.nan)
+    stay = [place for place, name in enumerate(metrics) if name.startswith(_STAY) or name.endswith(_STAY)]
+    for run, last in enumerate(np.array([interval_of[run_of == run].max() for run in range(len(runs))])):
+        known = pd.DataFrame(values[run, : last + 1]).ffill().to_numpy()[-1]
+        values[run, last:, stay] = known[stay, None]
     means = means_with_intervals(values.reshape(len(runs), -1))
     summary: dict[str, Any] = {key: [group[key].iloc[0]] * len(intervals) for key in others}
     summary |= {INTERVAL: intervals, COUNT: np.bincount(interval_of)}
