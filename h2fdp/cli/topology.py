@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and look at networks.")
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .graphml or .json.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .graphml or .json; or an experiment.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed for everything that the file leaves random.")]
 
 
@@ -135,10 +135,9 @@ def _number(kind: Any, option: str, text: str, command: str = "topology new") ->
 @app.command("check")
 def check_command(file: File, seed: Seed = 1, as_json: AsJson = False) -> None:
     """Check a file and print a summary; every error is reported with its line."""
-    from h2fdp.network import read
     from h2fdp.network.summary import summarise
 
-    summary = summarise(read(file, seed))
+    summary = summarise(_network(file, seed))
     if as_json:
         print_json(summary)
         return
@@ -175,14 +174,26 @@ def show_command(
     out: Annotated[Path | None, typer.Option(help="Draw a picture instead: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Draw a network in the terminal, or into a picture."""
-    from h2fdp.network import draw, read
+    from h2fdp.network import draw
 
-    topology = read(file, seed)
+    topology = _network(file, seed)
     if out is not None:
         draw(topology, out)
         typer.echo(str(out))
     else:
         _print_tree(topology)
+
+
+def _network(file: Path, seed: int) -> Topology:
+    """The network of a topology file, or of an experiment file."""
+    from h2fdp.experiment.file import experiment_from, named_document
+    from h2fdp.network import read
+
+    if file.suffix in (".yaml", ".yml") and file.is_file():
+        document = named_document(file)
+        if isinstance(document.root.content, dict) and "topology" in document.root.content:
+            return experiment_from(document, seed=seed)[1]
+    return read(file, seed)
 
 
 def _generate(kind: str, arguments: dict[str, Any], seed: int) -> Topology:

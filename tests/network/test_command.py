@@ -47,6 +47,16 @@ def test_all_levels_of_trust_are_shown_and_counted(tmp_path):
     assert [found[level] for level in ("trusted", "secure_sum", "relay", "untrusted")] == [1] * 4
 
 
+def test_an_experiment_shows_its_network(tmp_path):
+    file = tmp_path / "net.yaml"
+    file.write_text("topology: {edges: [{name: a, trusted: true, devices: {count: 2}}]}\ndata: digits\n")
+    assert "■ a  trusted" in run("show", file)
+    assert "edge servers  1" in run("check", file)
+    file.write_text("topology: {edges: [{name: a, devizes: {count: 2}}]}\n")
+    with pytest.raises(UserError, match=r"net.yaml:1: topology.edges\[0\].devizes: unknown key"):
+        run("check", file)
+
+
 def test_new_spares_a_file_that_is_there(tmp_path):
     (tmp_path / "n.yaml").write_text("mine")
     with pytest.raises(UserError, match="--overwrite"):

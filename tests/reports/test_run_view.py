@@ -6,7 +6,8 @@ import pytest
 from h2fdp import UserError, report
 from h2fdp.records import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
-from h2fdp.reports.results import verdict_rows
+from h2fdp.reports.figures import DASHES, Series
+from h2fdp.reports.results import epsilon_figures, verdict_rows
 from h2fdp.reports.run_view import RunView, noise_columns
 from tests.reports.pages import Page
 
@@ -88,3 +89,10 @@ def test_a_damaged_file_is_named(spoilt, name):
     (run / name).write_text("{no: [table\n")
     with pytest.raises(UserError, match=name):
         report(run)
+
+
+def test_a_target_is_drawn_unlike_each_of_five_observers():
+    observers = ("edge", "peer", "tier-2", "cloud", "public")
+    columns = {"interval": [1, 2], "epsilon_target": [1.0, 1.0]} | {f"epsilon_{each}": [0.1, 0.2] for each in observers}
+    (chart,) = epsilon_figures([Series("run", columns)])
+    assert len({curve.style % len(DASHES) for curve in chart.curves}) == len(chart.curves) == 6
