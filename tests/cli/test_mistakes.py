@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from h2fdp.cli.terminal import print_table
-from h2fdp.wording import wrapped
+from h2fdp.wording import word, wrapped
 from tests.cli.conftest import SMALL
 
 
@@ -186,6 +186,26 @@ def test_headings_of_a_table_wrap_and_none_is_cut(capsys, monkeypatch):
     rule = next(at for at, line in enumerate(shown) if "──" in line)
     assert all(word in " ".join(shown[:rule]).split() for head in heads for word in head.split())
     assert shown[rule + 1].split() == ["0.25", "2", "-0.6", "±", "10.5", "0.0012", "±", "0.0004"]
+
+
+KEYS = {"training.step_size": 0.0012345, "training.intervals": 30, "method.server.momentum": 0.9}
+
+
+def test_keys_and_names_in_a_table_break_between_words_or_stand_below_each_other(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    numbers = {"trial": 12, "accuracy": 0.8123, "joules": 0.01234, "seconds": 1234.5}
+    runs = {"method": "h2fdp-adaptive", "state": "interrupted", "intervals": "13 of 150", "wall s": 1234.5}
+    for row in (
+        numbers | KEYS,
+        numbers | KEYS | {"topology.trust.probability": 0.25, "privacy.correlated.bands": 4},
+        {"run": "out/seed=1,privacy.epsilon=1,training.step_size=1e-05"} | runs,
+        {"run": "fashion-mnist-h2fdp-20261128-171200"} | runs | {"accuracy": 0.8123, "epsilon": 20.5},
+    ):
+        print_table([row, row])
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= 80
+        words = " ".join([*row, *map(word, row.values())])
+        assert set(re.findall(r"\w+", words)) == set(re.findall(r"\w+", shown))
 
 
 def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
