@@ -315,3 +315,30 @@ def test_what_a_check_says_is_as_wide_as_a_terminal(h2fdp, experiment, tmp_path,
     shown = h2fdp("runs", tmp_path / "run", "--check").stdout
     assert max(map(len, shown.splitlines()[1:])) <= 80 < max(map(len, piped.splitlines()))
     assert shown.split() == piped.split()
+
+
+def test_an_account_needs_a_ledger_and_a_delta(h2fdp, experiment, tmp_path):
+    found = (
+        "expected a run directory or a ledger (privacy.jsonl), found an experiment file; before a run: h2fdp privacy"
+    )
+    assert h2fdp("privacy", "account", experiment).stderr == f"{experiment}: {found} calibrate {experiment}\n"
+    ledger = tmp_path / "privacy.jsonl"
+    ledger.write_text("")
+    either = "state --delta, or name the run's directory, which states its own"
+    assert h2fdp("privacy", "account", ledger).stderr == f"{ledger}: a ledger alone states no delta; {either}\n"
+
+
+@pytest.mark.parametrize("command", ["explain", "calibrate"])
+def test_a_method_without_noise_is_named_with_its_line(h2fdp, experiment, command):
+    text = "method: expected a method that adds noise, as h2fdp; found hfl, which adds none\n"
+    assert h2fdp("privacy", command, experiment, "--set", "method=hfl").stderr == f"--set: {text}"
+    experiment.write_text(SMALL + "method: hfl\n")
+    done = h2fdp("privacy", command, experiment)
+    line = SMALL.count("\n") + 1
+    assert (done.returncode, done.stderr) == (2, f"{experiment}:{line}: {text}")
+
+
+def test_a_wrong_observer_is_named_before_anything_is_read(h2fdp, tmp_path):
+    done = h2fdp("privacy", "audit", tmp_path / "none.yaml", "--canaries", 2, "--observer", "nobody")
+    found = '--observer: expected one of edge, peer, cloud, public, found "nobody"\n'
+    assert (done.returncode, done.stderr) == (2, found)
