@@ -342,3 +342,16 @@ def test_a_wrong_observer_is_named_before_anything_is_read(h2fdp, tmp_path):
     done = h2fdp("privacy", "audit", tmp_path / "none.yaml", "--canaries", 2, "--observer", "nobody")
     found = '--observer: expected one of edge, peer, cloud, public, found "nobody"\n'
     assert (done.returncode, done.stderr) == (2, found)
+
+
+def test_explain_says_what_changes_where_noise_and_joules_do_not(h2fdp, experiment):
+    experiment.write_text("".join(SMALL.splitlines(True)[1:3]) + "training: auto\nprivacy: {calibration: accounted}\n")
+    settings = ["--set", "model={name: public-features, size: 64}"]
+    lines = h2fdp("privacy", "explain", experiment, *settings).stdout.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("pays most"))
+    assert " ".join(" ".join(lines[at : at + 2]).split()).startswith(
+        "pays most training and model: auto; another model, under the same noise and for the same joules"
+    )
+    assert lines[-1].endswith("the first interval releases the mean of these numbers")
+    assert max(map(len, lines)) <= 80
+    assert "pays most" not in h2fdp("explain", experiment, "--set", "model=auto").stdout
