@@ -36,8 +36,9 @@ def calibrate_command(
     from h2fdp.run import Experiment
     from h2fdp.run.preview import privacy_report
 
-    run = Experiment.from_file(file, settings or []).prepare(data_root)
-    report = privacy_report(run)
+    experiment = Experiment.from_file(file, settings or [])
+    with experiment.mistakes_placed():
+        report = privacy_report(experiment.prepare(data_root))
     if as_json:
         print_json(report)
         return
@@ -81,10 +82,9 @@ def explain_command(
     as_json: AsJson = False,
 ) -> None:
     """Say in a few lines who learns what, by which bound and noise, and which other setting would buy most."""
-    from h2fdp.run import Experiment
-    from h2fdp.run.explain import explanation
+    from h2fdp.run.api import Experiment, explain
 
-    explained = explanation(Experiment.from_file(file, settings or []).prepare(data_root))
+    explained = explain(Experiment.from_file(file, settings or []), data_root=data_root).facts
     if as_json:
         print_json(explained)
     else:
@@ -135,11 +135,13 @@ def audit_command(
 ) -> None:
     """Measure a lower bound on epsilon: train once and guess from an observer's view which canaries were included."""
     from h2fdp.audit.run_audit import as_dict, audit
+    from h2fdp.privacy import OBSERVERS
     from h2fdp.run import Experiment
 
+    if observer not in OBSERVERS:
+        raise UserError(not_one_of(observer, OBSERVERS), "--observer")
     run = Experiment.from_file(file, settings or []).prepare(data_root)
     with progress(run.config.training.intervals, quiet=as_json, verbose=False) as show:
-        # audit() checks the name and says which there are
         result = as_dict(audit(run, observer, canaries, on_interval=show))
     if as_json:
         print_json(result)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from h2fdp.tuning.plan import TunePlan
 
 _MOST_ROWS, _MOST_TRIALS = 60, 10
+_HEADS = {"validation_accuracy": "accuracy"}  # shorter, and the title says which
 
 
 def sweep_command(
@@ -185,7 +186,7 @@ def _show_search(tuned: Tuned, finished: bool, plan: TunePlan) -> None:
     trials = tuned.trials.sort_values("validation_accuracy", ascending=False, kind="stable")
     done = trials[trials["state"] == "done"]
     columns = ["trial", "validation_accuracy", "joules", "seconds", *plan.space.keys]
-    rows: list[Any] = done.head(_MOST_TRIALS)[columns].to_dict("records")
+    rows: list[Any] = done.head(_MOST_TRIALS)[columns].rename(columns=_HEADS).to_dict("records")
     if rows:
         print_table(rows, title="the best trials, by accuracy on validation records")
     counts = ", ".join(f"{count} {state}" for state, count in trials["state"].value_counts().items())
@@ -277,7 +278,12 @@ class SweepProgress:
 
     def _show(self, words: str) -> None:
         if self._bars is not None and self._bar is not None:
-            self._bars.update(self._bar, total=self.runs, completed=self.finished + self.failed, words=words)
+            done = self.finished + self.failed
+            room = self._bars.console.width - len(f"runs {'━' * 12} {self.runs}/{self.runs}  00:00:00")
+            _, *parts = words.split("  ")  # the bar itself says how many are done
+            while parts and len("  ".join(parts)) > room:  # else rich would cut words, and the bar's name
+                parts.pop()
+            self._bars.update(self._bar, total=self.runs, completed=done, words="  ".join(parts))
 
 
 def ending(name: str, outcome: Outcome, again: bool) -> str:

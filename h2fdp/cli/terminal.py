@@ -47,7 +47,7 @@ OverwriteRuns = Annotated[bool, typer.Option("--overwrite", help="Repeat the run
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 
 _BETWEEN = 2  # spaces between columns
-_LONGEST_WORD = 16
+_BREAK = re.compile(r"(?<=\s)(?=\S)|(?<=\w[.,/-])(?<!\de-)(?=[^\W\d])|(?<=[^\W\d]-)(?<!\de-)(?=\d)")  # not in numbers
 _FIGURE = r"[-+<>]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
 _NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")  # or a mean with an interval, or how many of how many
 
@@ -62,7 +62,7 @@ def print_json(values: Any) -> None:
 def print_table(
     rows: Sequence[Mapping[str, Any]], title: str | None = None, columns: Sequence[str] | None = None
 ) -> None:
-    """A table of rows with equal keys; words and headings wrap within the terminal's width, numbers never.
+    """A table of rows with equal keys; texts and headings wrap between words to fit the terminal, numbers never.
 
     Where not even that fits, there is a block of lines for each row.
     """
@@ -80,22 +80,33 @@ def print_table(
     columns_of = {name: [row[place] for row in cells] for place, name in enumerate(names)}
     numeric = {name: any(map(_NUMBER.fullmatch, column)) for name, column in columns_of.items()}
     narrow = {name: max(map(_unbroken, [name, *column])) for name, column in columns_of.items()}
-    least = sum(narrow.values()) + _BETWEEN * (len(names) - 1)
-    wide = least + sum(max(len(name) - narrow[name], 0) for name in names if numeric[name]) > console.width
-    for name in names:
-        head = "\n".join(textwrap.wrap(name, narrow[name])) if wide and numeric[name] else name  # else it is cut
-        table.add_column(head, justify="right" if numeric[name] else "left", overflow="fold", no_wrap=numeric[name])
-    if least > console.width:
+    widths = {name: max(map(len, [name, *column])) for name, column in columns_of.items()}
+    room = console.width - _BETWEEN * (len(names) - 1)
+    if sum(narrow.values()) > room:
         typer.echo(("\n" if title else "") + "\n\n".join(_block(names, row) for row in cells))
         return
+    while sum(widths.values()) > room:
+        widths[max((name for name in names if widths[name] > narrow[name]), key=widths.__getitem__)] -= 1
+    for name in names:
+        table.add_column(_folded(name, widths[name]), justify="right" if numeric[name] else "left", overflow="fold")
     for row in cells:
-        table.add_row(*map(escape, row))  # no markup
+        table.add_row(*(escape(_folded(*each)) for each in zip(row, widths.values(), strict=True)))  # no markup
     console.print(table)
 
 
 def _unbroken(text: str) -> int:
-    """Letters that stay in one line: all of a number, the longest word of a text, up to a limit."""
-    return len(text) if _NUMBER.fullmatch(text) else min(max(map(len, text.split()), default=0), _LONGEST_WORD)
+    """Letters that stay in one line: all of a number, the longest word of a text."""
+    return len(text) if _NUMBER.fullmatch(text) else max(len(each.rstrip()) for each in _BREAK.split(text))
+
+
+def _folded(text: str, width: int) -> str:
+    """In lines of this width, but for longer words; keys and names break after points, commas, slashes and hyphens."""
+    lines = [""]
+    for each in [text] if len(text) <= width else _BREAK.split(text):
+        if len((lines[-1] + each).rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += each
+    return "\n".join(map(str.rstrip, lines))
 
 
 def _block(names: Sequence[str], cells: Sequence[str]) -> str:

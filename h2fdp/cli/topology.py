@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from h2fdp.cli.terminal import AsJson, print_facts, print_json
+from h2fdp.cli.terminal import AsJson, print_facts, print_json, print_text
 from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.wording import counted
 
@@ -99,7 +99,9 @@ def import_command(
     topology, note = imported(files, seed, levels, **given)
     write(topology, out, state_trust=False)
     servers, users = counted(topology.edges, "edge server"), counted(topology.devices, "device")
-    typer.echo(f"{out}: {servers} (trust drawn by each run), {users}{'; ' if note else ''}{note}")
+    typer.echo(f"{out}: {servers} (trust drawn by each run), {users}")
+    if note:
+        print_text(note)
 
 
 _KEYS = {"trust": "trusted", "secure_sum": "secure-sum"}

@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from h2fdp.config.own_answers import FAILURES, Origin, Words, failure, shown, typed
 from h2fdp.config.parsing import Document
+from h2fdp.errors import hint
 
 PATTERN = r"^([^:]*/)?[^:/]+:[A-Za-z_][\w.]*$"
 _EXAMPLE = "expected module:Name, as mymodule:Net"
@@ -56,7 +57,8 @@ def resolve(reference: str, folder: Path) -> tuple[str, Any]:
     part: Any = module
     for step in attribute.split("."):
         if not hasattr(part, step):
-            raise ValueError(f"{getattr(module, '__file__', None) or module.__name__} has no `{step}`")
+            near = hint(step, (name for name in dir(part) if not name.startswith("_")))
+            raise ValueError(f"{getattr(module, '__file__', None) or module.__name__} has no `{step}`{near}")
         part = getattr(part, step)
     return written, part
 

@@ -282,7 +282,8 @@ def explain(experiment: Experiment | str | Path, *, data_root: str | Path | None
         UserError: a mistake in the file; a method that adds no noise.
     """
     known = experiment if isinstance(experiment, Experiment) else Experiment.from_file(experiment)
-    return Explanation(explanation(known.prepare(data_root)))
+    with known.mistakes_placed():
+        return Explanation(explanation(known.prepare(data_root)))
 
 
 def plan(

@@ -112,10 +112,13 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     moved = f"noise moves the last model's scores by {scores:.3g}; about 1 is best"
     facts.append(("", "noise is in the sums that give the model") if settled(run.config) else ("in scores", moved))
     if pays:
-        best, joules = pays[-1], f"{network['energy_j']:.3g} J"
-        then = f"then {best['scores']:.2g}, and {best['energy_j']:.3g} J for {joules}"
-        facts.append(("pays most", f"{' and '.join(best['sections'])}: auto; {then}"))
-        facts += [("", each.removeprefix("chosen: ")) for each in best["chosen"][:2]]
+        best, costs = pays[-1], network["energy_j"]
+        now, then = [(f"{a:.2g}", f"{b:.3g} J") for a, b in ((scores, costs), (best["scores"], best["energy_j"]))]
+        change = f"noise then moves scores by {then[0]}, for {then[1]} instead of {now[1]}"
+        if now == then:
+            change = "another model, under the same noise and for the same joules"
+        facts.append(("pays most", f"{' and '.join(best['sections'])}: auto; {change}"))
+        facts += [("", each.removeprefix("chosen: ")) for each in best["chosen"][: 3 if now == then else 2]]
     if not comparable(run):
         facts.append(("", "other settings cannot be compared: no account of them is known before the run"))
     lines = textwrap.wrap(f"{about} ({run.config.name})", WIDTH, break_on_hyphens=False)

@@ -43,7 +43,8 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         UserError: the method adds no noise.
     """
     if run.noise is None:
-        raise UserError("this method adds no noise, so there is nothing to calibrate", key="method")
+        text = f"expected a method that adds noise, as h2fdp; found {name_of(run.config.method)}, which adds none"
+        raise UserError(text, key="method")
     if run.leaks:
         raise UserError(LEAKS, key="control.estimates")
     accounts = planned_accounts(run)

@@ -54,6 +54,9 @@ class RunPrivacy:
     def __init__(self, run: Path, delta: float | None = None) -> None:
         if not run.exists():
             raise UserError("no such run directory or ledger", str(run))
+        if run.suffix in (".yaml", ".yml") and run.is_file():
+            text = "expected a run directory or a ledger (privacy.jsonl), found an experiment file"
+            raise UserError(f"{text}; before a run: h2fdp privacy calibrate {run}", str(run))
         self._run, self._whole = run, run.is_dir()
         self._ledger = run / "privacy.jsonl" if self._whole else run
         self._summary = (read_summary(run) or {}) if self._whole else {}
@@ -86,8 +89,9 @@ class RunPrivacy:
     def _own_delta(self) -> float:
         delta = self._section("privacy").get("delta")
         if not isinstance(delta, float) or not 0 < delta < 1:
-            where = "the run's config.yaml has no privacy.delta" if self._whole else "the ledger alone has no delta"
-            raise UserError(f"{where}; add --delta", str(self._run))
+            where = "the run's config.yaml has no privacy.delta" if self._whole else "a ledger alone states no delta"
+            either = "" if self._whole else ", or name the run's directory, which states its own"
+            raise UserError(f"{where}; state --delta{either}", str(self._run))
         return delta
 
     def _placement(self) -> NoisePlacement:

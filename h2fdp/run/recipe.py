@@ -256,7 +256,7 @@ def completed(
     falls = "constant" if training.step_decay == "none" else training.step_decay
     why = f"step_size {size:g} ({falls}): by it noise moves the last scores by {moved:.2g}"
     if _in_turns(config):
-        why = f"step_size {size:g} ({falls}) for all of these; fewer have longer steps"
+        why = f"step_size {size:g} ({falls}) if all are made; the budget's plan decides how many"
     whole = _with(config, rounds_of | {"step_size": size})
     return whole, (*_lines(whole, data), *bands, why)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from h2fdp.cli.terminal import print_table
-from h2fdp.wording import wrapped
+from h2fdp.wording import word, wrapped
 from tests.cli.conftest import SMALL
 
 
@@ -188,6 +188,26 @@ def test_headings_of_a_table_wrap_and_none_is_cut(capsys, monkeypatch):
     assert shown[rule + 1].split() == ["0.25", "2", "-0.6", "±", "10.5", "0.0012", "±", "0.0004"]
 
 
+KEYS = {"training.step_size": 0.0012345, "training.intervals": 30, "method.server.momentum": 0.9}
+
+
+def test_keys_and_names_in_a_table_break_between_words_or_stand_below_each_other(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    numbers = {"trial": 12, "accuracy": 0.8123, "joules": 0.01234, "seconds": 1234.5}
+    runs = {"method": "h2fdp-adaptive", "state": "interrupted", "intervals": "13 of 150", "wall s": 1234.5}
+    for row in (
+        numbers | KEYS,
+        numbers | KEYS | {"topology.trust.probability": 0.25, "privacy.correlated.bands": 4},
+        {"run": "out/seed=1,privacy.epsilon=1,training.step_size=1e-05"} | runs,
+        {"run": "fashion-mnist-h2fdp-20261128-171200"} | runs | {"accuracy": 0.8123, "epsilon": 20.5},
+    ):
+        print_table([row, row])
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= 80
+        words = " ".join([*row, *map(word, row.values())])
+        assert set(re.findall(r"\w+", words)) == set(re.findall(r"\w+", shown))
+
+
 def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
     done = h2fdp("plan", experiment, "--set", "training=auto", "--set", "privacy.calibration=accounted")
     assert "\nchosen: the paper's training, as auto has no rule for this method\n" in done.stdout
@@ -295,3 +315,43 @@ def test_what_a_check_says_is_as_wide_as_a_terminal(h2fdp, experiment, tmp_path,
     shown = h2fdp("runs", tmp_path / "run", "--check").stdout
     assert max(map(len, shown.splitlines()[1:])) <= 80 < max(map(len, piped.splitlines()))
     assert shown.split() == piped.split()
+
+
+def test_an_account_needs_a_ledger_and_a_delta(h2fdp, experiment, tmp_path):
+    found = (
+        "expected a run directory or a ledger (privacy.jsonl), found an experiment file; before a run: h2fdp privacy"
+    )
+    assert h2fdp("privacy", "account", experiment).stderr == f"{experiment}: {found} calibrate {experiment}\n"
+    ledger = tmp_path / "privacy.jsonl"
+    ledger.write_text("")
+    either = "state --delta, or name the run's directory, which states its own"
+    assert h2fdp("privacy", "account", ledger).stderr == f"{ledger}: a ledger alone states no delta; {either}\n"
+
+
+@pytest.mark.parametrize("command", ["explain", "calibrate"])
+def test_a_method_without_noise_is_named_with_its_line(h2fdp, experiment, command):
+    text = "method: expected a method that adds noise, as h2fdp; found hfl, which adds none\n"
+    assert h2fdp("privacy", command, experiment, "--set", "method=hfl").stderr == f"--set: {text}"
+    experiment.write_text(SMALL + "method: hfl\n")
+    done = h2fdp("privacy", command, experiment)
+    line = SMALL.count("\n") + 1
+    assert (done.returncode, done.stderr) == (2, f"{experiment}:{line}: {text}")
+
+
+def test_a_wrong_observer_is_named_before_anything_is_read(h2fdp, tmp_path):
+    done = h2fdp("privacy", "audit", tmp_path / "none.yaml", "--canaries", 2, "--observer", "nobody")
+    found = '--observer: expected one of edge, peer, cloud, public, found "nobody"\n'
+    assert (done.returncode, done.stderr) == (2, found)
+
+
+def test_explain_says_what_changes_where_noise_and_joules_do_not(h2fdp, experiment):
+    experiment.write_text("".join(SMALL.splitlines(True)[1:3]) + "training: auto\nprivacy: {calibration: accounted}\n")
+    settings = ["--set", "model={name: public-features, size: 64}"]
+    lines = h2fdp("privacy", "explain", experiment, *settings).stdout.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("pays most"))
+    assert " ".join(" ".join(lines[at : at + 2]).split()).startswith(
+        "pays most training and model: auto; another model, under the same noise and for the same joules"
+    )
+    assert lines[-1].endswith("the first interval releases the mean of these numbers")
+    assert max(map(len, lines)) <= 80
+    assert "pays most" not in h2fdp("explain", experiment, "--set", "model=auto").stdout

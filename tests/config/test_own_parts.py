@@ -97,6 +97,13 @@ def test_options_that_a_class_does_not_take_are_refused(folder):
     assert "missing a required argument: 'size'" in refusal("part_options:Rule", folder, SERVER)
 
 
+def test_the_name_that_was_meant_is_suggested(folder):
+    (folder / "part_near.py").write_text("import math\n\nclass FedLion:\n    def apply(self):\n        pass\n")
+    assert refusal("part_near:FedLyon", folder).endswith("part_near.py has no `FedLyon`; did you mean `FedLion`?")
+    assert refusal("part_near:FedLion.aply", folder).endswith("has no `aply`; did you mean `apply`?")
+    assert refusal("part_near:Other", folder).endswith("part_near.py has no `Other`")
+
+
 @pytest.mark.parametrize("reference", ["a:", "a b"])
 def test_what_is_no_reference_is_refused(folder, reference):
     assert refusal(reference, folder).startswith("expected module:Name, as mymodule:Net, found")

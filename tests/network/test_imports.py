@@ -70,7 +70,8 @@ def test_what_a_graph_leaves_open_may_be_stated(backbone, tmp_path):
     out = tmp_path / "net.yaml"
     options = ["--cloud", "West", "--edges", "East-3", "--edges", "West", "--devices", 2, "--rate-mbps", 10]
     said = run("import", backbone, "--out", out, *options, "--trust", "trusted=0.3,secure-sum=0.2")
-    assert "2 edge servers (trust drawn by each run), 4 devices; the cloud sits at West" in said
+    assert "2 edge servers (trust drawn by each run), 4 devices\nthe cloud sits at West" in said
+    assert max(map(len, said.removeprefix(str(out.parent)).splitlines())) <= 80
     network = read(out, 1)
     assert rates(network) == pytest.approx({"West": math.inf, "East-3": 1e6 / (1 / 40 + 1 / 20 + 1 / 10)})
     assert (network.trust_probability, network.secure_sum_probability) == (0.3, 0.2)

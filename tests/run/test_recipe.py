@@ -44,6 +44,13 @@ def test_what_is_not_stated_is_chosen():
     assert setup.chosen[0] == "chosen: model public-features (64 numbers for each image)"
 
 
+def test_under_a_budget_its_plan_decides_how_many_of_the_intervals_are_made():
+    _, most, step = asked(control={"enabled": True, "turns": 0.5, "joules": 0.2}).prepare().chosen
+    assert most.startswith("at most 60 intervals of 1 local step")
+    assert step.endswith(" (linear) if all are made; the budget's plan decides how many")
+    assert max(len(most), len(step)) <= 80
+
+
 @pytest.mark.parametrize("adjacency", ["null-record", "add-remove"])
 def test_no_value_of_a_devices_record_has_a_part_in_the_choice(adjacency):
     rng = np.random.default_rng(1)

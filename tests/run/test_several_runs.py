@@ -104,7 +104,7 @@ def test_equal_noise_keys_are_told_and_leave_no_epsilon(runs, monkeypatch, capsy
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "have equal noise keys: the difference of what they released has no noise" in said
     assert SeveralRuns([runs["by seed"], runs["a"]]).equal_keys == []
 
