@@ -121,7 +121,7 @@ def test_a_key_of_the_seed_gives_the_bits_of_the_seed_and_is_marked(tmp_path, ca
     monkeypatch.setattr("sys.argv", ["h2fdp", "runs", str(tmp_path)])
     with pytest.raises(SystemExit):
         main()
-    assert "(privacy.noise_key: seed): one, other\n" in capsys.readouterr().out
+    assert "(privacy.noise_key: seed): one, other" in " ".join(capsys.readouterr().out.split())
 
 
 def cosine(one, other):
