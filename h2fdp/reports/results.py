@@ -11,7 +11,19 @@ from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import UNTARGETED, height_of, targeted_as
 from h2fdp.privacy.statement import verdict_of, worst_epsilon
 from h2fdp.records.directory import reached
-from h2fdp.reports.figures import Curve, CurveChart, ReportSection, Scale, Series, Table, chart, curves_of, known
+from h2fdp.reports.figures import (
+    Column,
+    Curve,
+    CurveChart,
+    ReportSection,
+    Scale,
+    Series,
+    Table,
+    chart,
+    curves_of,
+    known,
+    number,
+)
 from h2fdp.reports.run_view import ADDERS, KINDS, WITHHELD, RunView
 
 
@@ -274,7 +286,17 @@ def noise(every: Sequence[Series]) -> ReportSection:
     labels = {curve.label for curve in curves}
     title = f"Noise: {labels.pop()}" if len(labels) == 1 else "Noise"
     figure = CurveChart("noise", title, caption, "standard deviation", curves, scale="log")
+    if curves and len(every) == 1 and all(len(set(every[0].columns[each.column]) - {None}) == 1 for each in curves):
+        ends = {each.label: [every[0].columns[column] for column in each.band or (each.column,)] for each in curves}
+        levels = (f"{label} {' to '.join(dict.fromkeys(map(_end, found)))}" for label, found in ends.items())
+        lead = f"Standard deviation on each coordinate of an upload, in every interval the same: {'; '.join(levels)}."
+        return ReportSection("noise", "Noise levels", lead, [])
     return ReportSection("noise", "Noise levels", "", [figure] if curves else [])
+
+
+def _end(values: Column) -> str:
+    """The last value that is known."""
+    return number(next(each for each in reversed(values) if each is not None))
 
 
 def _spans_decades(every: Sequence[Series], curves: Sequence[Curve]) -> bool:

@@ -237,6 +237,14 @@ def last_of(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
     return means[at], low, high
 
 
+def _bounded(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
+    """The same, with ends where accuracies can be."""
+    last = last_of(point, metric)
+    if last is None or metric != "accuracy" or not 0 <= last[0] <= 1:
+        return last
+    return last[0], max(0.0, last[1]), min(1.0, last[2])
+
+
 def _told(point: GridPoint, metric: str) -> str | float | None:
     last = last_of(point, metric)
     if last is None or metric not in _WITH_INTERVAL:
@@ -256,7 +264,7 @@ def _explorer(sweep: SweepView) -> Explorer:
         for point in sweep.points
     ]
     titles = _metrics(sweep)
-    metrics = {name: (title, [last_of(point, name) for point in sweep.points]) for name, title in titles.items()}
+    metrics = {name: (title, [_bounded(point, name) for point in sweep.points]) for name, title in titles.items()}
     known = {name: found for name, found in metrics.items() if any(found[1])}
     caption = (
         "Final results along one or two of the swept keys: means over seeds, with their 95 % intervals as bars, or "

@@ -7,7 +7,7 @@ from h2fdp import UserError, report
 from h2fdp.records import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
 from h2fdp.reports.figures import DASHES, Series
-from h2fdp.reports.results import epsilon_figures, verdict_rows
+from h2fdp.reports.results import epsilon_figures, noise, verdict_rows
 from h2fdp.reports.run_view import RunView, noise_columns
 from tests.reports.pages import Page
 
@@ -96,3 +96,12 @@ def test_a_target_is_drawn_unlike_each_of_five_observers():
     columns = {"interval": [1, 2], "epsilon_target": [1.0, 1.0]} | {f"epsilon_{each}": [0.1, 0.2] for each in observers}
     (chart,) = epsilon_figures([Series("run", columns)])
     assert len({curve.style % len(DASHES) for curve in chart.curves}) == len(chart.curves) == 6
+
+
+@pytest.mark.parametrize(("last", "charts"), [(0.5, 0), (0.4, 1)])
+def test_noise_that_never_changes_is_a_sentence(last, charts):
+    columns = {"interval": [1, 2], "noise_global_device": [0.5, last]}
+    columns |= {"noise_global_device_low": [0.25, 0.25], "noise_global_device_high": [0.75, 0.75]}
+    section = noise([Series("run", columns)])
+    assert len(section.figures) == charts
+    assert ("in every interval the same: global, by each device 0.25 to 0.75." in section.lead) == (not charts)
