@@ -65,7 +65,7 @@ def test_without_a_guarantee_there_are_no_epsilons(tmp_path):
     assert run.metrics[["epsilon_claimed", "epsilon_edge", "epsilon_cloud"]].isna().all(axis=None)
     assert run.metrics.columns.name is None
     assert run.summary["privacy"] is None
-    with pytest.raises(UserError, match="adds no noise"):
+    with pytest.raises(UserError, match="adds none"):
         privacy_report(small(method="hfl").prepare())
 
 
