@@ -46,8 +46,7 @@ class Centring:
         """That of a run, whose first step has this size."""
         layer: nn.Module = next(each for each in context.module().modules() if isinstance(each, Centred))
         classes, inputs = layer.get_parameter("centred").shape
-        label = torch.zeros(1, 1, dtype=torch.int64)
-        pattern = loss.score_gradient(torch.zeros(1, 1, classes), label)[0, 0].double()
+        pattern = loss.score_gradient(torch.zeros(1, 1, classes), torch.zeros(1, 1, dtype=torch.int64))[0, 0].double()
         cut, length = context.clipping, pattern.norm() * _LENGTH
         kept = 1.0 if cut is None else float(clip_factors(length, cut.norm, cut.gamma))
         return cls(inner, pattern, inputs, step_size * kept)

@@ -38,9 +38,8 @@ def problems(experiment: ExperimentFile) -> Found:
     if isinstance(objective, OwnModels):
         yield from _of_own_models(experiment, objective)
     yield from _of_one_shot(experiment)
-    model = experiment.model
-    if isinstance(model, PublicFeatures) and model.head == "centred" and model.start is None:  # else it has a mean
-        yield from _of_centring(experiment)
+    if isinstance(experiment.model, PublicFeatures) and experiment.model.head == "centred":
+        yield from _of_centring(experiment, experiment.model)
     if method.traits.buffers:
         yield from _of_buffers(experiment, objective, combination)
     yield from _of_turns(experiment)
@@ -301,19 +300,21 @@ def _of_first_message(experiment: ExperimentFile, once: str) -> Found:
             yield f"compression.{key}", f"{text}; found {link_in_words(getattr(experiment.compression, key))}"
 
 
-def _of_centring(experiment: ExperimentFile) -> Found:
+def _of_centring(experiment: ExperimentFile, model: PublicFeatures) -> Found:
     """What makes something else of the first interval than the mean of features, or of the models after it."""
     method, training, once = experiment.method, experiment.training, "the first interval releases the mean of features"
     server, schedule, intervals = method.server, method.schedule.name, training.intervals
+    if not isinstance(server, ServerOptions) or server.personal or server.audited is not server:
+        text = f"{once}, of which {server.name} would make another thing"
+        yield "method.server", f"{text}; expected average, momentum, adam, yogi or adagrad"
+    if model.start is not None:  # the file has the mean
+        return
     if intervals < 2:
         yield "training.intervals", f"{once}, and there is none to train in; expected at least 2, found {intervals}"
     if training.local_steps != 1:
         yield "training.local_steps", f"{once}, by one step of a known length; expected 1, found {training.local_steps}"
     if method.objective.name != "plain":
         yield "method.objective", f"{once}, which is no loss of labels; expected plain, found {method.objective.name}"
-    if not isinstance(server, ServerOptions) or server.personal or server.audited is not server:
-        text = f"{once}, of which {server.name} would make another thing"
-        yield "method.server", f"{text}; expected average, momentum, adam, yogi or adagrad"
     if not isinstance(method.schedule, FixedOptions):
         yield "method.schedule", f"{once}, by a step of a known size; expected fixed, found {schedule}"
     if not isinstance(training.loss, CrossEntropy | LabelSmoothing):

@@ -252,6 +252,10 @@ REFUSED = {
         "local_steps": 1,
     },
     f"method.server: {WHEN}": {"method": {"extends": "h2fdp", "server": "subnet-models"}},
+    f"method.server: {WHEN}, of which subnet-models": {
+        "method": {"extends": "h2fdp", "server": "subnet-models"},
+        "model": {"name": "public-features", "head": "centred", "from": "model.pt"},
+    },
     f"method.schedule: {WHEN}, by a step of a known size": {"control": {"joules": 5.0}},
     "training.loss: the mean travels where hinge may see it": {"loss": "hinge"},
     f"training.clip_scope: {WHEN}, and of a batch": {"clip_scope": "batch", "clip_norm": 1.0},
