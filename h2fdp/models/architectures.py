@@ -34,10 +34,11 @@ def public_features(shape: tuple[int, ...], classes: int, size: int, head: str) 
 
 
 class Centred(nn.Module):
-    """w_c . (x - m) with m the mean of the w_c but for the last feature, which is constant and stays.
+    """(w_c - w_0) . (x - m) with m the mean of the w_c but for the last feature, which is constant and stays.
 
     Softmax takes no notice of what all w_c have in common, and no gradient moves it: so there the mean of the records
-    can travel with the model (`algorithms.centring`). It begins at 0.
+    can travel with the model (`algorithms.centring`). It begins at 0. Less w_0, as classes of equal weights then have
+    equal scores to the bit: by products each class's scores are rounded in an order of its own.
     """
 
     def __init__(self, inputs: int, classes: int) -> None:
@@ -46,7 +47,8 @@ class Centred(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, classes) scores of features (n, K)."""
-        scores: Tensor = (x - centre_of(self.centred.detach())) @ self.centred.t()
+        weights = self.centred.detach()
+        scores: Tensor = (x - centre_of(weights)) @ (self.centred - weights[:1]).t()
         return scores
 
 

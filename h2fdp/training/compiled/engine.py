@@ -159,6 +159,16 @@ def less_centre(stored: Stored, network: Network, model: Tensor) -> Stored:
     return stored._replace(scale=scale, shift=stored.shift - _centres(network, model).numpy())
 
 
+def _less_the_first_class(network: Network, model: Tensor) -> Tensor:
+    """(M,) the model of scores less those of the first class, see `models.architectures.Centred`.
+
+    Equal weights of all classes give equal scores so. By products each class's would be rounded in another order.
+    """
+    assert len(network.outputs) == 1, "scores follow the layer that takes the centre off"
+    weights = model.view(int(network.outputs[0]), -1)
+    return (weights - weights[:1]).view(-1)
+
+
 class CompiledScores:
     """The forward half of a step, for evaluation. Records are read as they are stored; threads may call one at once."""
 
@@ -174,6 +184,7 @@ class CompiledScores:
         scores = torch.empty(stop - first, int(network.outputs[-1]))
         block = np.empty(BLOCK * int(network.places[-1] + network.outputs[-1]), np.float32)
         seen = stored_by(records)
-        seen = less_centre(seen, network, model) if self._centres else seen
+        if self._centres:
+            seen, model = less_centre(seen, network, model), _less_the_first_class(network, model)
         kernels.score(network, seen, model.contiguous().numpy(), block, first, scores.numpy())
         return scores
