@@ -122,9 +122,16 @@ def releases(
 def _of_steps(
     uploads: Uploads, kind: ReleaseKind, reach: Reach, seen: Sequence[tuple[Observer, View]]
 ) -> Iterator[Release]:
-    """A row for each slot and observer, of the devices that do a step there and whose upload arrives."""
+    """A row for each slot and observer, of the devices that do a step there and whose upload arrives.
+
+    Of an epoch the first step alone has one. A record is in one batch of an epoch, whose order no record changes: all
+    other steps are made of earlier outputs and other records, so that an epoch costs no more than a step.
+    """
     for step in range(1, int(uploads.steps.max(initial=0)) + 1) if seen else ():
-        groups = _groups(uploads, reach, seen[0][1], uploads.steps >= step)  # all see the same
+        counts = uploads.steps >= step
+        if uploads.epochs is not None:
+            counts &= (step - 1) % uploads.epochs == 0
+        groups = _groups(uploads, reach, seen[0][1], counts)  # all see the same
         for observer, _ in seen:
             yield from _rows(uploads, kind, uploads.first_slot + step, reach, observer, groups)
 

@@ -38,6 +38,7 @@ class Uploads:
         levels: (s,) of the devices' noise, (1,) of the edge server's, (0,) where neither adds any. Of devices that lie
             0: no account credits what they add.
         honest: (s,) whether each does not lie; None where none does. A device that lies has no rows.
+        epochs: (s,) the steps of an epoch, of which no two draw the same record; None where any two may.
     """
 
     interval: int
@@ -55,6 +56,7 @@ class Uploads:
     levels: np.ndarray
     sampling: Sampling
     honest: np.ndarray | None = None
+    epochs: np.ndarray | None = None
 
     @cached_property
     def parts(self) -> np.ndarray:

@@ -251,6 +251,7 @@ class PlannedNoise:
                 levels=levels,
                 sampling=facts.sampling,
                 honest=honest,
+                epochs=facts.steps_per_epoch[part.rows] if facts.in_epochs else None,
             )
             start = end
 

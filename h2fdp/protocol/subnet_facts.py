@@ -56,6 +56,7 @@ class SubnetFacts:
         records: (s_c,) D_i.
         sampling_rates: (s_c,) q_i.
         sampling: how batches are drawn.
+        in_epochs: an interval is whole epochs, in each of which every record is drawn once.
         edge_is_cloud: the edge server is the cloud's own (a star).
         access_points: what its devices' messages go through: the edge server itself, unless these say otherwise.
         heights: of the aggregators above the devices, from the edge server up to the one below the cloud.
@@ -79,6 +80,7 @@ class SubnetFacts:
     records: np.ndarray
     sampling_rates: np.ndarray
     sampling: Sampling
+    in_epochs: bool = False
     edge_is_cloud: bool = False
     access_points: Points = ()
     heights: tuple[int, ...] = (1,)

@@ -170,6 +170,7 @@ def _context(inputs: RunInputs) -> MechanismContext:
         intervals=training.intervals,
         local_aggregations=max(len(times.offsets(length)) for length in lengths) * training.intervals,
         local_steps=schedule.steps_to_cover(planned),
+        step_releases=training.local_epochs or schedule.steps_to_cover(planned),
         tiers={
             tier: count * training.intervals for tier, count in most_of_tiers(times, inputs.topology, lengths).items()
         },

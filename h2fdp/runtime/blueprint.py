@@ -127,6 +127,7 @@ class Blueprint:
             records=self.data.sizes[rows],
             sampling_rates=self.rates[rows],
             sampling=self.sampling,
+            in_epochs=self.epochs is not None,
             edge_is_cloud=self.star,
             access_points=points,
             heights=tuple(map(topology.height, path)),

@@ -208,14 +208,14 @@ class DpSgd(StatedNoise):
 
 
 def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float:
-    """z for the planned steps by ALI-DPFL's account.
+    """z for the planned steps, or epochs, by ALI-DPFL's account.
 
     That account is never below log(1/delta) / 63. Where another one will be met in the end, this is no obstacle.
 
     Raises:
         UserError: a target below that.
     """
-    steps, classic = {exposed: setting.intervals * setting.local_steps}, ACCOUNTANTS["classic-rdp"]
+    steps, classic = {exposed: setting.intervals * setting.step_releases}, ACCOUNTANTS["classic-rdp"]
     try:  # within 0.1 %
         return smallest_factor([steps], setting.epsilon, lambda each: classic.epsilon(each, setting.delta)) * MARGIN
     except UserError:

@@ -50,6 +50,7 @@ class MechanismContext:
         local_aggregations: l_c, the local ones of a subnet over the whole run.
         tiers: the same of each tier of aggregators, in a network of more than one.
         local_steps: the most that a device takes in an interval.
+        step_releases: the most that noise on steps counts of a device in an interval: its steps, or its epochs.
         records, sampling_rates: (I,) D_i and q_i.
         gain: maps m steps to the number of gradients that their upload adds up (more than m with momentum).
         by_record: each record's gradient is clipped, and their sum divided by the public q_i D_i.
@@ -70,6 +71,7 @@ class MechanismContext:
     intervals: int
     local_aggregations: int
     local_steps: int
+    step_releases: int
     records: np.ndarray
     sampling_rates: np.ndarray
     sampling: Sampling

@@ -32,7 +32,8 @@ def setting(**changes):
         "mu": 0.0,
         "biased": False,
     }
-    return MechanismContext(**{**values, **changes})
+    values |= changes
+    return MechanismContext(**{"step_releases": values["local_steps"], **values})
 
 
 def upload(place, levels, **changes):
