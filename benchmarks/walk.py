@@ -2,9 +2,10 @@
 
     python benchmarks/walk.py [--list]
 
-A small private run is traced. Every function of the package is noted when it is called for the first time (a reader
-reads it once); lambdas, comprehensions, properties and other one-line functions are read where they are called. What
-the lower rooms (`GROUND`) do among themselves is not followed: the reader enters a file of theirs and comes back.
+A small private run is traced, in all its threads. Every function of the package is noted when it is called for the
+first time (a reader reads it once); lambdas, comprehensions, properties and other one-line functions are read where
+they are called. What the lower rooms (`GROUND`) do among themselves is not followed: the reader enters a file of theirs
+and comes back.
 
 - stay: functions of one file, read without leaving it;
 - return: a stay in a file that was left before;
@@ -19,6 +20,7 @@ import contextlib
 import itertools
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -52,26 +54,50 @@ tracking: {tensorboard: false}
 
 
 class Walk:
-    """The functions of the package in the order in which they are first called."""
+    """The functions of the package in the order in which they are first called, by any thread.
+
+    What another thread calls is read where the main thread waits for it; of several threads that do the same, once.
+    """
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []  # file, function
-        self.up: list[tuple[str, str]] = []  # calls from a room to one on a higher floor: caller's file, function
-        self._seen: set[CodeType] = set()
-        self._intervals = 0
+        self._called: dict[int, dict[CodeType, tuple[str, str]]] = {}  # thread -> function -> its file, its caller's
+        self._begins: dict[int, int] = {}  # thread -> functions of the main thread before its first one
+        self._main = threading.get_ident()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or code in self._seen:
+        if event != "call":
             return
-        self._seen.add(code)
-        file = _file(code)
-        if file is None or not _is_read(code):
+        thread = threading.get_ident()
+        if thread not in self._called:
+            self._called[thread] = {}
+            self._begins[thread] = len(self._called[self._main]) if thread != self._main else 0
+        if code in self._called[thread]:
             return
-        if (caller := _caller(frame)) is not None and _followed(file, caller):
-            self.calls.append((file, code.co_qualname))
-            if caller and floor_of(file) > floor_of(caller):
-                self.up.append((caller, code.co_qualname))
+        file, caller = _file(code), _caller(frame)
+        read = file is not None and _is_read(code) and caller is not None and _followed(file, caller)
+        self._called[thread][code] = (file, caller) if read else ("", "")
+
+    @property
+    def _read(self) -> list[tuple[str, str, str]]:
+        """File, function, caller's file."""
+        order = list(self._called[self._main].items())
+        others = [thread for thread in self._called if thread != self._main]
+        for thread in sorted(others, key=self._begins.__getitem__, reverse=True):
+            order[self._begins[thread] : self._begins[thread]] = self._called[thread].items()
+        first = dict(reversed(order))  # where a function is called by several, the place of the first call
+        once = dict.fromkeys(code for code, _ in order)
+        return [(first[code][0], code.co_qualname, first[code][1]) for code in once if first[code][0]]
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """File, function."""
+        return [(file, function) for file, function, _ in self._read]
+
+    @property
+    def up(self) -> list[tuple[str, str]]:
+        """Calls from a room to one on a higher floor: caller's file, function."""
+        return [(caller, name) for file, name, caller in self._read if caller and floor_of(file) > floor_of(caller)]
 
 
 def _file(code: CodeType) -> str | None:
@@ -141,6 +167,7 @@ def traced() -> Walk:
     def say(text: str) -> None:
         said(text)
         sys.setprofile(None)
+        threading.setprofile(None)
         raise _FirstIntervalDone
 
     terminal.say = say  # the line of an interval
@@ -149,6 +176,7 @@ def traced() -> Walk:
         file.write_text(FILE)
         warm(app, file, Path(folder))
         sys.setprofile(walk)
+        threading.setprofile(walk)  # of threads that begin from now on
         with contextlib.suppress(_FirstIntervalDone):
             app(["run", str(file), "--out", f"{folder}/run", "--verbose"], standalone_mode=False)
     return walk

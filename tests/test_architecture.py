@@ -118,7 +118,7 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
 MODULES, LINES, KEYS = 207, 32_835, 258  # of 203 keys: ways, relays, liars, streams, one message, subnets, private mean
-STAYS, CLIMBS = 159, 55
+STAYS, CLIMBS = 170, 59  # of 159, 55 in the main thread alone; now all threads are followed, on any number of cores
 
 
 def is_just_below(measured, stated):
