@@ -85,10 +85,7 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     faults = f"{{device_dropout: 0.2, {straggler}, edge_outage: {{probability: 0.2, intervals: 1}}}}"
     yield "faults", {"faults": faults}
     yield "control", {"control": "{enabled: true, alpha1: 1, alpha2: 1, alpha3: 1, tau_max: 12}"}
-    private = "{enabled: true, estimates: private, tau_max: 8}"
-    yield "control-private", {"control": private}
-    yield "control-private-faults", {"control": private, "faults": "{device_dropout: 0.2}"}
-    yield "control-oracle", {"control": "{enabled: true, estimates: oracle, tau_max: 8}"}
+    yield "control-faults", {"control": "{enabled: true, tau_max: 8}", "faults": "{device_dropout: 0.2}"}
     yield "control-idle", {"control": "{enabled: true, allow_idle: true, tau_max: 8}"}
     yield "mlp", {"model": "mlp"}
     yield "engine-loop", {"runtime": "{backend: inline, engine: loop}"}

@@ -15,9 +15,8 @@ from typing import Literal
 import numpy as np
 
 from experiments.arguments import require, require_between, require_count
-from experiments.drift import DriftConstants, Numbers, loss_bound, secants
-from h2fdp.schedules import DeviceSecants
-from h2fdp.schedules.device_estimates import SHORTEST_SECANT
+from experiments.drift import DeviceSecants, DriftConstants, Numbers, loss_bound, secants
+from h2fdp.schedules.loss_constants import SHORTEST_SECANT
 
 
 @dataclass(frozen=True)

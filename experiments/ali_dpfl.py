@@ -25,10 +25,10 @@ from experiments.ali_bounds import (
     mean_loss_change,
 )
 from experiments.arguments import require
-from experiments.drift import DriftConstants, drift_constants, stated_drift
+from experiments.drift import DeviceSecants, DriftConstants, drift_constants, measure_secants, stated_drift
 from h2fdp.errors import UserError
-from h2fdp.schedules import Decision, DeviceSecants, Horizon, IntervalObservation, OwnSchedule, ScheduleContext
-from h2fdp.schedules.traits import Measured
+from h2fdp.schedules import Decision, Horizon, IntervalObservation, OwnSchedule, ScheduleContext
+from h2fdp.schedules.measuring import Measure
 
 LONGEST = 100  # tau is never above it
 
@@ -86,17 +86,12 @@ class AliSchedule(OwnSchedule):
         """tau*, not yet rounded nor cut to `LONGEST`, and the numbers that it followed from by letter."""
 
     @property
-    def measures(self) -> Measured:
-        return "secants" if len(self.stated) < len(self.letters) else "nothing"
+    def measures(self) -> Measure | None:
+        return measure_secants if len(self.stated) < len(self.letters) else None
 
-    def measures_within(self, intervals: int, iterations: int | None) -> Measured:
+    def measures_within(self, intervals: int, iterations: int | None) -> Measure | None:
         """Nothing where rounds are enough for all iterations: tau is 1 then, whatever the constants (Lemma 1)."""
-        return "nothing" if iterations is not None and intervals >= iterations else self.measures
-
-    @property
-    def measures_secants(self) -> bool:
-        """Whether a constant is left to be measured, and tau depends on it."""
-        return self.measures_within(self._rounds, self._iterations) == "secants"
+        return None if iterations is not None and intervals >= iterations else self.measures
 
     def longest_interval(self, horizon: Horizon) -> int:
         return LONGEST
@@ -138,8 +133,8 @@ class AliSchedule(OwnSchedule):
 
     def observe(self, seen: IntervalObservation) -> None:
         self.skipped(seen.interval, seen.local_steps, seen.spent)
-        if seen.secants is not None:
-            self._learned |= self.learned(seen.secants)
+        if seen.measured is not None:
+            self._learned |= self.learned(DeviceSecants.of(seen.measured))
 
     def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
         self._last_tau, self._rounds_done = local_steps, interval + 1

@@ -8,15 +8,16 @@ function is vectorised over its numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from experiments.arguments import require, require_between
 from h2fdp.errors import UserError
-from h2fdp.schedules import DeviceSecants
-from h2fdp.schedules.device_estimates import SHORTEST_SECANT
+from h2fdp.schedules import MeasuringDevices
+from h2fdp.schedules.loss_constants import SHORTEST_SECANT
 
 Numbers = np.ndarray | float
 _LEAST_SMOOTHNESS = 1e-5  # of a device that moved at all
@@ -206,6 +207,57 @@ def stated_drift(lipschitz: float | None, smoothness: float | None, divergence: 
     if lipschitz is None or smoothness is None or divergence is None:
         raise UserError("expected all of lipschitz, smoothness and divergence, or none of them")
     return DriftConstants(lipschitz, smoothness, divergence)
+
+
+@dataclass(frozen=True)
+class DeviceSecants:
+    """What n devices measure between w_i, where each ended the interval, and w, the model that followed.
+
+    Each takes both losses and gradients on one mini-batch of its own, without noise and without clipping.
+
+    Attributes:
+        weights: (n,) p_i, summing to 1.
+        distance: (n,) ||w_i - w||.
+        last_step: (n,) the length of the last local step, ||w_i - w_i before it||.
+        loss_local: (n,) F_i(w_i).
+        loss_before: (n,) F_i at w_i before its last step.
+        loss: (n,) F_i(w).
+        gradient_change: (n,) ||grad F_i(w_i) - grad F_i(w)||.
+        divergence: (n,) ||grad F_i(w) - grad F(w)||, F the weighted mean of these devices.
+    """
+
+    weights: np.ndarray
+    distance: np.ndarray
+    last_step: np.ndarray
+    loss_local: np.ndarray
+    loss_before: np.ndarray
+    loss: np.ndarray
+    gradient_change: np.ndarray
+    divergence: np.ndarray
+
+    @classmethod
+    def of(cls, measured: Mapping[str, np.ndarray]) -> DeviceSecants:
+        """From what devices sent, see `measure_secants`."""
+        gradients = torch.from_numpy(measured["gradient"]).double()
+        divergence = gradients - torch.from_numpy(measured["weights"]) @ gradients
+        others = {name: values for name, values in measured.items() if name != "gradient"}
+        return cls(**others, divergence=divergence.norm(dim=1).numpy())
+
+
+def measure_secants(devices: MeasuringDevices) -> dict[str, np.ndarray]:
+    """The numbers of `DeviceSecants` that a device knows by itself, and `gradient` (s, M), grad F_i(w)."""
+    model, ends, last_steps = devices.model, devices.ends, devices.last_steps
+    here = model.expand(len(ends), -1)
+    at_end, at_model = devices.gradients(ends), devices.gradients(here)
+    return {
+        "distance": (ends - model).double().norm(dim=1).cpu().numpy(),
+        "last_step": last_steps.double().norm(dim=1).cpu().numpy(),
+        "loss_local": np.array(devices.losses(ends)),
+        "loss_before": np.array(devices.losses(ends + last_steps)),
+        "loss": np.array(devices.losses(here)),
+        "gradient_change": (at_end - at_model).double().norm(dim=1).cpu().numpy(),
+        "gradient": at_model.cpu().numpy(),
+    }
 
 
 def drift_constants(seen: DeviceSecants) -> DriftConstants | None:

@@ -15,11 +15,19 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from experiments.arguments import require, require_count
-from experiments.drift import DriftConstants, affordable_local_steps, drift_constants, mean_loss, stated_drift
+from experiments.drift import (
+    DeviceSecants,
+    DriftConstants,
+    affordable_local_steps,
+    drift_constants,
+    mean_loss,
+    measure_secants,
+    stated_drift,
+)
 from experiments.resource_prices import ResourceAccount, ResourceBudget, radio_prices
 from h2fdp.errors import UserError
 from h2fdp.schedules import Decision, Horizon, IntervalObservation, OwnSchedule, ScheduleContext
-from h2fdp.schedules.traits import Measured
+from h2fdp.schedules.measuring import Measure
 
 
 class ResourceBudgetSchedule(OwnSchedule):
@@ -97,8 +105,8 @@ class ResourceBudgetSchedule(OwnSchedule):
         self._started: Tensor | None = None  # the model that the interval started from
 
     @property
-    def measures(self) -> Measured:
-        return "secants" if self._stated is None else "nothing"
+    def measures(self) -> Measure | None:
+        return measure_secants if self._stated is None else None
 
     @property
     def scores(self) -> bool:
@@ -175,9 +183,10 @@ class ResourceBudgetSchedule(OwnSchedule):
     def observe(self, seen: IntervalObservation) -> None:
         self.skipped(seen.interval, seen.local_steps, seen.spent)
         self._started = seen.model
-        if self._stated is None and seen.secants is not None:
-            self._learned = drift_constants(seen.secants) or self._learned
-            self._loss = mean_loss(seen.secants)
+        if self._stated is None and seen.measured is not None:
+            secants = DeviceSecants.of(seen.measured)
+            self._learned = drift_constants(secants) or self._learned
+            self._loss = mean_loss(secants)
 
     def skipped(self, interval: int, local_steps: int, spent: Mapping[str, float]) -> None:
         """See `Schedule.skipped`; exact with stated constants, as long as no model has to be given up."""

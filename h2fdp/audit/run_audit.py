@@ -78,7 +78,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (placement.rounding is not None, "method.privacy.secure_sum.rounding", rounds),
         (placement.unaudited is not None, "method" if run.noise is None else "method.privacy", placement.unaudited),
         (placement.tells_batch_sizes, "method.privacy.normalize", "audits require normalize: expected"),
-        (blueprint.measuring is not None, "control.estimates", "the audit supports control.estimates: released only"),
+        (run.measures, "method.schedule", "audits require a schedule that measures nothing"),
         (training.gamma is not None, "training.clip_norm", "audits require clipped gradients; expected a number"),
         (blueprint.aggregation.visible == "each", "method.aggregation", "audits require sums; expected average"),
         (not placement.noise_law.stable, "method.privacy.law", "audits require Gaussian noise; expected gaussian"),

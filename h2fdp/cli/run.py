@@ -271,7 +271,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
             name, _, text = each.partition(": ")
             facts[name] = text
     if summary["leaking"]:
-        facts["leaking"] = "raw gradients were sent to the cloud (control.estimates: oracle), so no epsilon is reported"
+        facts["leaking"] = "devices sent raw measurements to the cloud, so no epsilon is reported"
     facts["energy"] = f"{summary['energy_j']:.4g} J"
     facts["sent up"] = f"{summary['bytes'] / 1e6:.4g} MB by devices and edge servers"
     facts["simulated time"] = f"{summary['clock_s']:.4g} s from start to end, devices at the same time"

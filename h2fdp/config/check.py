@@ -62,6 +62,8 @@ def _problem(schema: type[BaseModel], document: Document, detail: dict[str, Any]
 
 def _unknown(key: str, owner: type[BaseModel] | None, schema: type[BaseModel]) -> str:
     """A key that its section does not have: a slip of the pen, or what another choice, section or program has."""
+    if instead := getattr(owner, "gone", {}).get(key):
+        return f"this key is gone; {instead}"
     fields = {} if owner is None else owner.model_fields
     known = sorted(word for name, field in fields.items() for word in keys_of(name, field))
     if other := next((keys_of(name, field)[0] for name, field in fields.items() if key in keys_of(name, field)), None):

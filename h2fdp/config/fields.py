@@ -88,9 +88,11 @@ class Section(BaseModel):
 
     Attributes:
         other_names: of a whole file: what others call its keys -> the key, dotted, for messages.
+        gone: keys that there were -> what to state instead.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {}
+    gone: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 

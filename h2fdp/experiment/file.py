@@ -77,8 +77,6 @@ def _completed(experiment: ExperimentFile) -> ExperimentFile:
     if experiment.privacy.calibration is None:
         calibration = calibration_of(experiment)
         changed["privacy"] = experiment.privacy.model_copy(update={"calibration": calibration})
-    if placement.private and schedule.measures == "secants":
-        changed["control"] = control.model_copy(update={"estimates": "oracle"})
     return experiment.model_copy(update=changed)
 
 

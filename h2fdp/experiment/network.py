@@ -337,7 +337,7 @@ def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Top
         )
     if topology.mobility is not None:
         yield "topology.mobility", "liars are counted where they are; expected no mobility, or no adversaries"
-    if schedule.controlled or schedule.measures != "nothing" or schedule.buffers:
+    if schedule.controlled or schedule.measures is not None or schedule.buffers:
         text = f"{method.schedule.name} counts on all devices alike; expected schedule fixed, or no adversaries"
         yield "method.schedule", text
     if training.adaptive is not None:

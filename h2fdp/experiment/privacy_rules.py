@@ -61,8 +61,7 @@ def problems_of_network(
 
 def _leaks(experiment: ExperimentFile) -> bool:
     """Whether devices measure what no account covers, unless it turns out that nothing has to be measured."""
-    measures = experiment.method.traits.measures
-    return measures == "secants" or (measures == "gradients" and experiment.control.estimates == "oracle")
+    return experiment.method.traits.measures is not None
 
 
 def default_calibration(experiment: ExperimentFile) -> Literal["paper", "accounted"]:
@@ -96,32 +95,21 @@ def _of_selection(experiment: ExperimentFile) -> Found:
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
-    schedule, name, control = experiment.method.traits, experiment.method.schedule.name, experiment.control
+    schedule, name = experiment.method.traits, experiment.method.schedule.name
     if not experiment.method.privacy.private:
         if schedule.scales_noise:
             yield "method.schedule", "there is no noise to decay; expected a method with noise"
         return
     if experiment.privacy.calibration == "accounted":
         yield from _of_account(experiment)
-    if schedule.measures != "secants":
-        return
-    if not experiment.method.privacy.noisy_steps:
+    if schedule.measures is not None and not experiment.method.privacy.noisy_steps:
         text = f"{name} needs raw measurements from the devices, which send no raw updates here"
         yield "method.schedule", f"{text}; expected a schedule that measures nothing, or privacy none or dp-sgd"
-        return
-    if control.estimates == "private":
-        text = f"expected oracle or released: the measurements of {name} are unbounded, so noise cannot hide them"
-        yield "control.estimates", text
-    elif control.estimates == "released" and "estimates" in control.model_fields_set:
-        text = f"{name} uses raw measurements of the losses on devices, which leak"
-        yield "control.estimates", f"{text}; expected oracle (the run is marked)"
 
 
 def _of_account(experiment: ExperimentFile) -> Found:
     """What no noise can be calibrated to an account for, step by step or before the run."""
     key, schedule = "privacy.calibration", experiment.method.traits
-    if schedule.controlled and _leaks(experiment):
-        yield key, "expected paper: no account covers the raw estimates of control.estimates: oracle"
     if experiment.method.privacy.rounding is not None and schedule.reads_releases and not schedule.foreseen:
         text = "noise that is chosen interval by interval does not go with sums of integers, whose grid follows it"
         yield key, f"{text}; expected paper, or secure_sum without rounding"
@@ -247,7 +235,6 @@ def _requested(experiment: ExperimentFile) -> RequestedExperiment:
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,
         controlled=schedule.controlled,
-        noisy_estimates=schedule.measures == "gradients" and experiment.control.estimates == "private",
     )
 
 
@@ -305,13 +292,10 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
             text = "under secure sums devices weigh their uploads before they know who drops out"
             yield "method.aggregation", f"{text}; expected average, found {rule.name}"
             break
-    if schedule.measures == "gradients" and experiment.control.estimates == "private":
-        text = "a secure-sum edge server sees no estimates of single devices; expected released"
-        yield "control.estimates", f"{text}, found private"
     if placement.rounding is not None and placement.input_norm is not None:
         text = "integers stand for vectors of bounded length, which clipped gradients make"
         yield f"{_SUMS}.rounding", f"{text}; expected null with input_bound, found {placement.rounding}"
-    if placement.rounding is not None and schedule.measures == "secants":
+    if placement.rounding is not None and schedule.measures is not None:
         text = "a sum of integers says nothing of single devices, which this schedule measures"
         yield f"{_SUMS}.rounding", f"{text}; expected null, found {placement.rounding}"
     if schedule.controlled and (tolerance.colluding or tolerance.dropouts):

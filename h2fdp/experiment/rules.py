@@ -124,7 +124,7 @@ def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Fo
 def _of_compressed_link(experiment: ExperimentFile, key: str) -> Found:
     if experiment.training.adaptive is not None:
         yield key, "votes about the clip norm would be rounded, or left out, with the update; expected null"
-    if experiment.method.traits.controlled or experiment.method.traits.measures == "secants":
+    if experiment.method.traits.controlled or experiment.method.traits.measures is not None:
         text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
         yield key, f"{text}; expected null, or schedule fixed"
 
@@ -341,17 +341,12 @@ def _of_control(experiment: ExperimentFile) -> Found:
         return
     if training.gamma is not None:
         yield "training.clip_norm", "the controller's estimates are those of clipped gradients; expected a number"
-    if control.estimates == "oracle" and experiment.privacy.budget:
-        text = "no budget covers raw estimates; expected no budget, or control.estimates released or private"
-        yield "privacy.budget", text
     if control.is_algorithm_1:
         if "step_decay" in training.model_fields_set and training.step_decay != "sqrt":
             text = "the controller divides the step size by the square root of the interval; expected sqrt"
             yield "training.step_decay", f"{text}, found {training.step_decay}"
         return
     whole = "in a run that is planned as a whole"
-    if control.estimates != "released":
-        yield "control.estimates", f"{whole} nothing is estimated; expected released, found {control.estimates}"
     if control.allow_idle or control.solver != "exact":
         key = "allow_idle" if control.allow_idle else "solver"
         yield f"control.{key}", f"{whole} there is no problem P; expected the default"

@@ -14,7 +14,6 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from h2fdp.privacy.accounting import Bound
-from h2fdp.privacy.views import Reach, Uploads
 
 
 def accumulated_gradient_sensitivity(step_size: float, steps: float, clip_norm: float, weight: float = 1.0) -> float:
@@ -33,29 +32,6 @@ def accumulated_gradient_sensitivity(step_size: float, steps: float, clip_norm: 
     0.8
     """
     return 2.0 * step_size * steps * clip_norm * weight
-
-
-ESTIMATE_BATCHES = 2  # mini-batches behind an estimate: each is a draw of a record
-
-
-def estimate_sensitivity(numbers: int) -> float:
-    """L2 sensitivity of `numbers` estimates for a controller, each clipped to a range and divided by it.
-
-    One record changes each number by at most 1 as soon as it is in either of the two mini-batches behind them. In the
-    account an upload of m draws moves by sensitivity / m at least when the record is drawn at all, hence the factor.
-
-    >>> estimate_sensitivity(4)
-    4.0
-    """
-    return ESTIMATE_BATCHES * math.sqrt(numbers)
-
-
-def estimated(numbers: int, uploads: Uploads) -> Reach:
-    """Of estimates: an average of what devices released, or an edge server's maximum, which any of them moves by the
-    whole range, whatever its weight."""
-    count = len(uploads.rows)
-    moved, drawn = np.full(count, estimate_sensitivity(numbers)), np.full(count, ESTIMATE_BATCHES)
-    return Reach(moved, uploads.sampling_rates, drawn, uploads.sampling, "range")
 
 
 def expected_batches(sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 AggregationKind = Literal["local", "global"]
-ReleaseKind = Literal["local", "global", "estimate", "step", "central", "output", "objective"]
+ReleaseKind = Literal["local", "global", "step", "central", "output", "objective"]
 Tier = tuple[int, int]  # of local aggregations: the height of who aggregates, and of the node above it
 Seen = Literal["each", "sum"]  # of what children send: every vector by itself, or their weighted sum alone
 UNTARGETED = "not targeted"  # the verdict on an observer that noise was not calibrated for

@@ -23,13 +23,13 @@ from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import NodeGroup, compressed
 from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
-from h2fdp.protocol.messages import Plan, SecantPlan, Upload
+from h2fdp.protocol.messages import MeasuringPlan, Plan, Upload
 from h2fdp.protocol.planned_releases import average_alone, noise_and_gradients, observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, Uplinks, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
-from h2fdp.schedules.device_estimates import SecantMeasurements
-from h2fdp.schedules.schedule import DeviceSecants, IntervalObservation
+from h2fdp.schedules.measuring import Measured, joined
+from h2fdp.schedules.schedule import IntervalObservation
 
 Meter = Callable[[IntervalPlan], Mapping[str, float]]
 NoiseChoice = Callable[[IntervalPlan, Sequence[Release]], float]
@@ -48,7 +48,7 @@ class Cloud:
        averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c. The clip norm follows the votes in the average,
        where it moves.
     5. A schedule that learns sees the uploads, or their average where the public's account is of that alone, and what
-       subnets measured at w(t_{k+1}) if anything.
+       it had devices measure at w(t_{k+1}) if anything.
     """
 
     def __init__(
@@ -64,13 +64,14 @@ class Cloud:
         uplinks: Uplinks | None = None,
         lies: Lies | None = None,
         down: Pipeline = Pipeline(),  # noqa: B008 - a frozen value
+        measures: bool = False,
     ) -> None:
         self.model = model
         self.next_slot = 0
         self._planner = planner
         self._tiers = Tiers(aggregators or {}, edges, uplinks or Uplinks(Pipeline(), planner.streams))
         self._schedule = schedule
-        self._lies = lies
+        self._lies, self._measures = lies, measures
         self._server = Average() if server is None else server
         self._memories = DeviceMemories(model.numel()) if remembers else None
         self._refuse_unprotected_variate()
@@ -258,31 +259,29 @@ class Cloud:
     ) -> IntervalObservation:
         """What the schedule is shown, measurements included. Its decisions and the model that it keeps are public."""
         assert plan.clip_norm is None, "uploads that end in votes are not shown"
-        measuring = {name: part for name, part in plan.subnets.items() if part.estimate_noise is not None}
-        measured = self._tiers.edges.call("measure", self.model, measuring) if measuring else {}
         uploads = [received[name].update for name in plan.parts]
         if uploaded is not None and average_alone(self._planner.facts):
             uploads = [uploaded.average]
-        seen = observation(plan, before, uploads, self._planner.facts, measured, self._planner.noise)
-        return replace(seen, secants=self._secants(plan, received), spent=self._spent(plan))
+        seen = observation(plan, before, uploads, self._planner.facts, self._planner.noise)
+        return replace(seen, measured=self._measured(plan, received), spent=self._spent(plan))
 
     def _spent(self, plan: IntervalPlan) -> Mapping[str, float]:
         """What the interval costs, where that is metered."""
         return {} if self._meter is None or not self._schedule.observes else self._meter(plan)
 
-    def _secants(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> DeviceSecants | None:
+    def _measured(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Measured | None:
         asked, weights = {}, []
         held = _of_subnets(received)
         for (name, part), share in zip(plan.subnets.items(), plan.shares.tolist(), strict=True):
             ends, last_steps = held[name].ends, held[name].last_steps
             if ends is not None and last_steps is not None:
-                asked[name] = SecantPlan(part, ends, last_steps)
+                asked[name] = MeasuringPlan(part, ends, last_steps)
                 weights.append(share * part.aggregation(-1).shares)
         if not asked:
             return None
-        answers = self._tiers.edges.call("measure_secants", self.model, asked)
+        answers = self._tiers.edges.call("measure", self.model, asked)
         mass = np.concatenate(weights)
-        return SecantMeasurements.joined([answers[name].cpu() for name in asked]).secants(mass / mass.sum())
+        return {**joined([answers[name] for name in asked]), "weights": mass / mass.sum()}
 
     def _sent(
         self, plan: IntervalPlan, model: Tensor, parts: Mapping[str, Plan | TierPlan]
@@ -308,7 +307,7 @@ class Cloud:
         def told(name: str, part: Plan) -> Plan:
             memory = None if self._memories is None else self._memories.of(name, part.rows)
             models = None if part.begun is None else self._models.pop(name, None)
-            return replace(part, watched=self._schedule.measures_secants, memory=memory, variate=variate, models=models)
+            return replace(part, watched=self._measures, memory=memory, variate=variate, models=models)
 
         return changed(plan.parts, told)
 

@@ -16,16 +16,7 @@ from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.protocol.messages import Arrivals, DeviceWork, Order, Plan, Upload, present_shares
-from h2fdp.schedules.device_estimates import (
-    DeviceMeasurements,
-    GradientProbe,
-    LossProbe,
-    MeasuringOrder,
-    SecantMeasurements,
-    SecantOrder,
-    measure_devices,
-    measure_secants,
-)
+from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.device_records import DeviceRecords
@@ -43,8 +34,7 @@ class DeviceGroup:
         first_row: the row within the subnet of the first device of `records`; below 0 where the block begins with
             devices of other subnets.
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
-        gradient_probe: how to measure for the controller; None in runs that never do.
-        loss_probe: likewise for schedules that want secants.
+        probe: how to measure for a schedule of a user's own; None in runs that never do.
         centring: devices release the mean of inputs while the model is 0, see `algorithms.centring`.
     """
 
@@ -55,8 +45,7 @@ class DeviceGroup:
     records: DeviceRecords
     sampler: BatchSampler
     engine: Engine
-    gradient_probe: GradientProbe | None = None
-    loss_probe: LossProbe | None = None
+    probe: Probe | None = None
     centring: bool = False
 
     def train(self, model: Tensor, order: Order) -> TrainingResult:
@@ -126,26 +115,10 @@ class DeviceGroup:
             memory=None if order.memory is None else order.memory.clone(),  # which stages write into
         )
 
-    def measure_secants(self, model: Tensor, order: SecantOrder) -> SecantMeasurements:
-        """What a schedule wants to know of the devices between where they ended and `model` (M,); raw."""
-        assert self.loss_probe is not None, "this run does not measure"
-        held = np.asarray(order.rows - self.first_row)
-        return measure_secants(self.loss_probe, self.sampler, self.records, model, order, held)
-
-    def measure(self, model: Tensor, order: MeasuringOrder) -> DeviceMeasurements:
-        """Estimates of Sec. 10 at `model` (M,); under an untrusted edge server under noise, unless the run leaks."""
-        assert self.gradient_probe is not None, "this run does not measure"
-        held = self.held(order)
-        values, gradients = measure_devices(self.gradient_probe, self.sampler, self.records, model, order, held)
-        if self.gradient_probe.leaks or not self.pipeline.noisy:
-            return DeviceMeasurements(values, gradients)
-        if len(order.noise_std) != len(order.rows):
-            raise AssertionError("no estimate leaves a device here without noise")
-        released = self.gradient_probe.clipped(values)
-        for position, row in enumerate(order.rows):
-            stream = self.streams.open(self.device_name(int(row)), "noise-estimate", order.interval, order.slot)
-            released[position] += order.noise_std[position] * stream.standard_normal(released.shape[1])
-        return DeviceMeasurements(released, None)
+    def measure(self, model: Tensor, order: MeasuringOrder) -> Measured:
+        """What a schedule wants to know of the devices at `model` (M,); raw."""
+        assert self.probe is not None, "this run does not measure"
+        return self.probe.measured(self.sampler, self.records, self.held(order), model, order)
 
 
 def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: Moment) -> TrainingResult:

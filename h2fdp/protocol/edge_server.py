@@ -1,4 +1,4 @@
-"""A lowest edge server: the aggregator of a subnet of devices, and what it has them measure for a controller."""
+"""A lowest edge server: the aggregator of a subnet of devices, and what it has them measure for a schedule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
-from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
@@ -19,16 +18,8 @@ from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
-from h2fdp.protocol.messages import Arrivals, Order, Plan, SecantPlan, Upload
-from h2fdp.schedules.device_estimates import (
-    EDGE_NUMBERS,
-    GradientProbe,
-    MeasuringOrder,
-    SecantMeasurements,
-    SecantOrder,
-    SubnetMeasurements,
-    relayed,
-)
+from h2fdp.protocol.messages import Arrivals, MeasuringPlan, Order, Plan, Upload
+from h2fdp.schedules.measuring import Measured, MeasuringOrder, joined
 from h2fdp.streams import Streams
 from h2fdp.training.local_steps import LocalObjective, TrainingResult
 
@@ -43,7 +34,6 @@ class EdgeServer(Aggregator):
         trusted: it receives raw updates, and it or a trusted node above it adds noise to their average.
         groups: the device groups below, by name; `spans` says which rows of the subnet each holds.
         spans: name -> (first row, row after the last).
-        gradient_probe: how to measure for the controller; None in runs that never do.
         objective: what the devices minimise; it says what they remember.
         gain: maps m local steps to the number of gradients that their upload adds up (more than m with momentum).
         pipeline: what happens to the devices' uploads.
@@ -55,7 +45,6 @@ class EdgeServer(Aggregator):
     trusted: bool
     groups: NodeGroup
     spans: dict[str, tuple[int, int]]
-    gradient_probe: GradientProbe | None = None
     objective: LocalObjective = _PLAIN
     gain: Callable[[int], float] = float
     ends_chain: bool = True
@@ -90,57 +79,17 @@ class EdgeServer(Aggregator):
             if there.any():
                 yield name, there
 
-    def measure_secants(self, model: Tensor, asked: SecantPlan) -> SecantMeasurements:
+    def measure(self, model: Tensor, asked: MeasuringPlan) -> Measured:
         """Raw measurements at w(t_{k+1}) (M,), of the devices of the interval's last aggregation."""
         rows = asked.plan.aggregation(-1).rows
         orders = {}
         for name, held in self.held(rows):
             own = torch.from_numpy(held)
-            orders[name] = SecantOrder(
+            orders[name] = MeasuringOrder(
                 asked.plan.interval, asked.plan.last_slot, rows[held], asked.ends[own], asked.last_steps[own]
             )
-        measured = self.groups.call("measure_secants", model, orders)
-        return SecantMeasurements.joined([measured[name] for name in orders])
-
-    def measure(self, model: Tensor, plan: Plan) -> SubnetMeasurements:
-        """Estimates of Sec. 10 at w(t_{k+1}) (M,), by the devices that took part in the interval's last aggregation.
-
-        A trusted edge server sees single devices and releases their maxima under one noise; an untrusted one relays the
-        mean of what devices released, and knows no dispersion. Deviation is that of one device drawn at random where
-        values are raw.
-        """
-        noise, last = plan.estimate_noise, plan.aggregation(-1)
-        assert self.gradient_probe is not None, "this run does not measure"
-        assert noise is not None, "this interval is not measured"
-        by_devices = self.pipeline.noisy and not self.gradient_probe.leaks
-        orders = {
-            name: MeasuringOrder(
-                plan.interval,
-                plan.last_slot,
-                plan.step_size,
-                last.rows[held],
-                noise[held] if by_devices else np.empty(0),
-            )
-            for name, held in self.held(last.rows)
-        }
         measured = self.groups.call("measure", model, orders)
-        values = np.concatenate([measured[name].values for name in orders])
-        if by_devices:
-            return relayed(self.gradient_probe, values, noise)
-        gradients = torch.cat([measured[name].gradients for name in orders])
-        chosen = self.streams.open(self.name, "estimate-device", plan.interval, plan.last_slot).integers(len(values))
-        center = weighted_sum(gradients, last.shares)
-        dispersion = float((gradients - center).norm(dim=1).max())
-        raw = np.array([values[:, 0].max(), values[chosen, 1], dispersion])
-        told = np.array([1.0, 1.0, 1.0 if len(values) > 1 else np.nan])  # one device is at no distance from itself
-        if self.gradient_probe.leaks:
-            return SubnetMeasurements(raw * told, np.zeros(EDGE_NUMBERS), center.cpu())
-        stream = self.streams.open(self.name, "noise-estimate", plan.interval, plan.last_slot)
-        noise_std = float(noise[0])
-        released = self.gradient_probe.clipped(raw) + noise_std * stream.standard_normal(EDGE_NUMBERS)
-        return SubnetMeasurements(
-            released * self.gradient_probe.ranges * told, noise_std * self.gradient_probe.ranges, None
-        )
+        return joined([measured[name] for name in orders])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,9 +95,6 @@ class Plan:
         reach: (len(segments), s_c^k) how far each average moves where one upload moves by 1; None: as the weights.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
-        estimate_noise: (s_c^k,) or (1,), as above, on estimates for the controller that follow the interval, in units
-            of their ranges; (0,) where they go up raw; None where nothing is measured. By the devices of the last
-            aggregation.
         completed: who uploads what, where devices fail; None where all do what was planned.
         memory: (s_c^k, M) what the devices remember, by an objective or a stage of their uploads; None for others.
         watched: whether the devices' own last models, and their last steps, are wanted.
@@ -122,7 +119,6 @@ class Plan:
     noise_std: np.ndarray
     weights: np.ndarray | None = None
     reach: np.ndarray | None = None
-    estimate_noise: np.ndarray | None = None
     completed: CompletedWork | None = None
     memory: Tensor | None = None
     watched: bool = False
@@ -318,7 +314,7 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class SecantPlan:
+class MeasuringPlan:
     """A subnet's part in measuring: its plan, and where the devices of the last aggregation ended (see `Upload`)."""
 
     plan: Plan

@@ -8,22 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Place, Release, Span, Uploads, releases
+from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Release, Span, Uploads, releases
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
-from h2fdp.privacy.gradient_bounds import estimated
 from h2fdp.privacy.places import Holder, Observer
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
 from h2fdp.privacy.views import Reach, Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.schedules.device_estimates import DEVICE_NUMBERS, EDGE_NUMBERS, SubnetMeasurements
-from h2fdp.schedules.schedule import IntervalObservation, Measurements
-
-
-def numbers_released(place: Place) -> int:
-    """How many estimates a device, or the edge server that adds the noise in its place, releases."""
-    return EDGE_NUMBERS if place.by_node else DEVICE_NUMBERS
+from h2fdp.schedules.schedule import IntervalObservation
 
 
 def average_alone(facts: Mapping[str, SubnetFacts]) -> bool:
@@ -39,7 +32,6 @@ def observation(
     model: Tensor,
     uploads: list[Tensor],
     facts: Mapping[str, SubnetFacts],
-    measured: Mapping[str, SubnetMeasurements] | None,
     noise: Mechanism | None,
 ) -> IntervalObservation:
     """What a schedule may know of an interval that began at `model` (M,).
@@ -61,7 +53,6 @@ def observation(
         shares,
         variances,
         steps,
-        _measurements(plan, measured) if measured else None,
         children=tuple(plan.parts),
     )
 
@@ -96,19 +87,6 @@ def _mean_steps(subnet: Plan) -> float:
         return float(sum(subnet.segments))
     parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
     return sum(float(part.weights @ part.steps) for part in parts)
-
-
-def _measurements(plan: IntervalPlan, measured: Mapping[str, SubnetMeasurements]) -> Measurements:
-    """Those of the subnets that had devices left at the end of the interval."""
-    numbers = [measured[name] for name in plan.subnets if name in measured]
-    mass = plan.shares[[name in measured for name in plan.subnets]]
-    gradients = [each.gradient for each in numbers if each.gradient is not None]
-    return Measurements(
-        np.stack([each.values for each in numbers]),
-        np.stack([each.noise_std for each in numbers]),
-        np.stack([gradient.cpu().numpy() for gradient in gradients]) if gradients else None,
-        mass / mass.sum(),
-    )
 
 
 @dataclass(frozen=True)
@@ -271,7 +249,6 @@ class PlannedNoise:
     def _rows(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Iterator[Release]]:
         assert self.noise is not None, "there is nothing to release under no noise"
         facts, subnet, at_last = self.facts[name], plan.subnets[name], plan.vectors.get(name, {})
-        peers, uploads = facts.peers, None
         for segment, uploads, reach, _ in self._known(plan, name):
             above = at_last.get(segment, ())
             if rounding := subnet.rounding(segment):
@@ -281,19 +258,7 @@ class PlannedNoise:
             levels = facts.levels(self._passed(plan, name, segment), facts.cloud_sums and uploads.kind == "global")
             step = uploads.place.holder is Holder.STEP
             kind = "step" if step else self.noise.kind(uploads.kind)
-            yield releases(uploads, kind, reach, above, levels, peers)
-        if subnet.estimate_noise is not None and subnet.estimate_noise.size and uploads is not None:
-            place, count = facts.places[0], len(uploads.rows)
-            assert place is not None, "estimates that have noise are added to somewhere"
-            asked = replace(
-                uploads,
-                first_slot=subnet.last_slot,
-                place=place,
-                weights=np.ones(count) if place.by_node else np.full(count, 1 / count),
-                levels=subnet.estimate_noise,
-            )
-            reach = estimated(numbers_released(place), asked)
-            yield releases(asked, "estimate", reach, (), facts.levels(1), peers)
+            yield releases(uploads, kind, reach, above, levels, facts.peers)
 
     def _with_votes(self, release: Release) -> Release:
         """The same, saying that votes about a clip norm are part of it."""

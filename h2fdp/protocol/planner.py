@@ -18,7 +18,7 @@ from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, com
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
-from h2fdp.protocol.planned_releases import PlannedNoise, numbers_released
+from h2fdp.protocol.planned_releases import PlannedNoise
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
@@ -60,8 +60,6 @@ class Planner:
         averaging: with which weights every aggregator adds up what its children upload.
         faults: that subnets and devices meet.
         epochs: local epochs of a device; None where it takes the decision's local steps.
-        measures: whether devices measure what the controller wants to know of the losses.
-        leaks: whether these measurements go up raw.
         world: the streams of what the simulated world does, its faults; None for those of the run.
         tiers: the aggregators between the cloud and the edge servers, by name; none in a network of one tier.
         children: the cloud's children, in the order of the tree, where there are any of these.
@@ -79,8 +77,6 @@ class Planner:
     averaging: Averaging
     faults: Faults = Faults()  # noqa: RUF009 - a frozen value
     epochs: int | None = None
-    measures: bool = False
-    leaks: bool = False
     world: Streams | None = None
     tiers: Mapping[str, TierFacts] = field(default_factory=dict)
     children: tuple[str, ...] = ()
@@ -320,10 +316,6 @@ class Planner:
         )
         if past is not None:
             part = replace(part, stage_facts=self._numbered(subnet, part, past))
-        measuring = part.aggregation(-1).rows
-        if self.measures and measuring.size:
-            noise = np.empty(0) if self.leaks else self._noise_on_estimates(subnet, measuring)
-            part = replace(part, estimate_noise=noise)
         return _Planned(part, averages, averages.branch(subnet, part))
 
     def _numbered(self, subnet: SubnetFacts, part: Plan, past: StreamPast) -> tuple[StageFacts, ...]:
@@ -373,10 +365,3 @@ class Planner:
             own = 1.0 if place.node == 0 else 0.0
             levels.append(self.noise.unit(span) * place.levels(weights, exposures) * own)
         return np.stack(levels)
-
-    def _noise_on_estimates(self, facts: SubnetFacts, rows: np.ndarray) -> np.ndarray:
-        place = facts.places[0]
-        assert self.noise is not None, "private estimates come with a method that adds noise"
-        assert place is not None, "private estimates come with a method that adds noise"
-        exposed = place.levels(np.ones(len(rows)), facts.sampling_rates[rows])
-        return np.asarray(self.noise.of_estimates(numbers_released(place)) * exposed)

@@ -202,7 +202,7 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
     if open_runs:
         lead += f" Nothing is private in {', '.join(open_runs)}: no noise was recorded there, so there is no epsilon."
     if leaking:
-        lead += f" {', '.join(leaking)} sent raw estimates (control.estimates: oracle), so no epsilon covers it."
+        lead += f" Devices sent raw measurements in {', '.join(leaking)}, so no epsilon covers it."
     notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
     lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
     tables = {"Epsilon of each observer at the end": known_columns(_OBSERVED, rows)} if rows else {}

@@ -138,8 +138,7 @@ def costliest_release(run: RunSetup) -> Release | None:
     """The release of the first interval with the least noise for its sensitivity, if nothing fails in it; None where
     there is none."""
     rows = [row for alike in next(forecast(run.without_faults())).releases() for row in alike.releases]
-    noisy = [row for row in rows if row.kind != "estimate"]
-    return min(noisy, key=lambda row: row.noise_std / row.sensitivity, default=None)
+    return min(rows, key=lambda row: row.noise_std / row.sensitivity, default=None)
 
 
 def _sees(run: RunSetup, observer: Observer) -> str:

@@ -19,7 +19,7 @@ from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
-from h2fdp.experiment.sections import ExperimentFile, horizon
+from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures
 from h2fdp.network import Topology
@@ -33,7 +33,6 @@ from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.placement import training_device
-from h2fdp.schedules.device_estimates import EstimateSettings
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
@@ -181,7 +180,6 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     if begun is None and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)
     objective, loss = method.local_objective, loss_of(training.loss, data.classes)
-    estimated = method.traits.measures == "gradients" and config.control.estimates != "released"
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
     norm = None if whole else training.first_clip_norm
     clipping = None
@@ -206,11 +204,10 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         rates=rates,
         noise_placement=placement,
         star=star,
-        measuring=_measuring(config) if estimated else None,
+        measures=method.traits.measures,
         device=device,
         momentum=training.momentum,
         epochs=training.local_epochs,
-        probes=method.traits.measures == "secants",
         clip_norm=training.first_clip_norm,
         loss=loss,
         gamma=training.gamma if whole else None,
@@ -242,13 +239,6 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         world=streams,
         warm_start=warm_start,
     )
-
-
-def _measuring(config: ExperimentFile) -> EstimateSettings:
-    """What the nodes measure for the controller: beta, sigma and zeta_c up to stated ranges."""
-    norm = config.training.first_clip_norm
-    assert norm is not None, "gradients are clipped"
-    return EstimateSettings((horizon(config).largest_beta, 2 * norm, 2 * norm), config.control.estimates == "oracle")
 
 
 def _in_the_better_way(config: ExperimentFile, prepared: Callable[[ExperimentFile], RunSetup]) -> RunSetup:

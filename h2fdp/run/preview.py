@@ -28,7 +28,7 @@ from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.placement import inline_workers
 from h2fdp.training.local_steps import StepTerms, comparison_of
 
-LEAKS = "oracle sends raw estimates to the cloud and on untrusted ways; no epsilon covers that"
+LEAKS = "devices send raw measurements for the schedule; no epsilon covers that"
 
 
 def privacy_report(run: RunSetup) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         text = f"expected a method that adds noise, as h2fdp; found {name_of(run.config.method)}, which adds none"
         raise UserError(text, key="method")
     if run.leaks:
-        raise UserError(LEAKS, key="control.estimates")
+        raise UserError(LEAKS, key="method.schedule")
     accounts = planned_accounts(run)
     claimed = planned_claim(run, accounts)
     return {

@@ -61,7 +61,7 @@ class RunPrivacy:
         self._ledger = run / "privacy.jsonl" if self._whole else run
         self._summary = (read_summary(run) or {}) if self._whole else {}
         if self._summary.get("leaking"):  # as it says itself: a schedule may measure, whatever was configured
-            raise UserError("this run leaks (control.estimates: oracle); no account covers it", str(run))
+            raise UserError("devices sent raw measurements in this run; no account covers it", str(run))
         self._configuration = _configuration(run) if self._whole else {}
         self.delta = self._own_delta() if delta is None else delta
         stated = self._summary.get("accountant") or self._section("privacy").get("accountant")

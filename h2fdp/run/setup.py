@@ -203,23 +203,21 @@ class RunSetup(RunInputs, Noise):
 
     @property
     def leaks(self) -> bool:
-        """Whether raw estimates go to the cloud, so that no epsilon bounds what the run reveals."""
-        measuring = self.blueprint.measuring
-        return self.noise is not None and (self.probes or (measuring is not None and measuring.leaks))
+        """Whether raw measurements go to the cloud, so that no epsilon bounds what the run reveals."""
+        return self.noise is not None and self.measures
 
     @property
-    def probes(self) -> bool:
-        """Whether devices measure constants of their losses for the schedule, raw."""
-        schedule, intervals = self.traits, self.config.training.intervals
-        return schedule.measures_within(intervals, self.iterations) == "secants"
+    def measures(self) -> bool:
+        """Whether devices measure for the schedule, raw."""
+        within = self.traits.measures_within(self.config.training.intervals, self.iterations)
+        return self.blueprint.measures is not None and within is not None
 
     def cloud(self, edges: NodeGroup) -> Cloud:
         """The cloud at the start of the run, above these edge servers."""
         bill, schedule = self.bill, self.schedule()
-        planner = self._planner(schedule.observes)
         return Cloud(
             self.initial,
-            planner,
+            self._planner(),
             edges,
             schedule,
             server=self._server(),
@@ -229,6 +227,7 @@ class RunSetup(RunInputs, Noise):
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),
             lies=self.blueprint.lies_among_edges(),
             down=self.blueprint.downlink,
+            measures=self.measures,
         )
 
     def _server(self) -> ServerUpdate:
@@ -279,10 +278,8 @@ class RunSetup(RunInputs, Noise):
         streams = replace(self.blueprint.streams, secret=noise_key.drawn() if key is None else key)
         return replace(self, blueprint=replace(self.blueprint, streams=streams))
 
-    def _planner(self, observes: bool) -> Planner:
-        """Plans intervals; `observes` where a schedule learns from what devices measure, if anything."""
+    def _planner(self) -> Planner:
         config = self.config
-        estimates = "released" if self.blueprint.measuring is None else config.control.estimates
         return Planner(
             streams=self.blueprint.streams,
             subnets=self.blueprint.facts,
@@ -295,8 +292,6 @@ class RunSetup(RunInputs, Noise):
             ),
             faults=self.faults,
             epochs=config.training.local_epochs,
-            measures=observes and estimates != "released",
-            leaks=estimates == "oracle",
             world=self.world,
             tiers=self.blueprint.tiers if self.topology.aggregators else {},
             children=self.topology.children(None),
@@ -330,7 +325,7 @@ class RunSetup(RunInputs, Noise):
     def _whole_interval(self, tau: int) -> tuple[Planner, IntervalPlan]:
         """An interval of tau steps of size 1 in which all devices that may take part do, before calibration."""
         noise = self.noise if self.uncalibrated is None else self.uncalibrated
-        planner = replace(self.without_faults(), noise=noise)._planner(observes=False)
+        planner = replace(self.without_faults(), noise=noise)._planner()
         return planner, planner.plan(0, 0, Decision(tau, 1.0, self.context.participation))
 
     @property

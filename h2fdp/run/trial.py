@@ -63,11 +63,11 @@ def _try_schedule(setup: RunSetup, plan: IntervalPlan) -> None:
         each.decide(0, 0)
     steps, model = plan.decision.local_steps, setup.initial
     spent = setup.bill.columns(plan) if run.observes else {}
-    if run.observes and not setup.probes and setup.blueprint.measuring is None:
+    if run.observes and not setup.measures:
         upload = torch.linspace(-_STEP_SIZE, _STEP_SIZE, len(model))
         facts = {each.name: each for each in setup.blueprint.facts}
         uploads = [upload.clone() for _ in range(1 if average_alone(facts) else len(plan.parts))]
-        run.observe(replace(observation(plan, model.clone(), uploads, facts, None, setup.noise), spent=spent))
+        run.observe(replace(observation(plan, model.clone(), uploads, facts, setup.noise), spent=spent))
     if run.scores:
         run.scored(1.0)
     run.kept(model.clone())

@@ -23,7 +23,7 @@ from h2fdp.privacy.correlated import CorrelatedGaussian, Summed
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.protocol.arrivals import Points
-from h2fdp.schedules.device_estimates import EstimateSettings, GradientProbe, LossProbe
+from h2fdp.schedules.measuring import Measure, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler, EpochSampler, Sampling, padded_width, row_length
 from h2fdp.training.clipping import Clipping, LongestSum
@@ -45,11 +45,10 @@ class Blueprint:
         engine: name of the engine, the same on every host.
         rates: (I,) q_i of all devices, in the order of the tree.
         star: the one edge server is the cloud's own.
-        measuring: None where nothing is.
+        measures: what devices measure for a schedule of a user's own; None for nothing.
         device: where devices' records lie and their steps are computed.
         momentum: of the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
-        probes: whether a schedule wants secants (see `DeviceSecants`).
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
         adaptive: how the clip norm moves from there; None where it does not.
@@ -71,11 +70,10 @@ class Blueprint:
     rates: np.ndarray
     noise_placement: NoisePlacement
     star: bool
-    measuring: EstimateSettings | None
+    measures: Measure | None
     device: torch.device
     momentum: float
     epochs: int | None
-    probes: bool
     clip_norm: float | None
     loss: Loss
     gamma: float | None
@@ -256,7 +254,6 @@ class Blueprint:
             bool(self._chains[subnet.name]),
             groups,
             spans,
-            self._gradient_probe(),
             self.objective,
             partial(gain, self.momentum),
             subnet.name not in self._goes_on,
@@ -295,7 +292,9 @@ class Blueprint:
 
     def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
-        subnet, probe = self.topology.subnets[number], self._gradient_probe()
+        subnet, probe = self.topology.subnets[number], None
+        if self.measures is not None:
+            probe = Probe(self.measures, self._engine(None, _PLAIN), self.module(), self.loss)
         devices = slice(*self.first_devices[number : number + 2].tolist())
         sizes, rates = self.data.sizes[devices], self.rates[devices]
         drawn = (self.streams, subnet.name, self.sampling, sizes, rates, self._widths[1])
@@ -308,8 +307,7 @@ class Blueprint:
             records=records,
             sampler=sampler,
             engine=engine,
-            gradient_probe=probe,
-            loss_probe=LossProbe(self._engine(None, _PLAIN), self.module(), self.loss) if self.probes else None,
+            probe=probe,
             centring=self.centring,
         )
 
@@ -334,8 +332,3 @@ class Blueprint:
         if longest is not None and not pipeline.noisy_steps:
             cut = (CutToLongest(longest, None if self.adaptive is None else self.adaptive.initial),)
         return replace(pipeline, stages=(*cut, *pipeline.stages, *self.compression))
-
-    def _gradient_probe(self) -> GradientProbe | None:
-        if self.measuring is None:
-            return None
-        return GradientProbe(self._engine(None, _PLAIN), np.array(self.measuring.ranges), self.measuring.leaks)

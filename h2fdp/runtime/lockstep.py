@@ -21,7 +21,6 @@ from h2fdp.privacy import Moment
 from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, Order, Plan, Upload, in_step
 from h2fdp.protocol.devices import released
 from h2fdp.runtime.blueprint import Blueprint
-from h2fdp.schedules.device_estimates import SecantMeasurements
 from h2fdp.training.batches import Batches, draw_together, joined
 from h2fdp.training.engine import Engine
 from h2fdp.training.local_steps import StepTerms, TrainingResult
@@ -274,7 +273,7 @@ def give_free_memory_back() -> None:
 
 
 def _on_cpu(answer: Any) -> Any:
-    return answer.cpu() if isinstance(answer, (torch.Tensor, Upload, SecantMeasurements)) else answer
+    return answer.cpu() if isinstance(answer, (torch.Tensor, Upload)) else answer
 
 
 def lockstep_of(

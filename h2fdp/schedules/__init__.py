@@ -6,12 +6,11 @@ from h2fdp.schedules.control_section import ControlSection as ControlSection
 from h2fdp.schedules.control_section import Horizon as Horizon
 from h2fdp.schedules.fixed import FixedSchedule as FixedSchedule
 from h2fdp.schedules.h2fdp_controller import H2fdpController as H2fdpController
+from h2fdp.schedules.measuring import MeasuringDevices as MeasuringDevices
 from h2fdp.schedules.prices import ControlledNetwork as ControlledNetwork
 from h2fdp.schedules.registry import OwnSchedule as OwnSchedule
 from h2fdp.schedules.schedule import Decision as Decision
-from h2fdp.schedules.schedule import DeviceSecants as DeviceSecants
 from h2fdp.schedules.schedule import IntervalObservation as IntervalObservation
-from h2fdp.schedules.schedule import Measurements as Measurements
 from h2fdp.schedules.schedule import Schedule as Schedule
 from h2fdp.schedules.traits import ScheduleContext as ScheduleContext
 from h2fdp.schedules.traits import ScheduleTraits as ScheduleTraits

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,7 +13,6 @@ from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share
 from h2fdp.costs import FrequencyRule, PowerRule
 
 TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
-Estimates = Literal["released", "private", "oracle"]
 Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
 
 
@@ -44,8 +44,9 @@ class ControlSection(Section):
             others.
         allow_idle: whether a whole subnet may skip an interval.
         channel: `known` plans with the fading of the coming interval, `expected` with its mean.
-        estimates: where beta, sigma, zeta and zeta_c come from (Sec. 10).
     """
+
+    gone: ClassVar[Mapping[str, str]] = {"estimates": "estimates are those of released vectors: leave the line out"}
 
     enabled: Flag = False
     joules: Positive | None = None
@@ -61,7 +62,6 @@ class ControlSection(Section):
     solver: Literal["exact", "two-level"] = "exact"
     allow_idle: Flag = False
     channel: Literal["known", "expected"] = "known"
-    estimates: Estimates = "released"
     turns: Share | None = None
     trust: Literal["used", "weighed"] = "used"
     least_dbm: Annotated[float, Field(ge=-300, le=300), Expect("a number from -300 to 300")] | None = None
@@ -164,5 +164,5 @@ class Horizon:
 
     @property
     def largest_beta(self) -> float:
-        """The largest that is believed: estimates from released vectors err upwards, private ones need a range."""
+        """The largest that is believed: estimates from released vectors err upwards."""
         return 10 * self.least_beta

@@ -23,7 +23,7 @@ from h2fdp.schedules.problem import (
     solve,
 )
 from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
-from h2fdp.schedules.traits import Measured, ScheduleContext, ScheduleOptions
+from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
 from h2fdp.schedules.turns_controller import TurnsController
 
 _MOST_EDGES_NAMED = 1000  # in a row of control.jsonl; larger networks are summed up
@@ -206,10 +206,6 @@ class H2fdpOptions(ScheduleOptions):
     varies_tau: ClassVar[bool] = True
     controlled: ClassVar[bool] = True
     reads_releases: ClassVar[bool] = False
-
-    @property
-    def measures(self) -> Measured:
-        return "gradients"
 
     def longest_interval(self, horizon: Horizon) -> int:
         """tau_max, or the whole run where that is shorter."""

@@ -1,7 +1,7 @@
-"""The controller's view of beta, sigma, zeta and zeta_c (H2FDP, Sec. 10).
+"""The controller's view of beta and zeta (H2FDP, Sec. 10).
 
 Constants of the loss from what the cloud receives anyway, noisy uploads and its own models, at no cost of privacy; and
-averages of these, or of measured ones, that settle over the intervals.
+averages of these that settle over the intervals.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from h2fdp.schedules.device_estimates import SHORTEST_SECANT, gradient_dispersion
-from h2fdp.schedules.schedule import IntervalObservation, Measurements
+from h2fdp.schedules.schedule import IntervalObservation
+
+SHORTEST_SECANT = 1e-10  # between two models whose gradients are compared
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,8 @@ def denoised_norm(noisy: np.ndarray, noise_variance: float) -> Denoised:
     return Denoised(math.sqrt(left), swamped=noise_variance > 0 and excess <= 3 * spread)
 
 
-NAMES = ("beta", "sigma", "zeta", "zeta_c")
+NAMES = ("beta", "zeta")
 _WEIGHT = 0.2  # of the newest value: about the last five intervals count
-_CLEAR = 3.0  # standard deviations of noise that a measurement must exceed
 
 
 @dataclass(frozen=True)
@@ -170,21 +170,18 @@ class LearnedConstants:
     """What is known of the loss so far; None where nothing is.
 
     Attributes:
-        beta, sigma, zeta, zeta_c: smoothness, mini-batch deviation, dispersion of subnets, the largest dispersion of
-            devices in a subnet.
+        beta, zeta: smoothness, and dispersion of subnets.
         swamped: the constants whose newest estimate drowned in noise, so that the last good value stays.
         previous: the last interval's releases, to compare the next with.
     """
 
     beta: Smoothed = Smoothed(None, _WEIGHT)
-    sigma: Smoothed = Smoothed(None, _WEIGHT)
     zeta: Smoothed = Smoothed(None, _WEIGHT)
-    zeta_c: Smoothed = Smoothed(None, _WEIGHT)
     swamped: tuple[str, ...] = ()
     previous: ReleasedInterval | None = field(default=None, repr=False)
 
     def learned(self, seen: IntervalObservation) -> LearnedConstants:
-        """With the estimates of one more interval: released vectors for all, measurements over them where made."""
+        """With the estimates of one more interval, from its released vectors."""
         if not seen.uploads:  # no device was there, and nothing is known of it
             return self
         current = ReleasedInterval(
@@ -201,8 +198,6 @@ class LearnedConstants:
             values["zeta"] = released.network_dispersion.clear
         if released.smoothness is not None:
             values["beta"] = released.smoothness.clear
-        if seen.measurements is not None:
-            values |= _measured(seen.measurements)
         values = {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
         averages = {name: getattr(self, name).updated(value) for name, value in values.items()}
         swamped = tuple(name for name, value in values.items() if value is None)
@@ -233,26 +228,3 @@ def _restored(state: Mapping[str, Any] | None) -> ReleasedInterval | None:
         key: value.numpy() if isinstance(value, torch.Tensor) else value for key, value in state.items()
     }
     return ReleasedInterval(**values)
-
-
-def _measured(measurements: Measurements) -> dict[str, float | None]:
-    """beta, sigma, zeta_c (and zeta, from raw gradients): the largest of raw values, the mean of noisy ones.
-
-    A maximum of noisy values would grow with the number of subnets, so released ones are averaged, those of little
-    noise counting more.
-    """
-    estimates: dict[str, float | None] = {}
-    for column, name in enumerate(("beta", "sigma", "zeta_c")):
-        values, noise = measurements.values[:, column], measurements.noise_std[:, column]
-        valid = ~np.isnan(values)
-        if not valid.any():
-            continue
-        if not noise[valid].any():
-            estimates[name] = float(values[valid].max())
-            continue
-        precision = 1 / noise[valid] ** 2
-        mean, deviation = float(precision @ values[valid] / precision.sum()), float(precision.sum() ** -0.5)
-        estimates[name] = mean if mean > _CLEAR * deviation else None
-    if measurements.gradients is not None and len(measurements.weights) > 1:
-        estimates["zeta"] = gradient_dispersion(measurements.gradients, measurements.weights)
-    return estimates

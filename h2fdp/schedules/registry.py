@@ -8,7 +8,8 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -33,8 +34,9 @@ from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import ControlSection, Horizon
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.h2fdp_controller import H2fdpOptions
+from h2fdp.schedules.measuring import Measure
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.traits import Measured, ScheduleContext, ScheduleOptions, ScheduleTraits
+from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions, ScheduleTraits
 from h2fdp.schedules.utility import UtilityOptions
 
 SCHEDULES: Choices[ScheduleOptions] = Choices(
@@ -97,7 +99,7 @@ class OwnSchedule(ScheduleTraits, Schedule):
     ...         step_size = self.context.step_size / 2**interval
     ...         return Decision(self.context.local_steps, step_size, self.context.participation)
     >>> Halved().varies_tau, Halved().measures
-    (False, 'nothing')
+    (False, None)
     """
 
     context: ScheduleContext
@@ -115,14 +117,9 @@ class OwnSchedule(ScheduleTraits, Schedule):
         """What is chosen; a run checks it (`CheckedSchedule`)."""
         return self.choose(interval, slot)
 
-    @property
-    def measures_secants(self) -> bool:
-        """As its traits state."""
-        return self.measures == "secants"
 
-
-def _measured_rule(value: Any) -> str:
-    return "" if value in get_args(Measured) else f"one of {', '.join(get_args(Measured))}"
+def _measure_rule(value: Any) -> str:
+    return "" if value is None or callable(value) else "a function of the devices, or None"
 
 
 def _step_size_rule(value: Any, *given: Any) -> str:
@@ -138,8 +135,8 @@ class CheckedSchedule(Checked):
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **dict.fromkeys(_FLAGS, flag_rule),
-        **dict.fromkeys(("repeats", "observes", "scores", "ends", "measures_secants"), flag_rule),
-        "measures": _measured_rule,
+        **dict.fromkeys(("repeats", "observes", "scores", "ends"), flag_rule),
+        "measures": _measure_rule,
         "longest_interval": count_rule,
         "steps_to_cover": count_rule,
         "largest_step_size": _step_size_rule,
@@ -183,10 +180,10 @@ class CheckedSchedule(Checked):
         return bool(self._own.reads_releases) if self._defines("reads_releases") else None
 
     @property
-    def measures_secants(self) -> bool:
-        """No more than its checked `measures` states, which the devices were prepared for."""
-        stated = self._right("measures_secants", self._own.measures_secants)
-        return self._own.measures == "secants" and bool(stated)
+    def measures(self) -> Measure | None:
+        """See `ScheduleTraits`; the function alone travels to hosts, and its failures are named."""
+        measure = self._right("measures", self._own.measures)
+        return None if measure is None else partial(self._origin.call, "measures", measure)
 
     def decide(self, interval: int, slot: int) -> Decision:
         """What was chosen, within what the noise was made for.

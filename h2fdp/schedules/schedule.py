@@ -13,51 +13,6 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Measurements:
-    """Estimates that subnets computed for the controller (Sec. 10), released under noise or leaked raw.
-
-    Attributes:
-        values: (subnets, 3) smoothness, mini-batch deviation, dispersion within the subnet; NaN where not measured.
-        noise_std: (subnets, 3) of the noise on each; 0 where they are raw.
-        gradients: (subnets, M) raw mean gradients of the subnets; None unless they leak.
-        weights: (subnets,) varrho_c of these subnets, summing to 1.
-    """
-
-    values: np.ndarray
-    noise_std: np.ndarray
-    gradients: np.ndarray | None
-    weights: np.ndarray
-
-
-@dataclass(frozen=True)
-class DeviceSecants:
-    """What n devices measure between w_i, where each ended the interval, and w, the model that followed.
-
-    Each takes both losses and gradients on one mini-batch of its own, without noise and without clipping: all of it
-    leaks, unless it is made private.
-
-    Attributes:
-        weights: (n,) p_i, summing to 1.
-        distance: (n,) ||w_i - w||.
-        last_step: (n,) the length of the last local step, ||w_i - w_i before it||.
-        loss_local: (n,) F_i(w_i).
-        loss_before: (n,) F_i at w_i before its last step.
-        loss: (n,) F_i(w).
-        gradient_change: (n,) ||grad F_i(w_i) - grad F_i(w)||.
-        divergence: (n,) ||grad F_i(w) - grad F(w)||, F the weighted mean of these devices.
-    """
-
-    weights: np.ndarray
-    distance: np.ndarray
-    last_step: np.ndarray
-    loss_local: np.ndarray
-    loss_before: np.ndarray
-    loss: np.ndarray
-    gradient_change: np.ndarray
-    divergence: np.ndarray
-
-
-@dataclass(frozen=True)
 class IntervalObservation:
     """One interval as the cloud saw it.
 
@@ -69,8 +24,8 @@ class IntervalObservation:
         weights: (uploads,) varrho_c, summing to 1.
         noise_variance: (uploads,) variance of the noise on each coordinate of an upload.
         mean_steps: (uploads,) gradients that an upload accumulates, the mean over its devices: tau_k unless some fail.
-        measurements: None where the schedule asked for none.
-        secants: None where the schedule asked for none, or no device was there.
+        measured: by the schedule's `measures`, of the n devices of the last aggregation, and as `weights` (n,) their
+            shares, which sum to 1; None where nothing is measured, or no device was there.
         spent: what the interval cost, by resource as the metrics name it (`energy_j`, `delay_s`, `clock_s`); without
             those that were not metered.
         children: names of the cloud's active children, also where `uploads` has their average alone.
@@ -84,8 +39,7 @@ class IntervalObservation:
     weights: np.ndarray
     noise_variance: np.ndarray
     mean_steps: np.ndarray
-    measurements: Measurements | None = None
-    secants: DeviceSecants | None = None
+    measured: Mapping[str, np.ndarray] | None = None
     spent: Mapping[str, float] = field(default_factory=dict)
     children: Sequence[str] = ()
 
@@ -238,11 +192,6 @@ class Schedule(Protocol):
     @property
     def observes(self) -> bool:
         """Whether `observe` wants to be called."""
-        return False
-
-    @property
-    def measures_secants(self) -> bool:
-        """Whether an observation needs `secants`, which devices measure on private data."""
         return False
 
     @property

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,12 +17,11 @@ from h2fdp.network import Topology
 from h2fdp.network.devices import Integers
 from h2fdp.schedules.aggregation_times import AggregationTimes, StepDecay, share_of
 from h2fdp.schedules.control_section import ControlSection, Horizon
+from h2fdp.schedules.measuring import Measure
 from h2fdp.schedules.prices import ControlledNetwork
 from h2fdp.schedules.problem import PrivacyTerms
 from h2fdp.schedules.schedule import Schedule
 from h2fdp.streams import Streams
-
-Measured = Literal["nothing", "gradients", "secants"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +137,8 @@ class ScheduleTraits(ABC):
             is limited by R_c, the account ends the run.
         controlled: it follows the `control:` section.
         buffers: aggregators do not wait for all uploads, so that some begin with older models.
-        measures: what devices measure for it: nothing; `gradients`, for beta, sigma, zeta and zeta_c as
-            `control.estimates` says; or `secants`, see `DeviceSecants`, always raw.
+        measures: what devices measure for it after each interval and send raw (`IntervalObservation.measured`), as a
+            function of `MeasuringDevices`; None for nothing. No account covers such a run.
     """
 
     as_stated: ClassVar[bool] = False
@@ -159,10 +158,10 @@ class ScheduleTraits(ABC):
         return False
 
     @property
-    def measures(self) -> Measured:
-        return "nothing"
+    def measures(self) -> Measure | None:
+        return None
 
-    def measures_within(self, intervals: int, iterations: int | None) -> Measured:
+    def measures_within(self, intervals: int, iterations: int | None) -> Measure | None:
         """What is measured in a run of this many intervals and, at most, local iterations."""
         return self.measures
 

@@ -91,8 +91,6 @@ def test_a_dry_run_shows_what_each_observer_will_hold(h2fdp, experiment):
     assert done.returncode == 0, done.stderr
     for observer in ("edge", "peer", "cloud", "public"):
         assert re.search(rf"^{observer} .* (met|open)", done.stdout, re.MULTILINE)
-    leaking = h2fdp("run", experiment, "--dry-run", "--set", "control={enabled: true, estimates: oracle}")
-    assert "no epsilon: oracle sends raw estimates" in leaking.stdout
 
 
 def test_a_used_directory_is_refused_and_kept(h2fdp, experiment, tmp_path):

@@ -15,7 +15,6 @@ CASES = [
     ({"extends": "h2fdp", "privacy": {"name": "dp-sgd", "noise_multiplier": 2.0}}, {}, "paper"),
     ({"extends": "h2fdp", "privacy": "central"}, {"aggregations_per_interval": 0}, "accounted"),
     ("h2fdp-adaptive", {}, "accounted"),
-    ("h2fdp-adaptive", {"control": {"enabled": True, "estimates": "oracle"}}, "paper"),
     ({"extends": "h2fdp", "schedule": "experiments.noise_decay:NoiseDecay"}, {}, "paper"),
     ("hfl", {}, "paper"),
     ("h2fdp", {"calibration": "paper"}, "paper"),

@@ -67,11 +67,16 @@ def test_what_a_method_cannot_mean(method, words):
 
 def test_a_schedule_that_measures_private_losses_is_marked_or_refused():
     leaking = {"extends": "fedavg-dp", "schedule": {"name": BUDGET, "joules": 5.0}}
-    assert Experiment(method=leaking).config.control.estimates == "oracle"
-    assert "which leak" in refusal(method=leaking, control={"estimates": "released"})
-    assert "so noise cannot hide them" in refusal(method=leaking, control={"estimates": "private"})
+    assert Experiment(method=leaking).config.privacy.calibration == "paper"
+    assert "devices, which send no raw updates here" in refusal(method={**leaking, "privacy": "hierarchical"})
     stated = {**leaking["schedule"], "lipschitz": 1.0, "smoothness": 1.0, "divergence": 0.1}
-    assert Experiment(method={**leaking, "schedule": stated}).config.control.estimates == "released"
+    Experiment(method={**leaking, "schedule": stated, "privacy": "hierarchical"})
+
+
+@pytest.mark.parametrize("stated", ["released", "private", "oracle"])
+def test_a_source_of_estimates_is_refused_with_what_to_state_instead(stated):
+    words = "control.estimates: this key is gone; estimates are those of released vectors: leave the line out"
+    assert words in refusal(method="h2fdp-adaptive", control={"estimates": stated})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_a_run_that_leaks_has_no_account_and_still_a_report(tmp_path):
         "schedule": "experiments.ali_dpfl:AliDpfl",
     }
     run = Experiment(method=method, epsilon=5.0, training=keys).run(tmp_path / "run")
-    with pytest.raises(UserError, match="oracle"):
+    with pytest.raises(UserError, match="devices sent raw measurements"):
         run.privacy.epsilon(observer="edge")
     assert "sigma" in run.report(tmp_path / "out.html").read_text()
 

@@ -57,15 +57,12 @@ def test_a_budget_is_refused_where_its_plan_would_not_know_all_messages(tmp_path
     read_experiment(tmp_path / "e.yaml")
 
 
-def test_other_aggregations_private_estimates_and_tolerances_under_control_are_refused(told):
+def test_other_aggregations_and_tolerances_under_control_are_refused(told):
     (line,) = told(("method:\n", "method:\n  aggregation: fednova\n"))
     assert line.startswith("e.yaml:8: method.aggregation: under secure sums")
     control = ("control: {}", "control: {enabled: true}")
     (line,) = told(control)
     assert line.startswith("e.yaml:9: method.privacy.secure_sum: the controller weighs")
-    private = ("control: {}", "control: {enabled: true, estimates: private}")
-    (line,) = told(private, ("colluding: 1, dropouts: 1", "colluding: 0"))
-    assert line.startswith("e.yaml:11: control.estimates: a secure-sum edge server sees no estimates")
 
 
 def test_what_a_sum_at_the_cloud_cannot_do_is_refused_with_its_line(told):

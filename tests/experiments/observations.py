@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from h2fdp.records.checkpoint import load_checkpoint, save_checkpoint
-from h2fdp.schedules import AggregationTimes, DeviceSecants, IntervalObservation
+from h2fdp.schedules import AggregationTimes, IntervalObservation
 
 STAR = np.array([4])  # four devices under the cloud, all of which take part
 
@@ -37,7 +37,10 @@ def context(**given):
 
 
 def secants(**given):
-    """Two devices of equal weight; unless stated otherwise they ended at distance 1 after steps of length 1."""
+    """What two devices of equal weight measure; unless stated otherwise they ended at distance 1 after steps of 1.
+
+    Only the mean of their divergences counts: their gradients are as far apart as has that.
+    """
     measured = {
         "weights": [0.5, 0.5],
         "distance": [1.0, 1.0],
@@ -46,9 +49,10 @@ def secants(**given):
         "loss_before": [1.0, 1.0],
         "loss": [1.0, 1.0],
         "gradient_change": [1.0, 1.0],
-        "divergence": [0.0, 0.0],
     }
-    return DeviceSecants(**{name: np.array(values, float) for name, values in (measured | given).items()})
+    apart = np.mean(given.pop("divergence", [0.0]))
+    measured |= given | {"gradient": [[apart], [-apart]]}
+    return {name: np.array(values, float) for name, values in measured.items()}
 
 
 def observation(interval, local_steps, seen=None, model=0.0, spent=None):
@@ -61,7 +65,7 @@ def observation(interval, local_steps, seen=None, model=0.0, spent=None):
         weights=np.ones(1),
         noise_variance=np.zeros(1),
         mean_steps=np.full(1, float(local_steps)),
-        secants=seen,
+        measured=seen,
         spent=spent or {},
     )
 

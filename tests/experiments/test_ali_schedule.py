@@ -38,7 +38,7 @@ def run(schedule, measured, between=lambda schedule: schedule):
 @pytest.mark.parametrize("of", [closed_form, search])
 def test_where_rounds_abound_every_round_has_one_step_and_nothing_is_measured(of):
     schedule = of(rounds=40, iterations=40)
-    assert not schedule.measures_secants
+    assert schedule.measures_within(40, 40) is None
     assert run(schedule, [None]) == [1] * 40
 
 

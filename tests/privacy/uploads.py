@@ -3,7 +3,6 @@
 import numpy as np
 
 from h2fdp.privacy import Holder, Merged, Place, Span, Uploads, levels_of_observers, releases
-from h2fdp.privacy.gradient_bounds import estimated
 
 PLACES = {
     "none": None,
@@ -46,11 +45,9 @@ def levels_of(mechanism, place, weights, rates, records, segments=(4,), step_siz
     return np.stack(levels)
 
 
-def rows_of(mechanism, uploads, above=(), peers=True, numbers=0, edge_is_cloud=False, cloud=None):
-    """The ledger's rows; `numbers` of estimates, `cloud`: the subnet's share and the cloud's noise."""
+def rows_of(mechanism, uploads, above=(), peers=True, edge_is_cloud=False, cloud=None):
+    """The ledger's rows; `cloud`: the subnet's share and the cloud's noise."""
     levels = levels_of_observers(uploads.place, edge_is_cloud=edge_is_cloud)
     above = (*above, *([] if cloud is None else [Merged(*cloud, 0.0)]))
-    if numbers:
-        return list(releases(uploads, "estimate", estimated(numbers, uploads), above, levels, peers))
     kind = "step" if uploads.place.holder is Holder.STEP else mechanism.kind(uploads.kind)
     return list(releases(uploads, kind, mechanism.reach(uploads), above, levels, peers))

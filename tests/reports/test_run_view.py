@@ -52,7 +52,7 @@ def test_a_run_that_was_killed_at_any_time_has_a_page(spoilt, tmp_path, lost):
 def test_a_leaking_run_has_no_epsilon(spoilt, tmp_path):
     run = spoilt("open")
     summary_of(run, leaking=True)
-    assert "sent raw estimates" in Page(report(run, tmp_path / "leaking.html")).words
+    assert "sent raw measurements in" in Page(report(run, tmp_path / "leaking.html")).words
 
 
 def test_the_mean_noise_is_over_devices_and_over_edge_servers():

@@ -142,37 +142,13 @@ def test_training_ends_at_slot_T_or_after_K_g_intervals(tmp_path):
     ("settings", "key"),
     [
         ({"method": "hfl"}, "control.enabled"),
-        ({"calibration": "accounted", "control": {"enabled": True, "estimates": "oracle"}}, "privacy.calibration"),
         ({"method": {"extends": "pedpfl", "objective": {"name": "proximal", "mu": 11}}}, "method.objective.mu"),
-        ({"control": {"enabled": True, "estimates": "oracle"}, "budget": {"cloud": 9.0}}, "privacy.budget"),
     ],
 )
 def test_what_the_controller_cannot_do_is_refused_with_its_key(settings, key):
     with pytest.raises(UserError) as refused:
         experiment(**settings)
     assert key in str(refused.value)
-
-
-def test_private_estimates_are_in_the_ledger_and_their_noise_is_the_formulas(tmp_path):
-    done = experiment({"estimates": "private", "alpha1": 0, "alpha2": 0}).run(tmp_path / "run")
-    rows = [row for row in lines(done, "privacy.jsonl") if row["kind"] == "estimate"]
-    plain = experiment({"alpha1": 0, "alpha2": 0}).run(tmp_path / "plain")
-    assert len({(row["interval"], row["edge"]) for row in rows}) == INTERVALS * len(DISTANCES)
-    decisions = lines(done, "control.jsonl")
-    for row in rows:
-        numbers = 3 if row["edge"] in TRUSTED else 2
-        sensitivity = 2 * math.sqrt(numbers)
-        noise = math.sqrt(2 * INTERVALS * math.log(1 / DELTA)) / EPSILON * row["sampling_rate"] * sensitivity
-        active = decisions[row["interval"] - 1]["participation"][row["edge"]]
-        if row["edge"] in TRUSTED or row["observer"] == "edge":
-            expected = sensitivity, noise
-        else:
-            known = 1 if row["observer"] == "peer" and active > 1 else 0
-            expected = sensitivity / active, noise * math.sqrt(active - known) / active
-        assert row["steps"] == 2
-        assert active == len(DISTANCES[row["edge"]]) > 1
-        assert (row["sensitivity"], row["noise_std"]) == pytest.approx(expected, rel=1e-9)
-    assert done.privacy.epsilon("cloud", "rdp") > plain.privacy.epsilon("cloud", "rdp")
 
 
 def test_local_noises_cover_the_most_local_aggregations_that_any_tau_has(tmp_path):

@@ -1,7 +1,6 @@
 """Whole runs in networks of four tiers with uneven heights: calibration, budgets, ledgers and estimates at depth."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -105,30 +104,6 @@ def test_metrics_ledger_plan_and_summary_agree(tmp_path, settings):
         assert run.metrics[f"epsilon_{observer}"].iloc[-1] == run.privacy.epsilon(observer=observer) < expected
         assert planned.worst(observer, 1e-5) == pytest.approx(expected)
         assert run.summary["privacy"]["worst"][observer]["rdp"] == pytest.approx(expected)
-
-
-def test_private_estimates_carry_the_noise_of_the_lowest_edge_servers(tmp_path):
-    """A trusted one releases three maxima under one noise, whatever is trusted above it; an untrusted one hands on the
-    mean of two numbers of each device."""
-    run = experiment(control=control(1e-4, estimates="private"), epsilon=50.0, batch_size=None, sampling_rate=0.1).run(
-        tmp_path / "run"
-    )
-    pairs = ((place, row) for place, rows in rows_of(run).items() for row in rows)
-    estimates = {place: row for place, row in pairs if row["kind"] == "estimate"}
-    last = {slot for slot, *_ in estimates}
-    assert last == set(run.metrics["slot"])
-    assert estimates.keys() == {
-        (slot, edge.name, device, observer)
-        for slot in last
-        for edge in TREE.subnets
-        for device in range(1, edge.size + 1)
-        for observer in seen_by(edge.name, OUTSIDE)
-    }
-    for (_, edge, _, _), row in estimates.items():
-        sensitivity = 2 * math.sqrt(3 if edge in "acd" else 2)
-        noise = math.sqrt(2 * 2 * math.log(1e5)) / 50 * 0.1 * sensitivity
-        assert row["steps"] == 2
-        assert (row["sensitivity"], row["noise_std"]) == pytest.approx((sensitivity, noise), rel=1e-9)
 
 
 # Server rules and what devices remember do not see how many aggregators a vector passes.

@@ -22,7 +22,7 @@ def experiment(**settings):
         {"participation": 0.6},
         {"faults": FAULTS},
         {"participation": 0.6, "faults": FAULTS},
-        {"method": "h2fdp-adaptive", "control": {"estimates": "released", "slots": 14}},
+        {"method": "h2fdp-adaptive", "control": {"slots": 14}},
     ],
 )
 def test_the_run_takes_the_slots_and_the_devices_of_its_forecast(settings, tmp_path):

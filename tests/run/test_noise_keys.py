@@ -79,7 +79,6 @@ def test_two_runs_of_one_file_share_what_is_public_and_no_noise(tmp_path):
         ("hfl-dp", {}),
         ("h2fdp", {"local_epochs": 1, "local_steps": None, **STAR}),
         ("h2fdp-adaptive", {"control": {"tau_max": 6}}),
-        ("h2fdp-adaptive", {"control": {"tau_max": 6, "estimates": "private"}}),
         ({"extends": "h2fdp", "privacy": "dp-sgd"}, {}),
         ({"extends": "fedavg", "privacy": "central"}, STAR),
         ({"extends": "hfl-dp", "privacy": "output"}, {}),

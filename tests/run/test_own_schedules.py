@@ -29,11 +29,6 @@ class Steady(OwnSchedule):
         return Decision(self.tau, step_size, self.context.participation)
 
 
-class Measuring(Steady):
-    observes = True
-    measures = "gradients"
-
-
 MODULE = """
 from h2fdp.schedules import Decision, OwnSchedule
 
@@ -172,23 +167,6 @@ def test_a_schedule_that_is_handed_no_release_needs_no_privacy_filter(schedule, 
 def test_a_schedule_that_varies_tau_must_bound_it():
     with pytest.raises(UserError, match="Unbounded varies tau; expected a method `longest_interval"):
         experiment(Unbounded(6, longest=6)).prepare()
-
-
-class Sly(Steady):
-    """Asks for raw secants behind the back of its traits."""
-
-    observes = True
-    measures_secants = True
-
-
-def test_a_schedule_is_shown_no_secants_that_its_traits_do_not_state():
-    assert not experiment(Sly(2, longest=2)).prepare().schedule().measures_secants
-
-
-@pytest.mark.parametrize("privacy", ["central", "dp-sgd", "output", {"name": "hierarchical", "noise": "steps"}])
-def test_noisy_estimates_are_refused_where_nothing_adds_noise_to_them(privacy):
-    with pytest.raises(UserError, match=r"control\.estimates: .* expected one of these, or released, found private"):
-        experiment(Measuring(1, longest=1), local_steps=1, privacy=privacy, control={"estimates": "private"}).prepare()
 
 
 def test_the_account_ends_a_run_that_does_not_keep_to_the_iterations_of_given_noise(tmp_path):

@@ -39,7 +39,7 @@ edges:
 """
 TOLERANT = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"dropouts": 0.5}}}
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.2}}
-CONTROL = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6, "estimates": "private"}
+CONTROL = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 6}
 SCAFFOLD = {"extends": "hfl", "objective": "scaffold", "server": "scaffold"}
 METHODS = {
     "controlled": {"control": CONTROL},

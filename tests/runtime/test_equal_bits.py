@@ -122,7 +122,7 @@ def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(
     """With an edge server above another, which runs where the cloud does, under a controller that learns. The device,
     its edge server and the cloud are killed, each between two intervals."""
     topology = Topology("net", (placed("a", False, [9], [9], parent="b"),), aggregators=(Aggregator("b", True),))
-    control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 3, "estimates": "private"}
+    control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 3}
     settings = {"topology": topology, "control": control, "intervals": 4, "aggregate_every": [1, 2]}
     nodes = ["device:a/1", "edge:a", "cloud"]
 

@@ -22,13 +22,13 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-Bound: TypeAlias = Literal["batch", "record", "draws", "update", "range", "none"]
+Bound: TypeAlias = Literal["batch", "record", "draws", "update", "none"]
 """How the sensitivity of a release is known.
 
 `batch`: from its first draw on the record may turn every clipped batch gradient by 2G, 2 eta m G in all. `record`: its
 own clipped gradient counts 1 / (q D) of a batch's, and the later batch gradients of the same release may turn. `draws`:
 steps do not expand, so that each draw moves the model by eta G / (q D) and nothing else does. `update`: a whole upload
-is clipped. `range`: an estimate is clipped to its range. `none`: it is not known.
+is clipped. `none`: it is not known.
 """
 
 

@@ -37,7 +37,6 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     RequestedExperiment,
     UploadClipping,
     clipped,
-    estimates_raw,
     remembering,
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
@@ -167,7 +166,6 @@ class GradientNoise(BoundedInputs):
         if request.controlled and request.calibration != "accounted":
             text = "the controller weighs noise on steps as it is added; expected privacy.calibration accounted"
             yield "control.enabled", f"{text}, or false"
-        yield from estimates_raw(request)
         if request.clip_scope not in (None, "record"):
             yield "training.clip_scope", f"noise: steps clips each record's gradient, found {request.clip_scope}"
         if self.input_bound is not None:
@@ -181,7 +179,7 @@ class GradientNoise(BoundedInputs):
             yield key, text.format("the formula (15)", "accounted")
         if self.noise == "steps":
             yield "method.privacy.noise", text.format("noise on steps", "uploads")
-        if request.controlled or request.noisy_estimates:
+        if request.controlled:
             yield "control.enabled", text.format("the controller", "false")
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:

@@ -14,7 +14,7 @@ import numpy as np
 from h2fdp.privacy.accounting import Accountant
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
-from h2fdp.privacy.gradient_bounds import ClippedRecords, GradientBound, estimate_sensitivity, expected_batches, moved
+from h2fdp.privacy.gradient_bounds import ClippedRecords, GradientBound, expected_batches, moved
 from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Tier
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.privacy.views import Reach, Sampling, Uploads, variance_of
@@ -130,10 +130,6 @@ class Mechanism(Protocol):
         """(s,) the least share of the noise on `planned` local steps that covers devices' uploads of `steps` (s,)."""
         return np.ones(len(steps))
 
-    def of_estimates(self, numbers: int) -> float:
-        """The noise on a number of estimates for a controller, in units of their ranges, for a rate of 1."""
-        raise AssertionError("a controller is refused under this mechanism")
-
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
         """What the ledger calls the releases of an aggregation."""
         return self.releases or aggregation
@@ -217,10 +213,6 @@ class GradientSumMechanism(Mechanism):
         """See `Mechanism.portions`: sensitivities of uploads of these steps, in those of the planned ones."""
         batches = expected_batches(sampling_rates, records)
         return np.asarray(moved(self.bound, 1.0, steps, batches) / self.bound.sensitivity(1.0, planned, batches))
-
-    def of_estimates(self, numbers: int) -> float:
-        """See `Mechanism.of_estimates`; as many as global aggregations."""
-        return self.calibration.noise_std("global", estimate_sensitivity(numbers), 1.0)
 
     def reach(self, uploads: Uploads) -> Reach:
         batches = expected_batches(uploads.sampling_rates, uploads.records)

@@ -32,7 +32,6 @@ class RequestedExperiment:
         loss: its name.
         budget: whether any observer has one.
         schedule: its name; `foreseen` where every interval is known before the run, `controlled` under Algorithm 1.
-        noisy_estimates: devices measure gradients for it, and what they measure gets noise.
     """
 
     objective: str
@@ -53,7 +52,6 @@ class RequestedExperiment:
     schedule: str
     foreseen: bool
     controlled: bool
-    noisy_estimates: bool
 
 
 @dataclass(frozen=True)
@@ -276,15 +274,6 @@ def uncontrolled(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
             "control.enabled",
             "the controller supports the noise of hierarchical and local; expected one of these, or false",
         )
-    else:
-        yield from estimates_raw(request)
-
-
-def estimates_raw(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-    """The problem of a schedule whose devices should add noise to what they measure."""
-    if request.noisy_estimates:
-        text = "hierarchical and local add noise to measured gradients, and only with noise on uploads"
-        yield "control.estimates", f"{text}; expected one of these, or released, found private"
 
 
 def clipped(request: RequestedExperiment, what: str) -> Iterator[tuple[str, str]]:

@@ -274,25 +274,6 @@ def output(random: np.random.Generator) -> Setting:
     return on_a_line(row, *(Law(np.array([each]), np.ones(1)) for each in (norm, -reached)), noise)
 
 
-def in_a_range(random: np.random.Generator) -> Setting:
-    """Estimates behind two batches, each between 0 and 1, which change as they like once the record is in either."""
-    records, rate, numbers = int(random.integers(1, 4)), float(random.uniform(0.1, 1)), int(random.integers(1, 4))
-    drawn, chances = all_draws(rate, 2, records, "poisson")
-    adjacency = adjacency_of(random, "poisson")
-    touched, spread = drawn[:, :, -1].any(axis=1), random.choice([0.0, random.random()])
-    before = random.random(len(drawn)) * spread
-    moved = np.where(touched, 1.0, before)
-    moved_otherwise = np.where(touched, 0.0, before) if adjacency == "replace" else before
-    noise = random.uniform(0.4, 2.5) * 2 * math.sqrt(numbers)
-    mechanism = GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "tight")
-    row = rows_about(
-        mechanism, "edge", "device", adjacency, np.ones(1), np.array([rate]), np.array([noise]),
-        {"records": np.full(1, records)}, numbers=numbers,
-    )  # fmt: skip
-    laws = (Law(each * math.sqrt(numbers), chances) for each in (moved, moved_otherwise))
-    return on_a_line(row, *laws, noise)
-
-
 def secure_sum(random: np.random.Generator) -> Setting:
     """One step of each device, summed; d may drop out, c others tell their shares, a peer knows its own."""
     begun = int(random.integers(2, 6))
@@ -336,5 +317,4 @@ BOUNDS: dict[str, Callable[[np.random.Generator], Setting]] = {
     "secure sum": secure_sum,
     "update, central": central,
     "update, output": output,
-    "range": in_a_range,
 }
