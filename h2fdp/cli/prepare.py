@@ -175,6 +175,8 @@ def datasets_command(
 
 def _show_holdings(counted: pd.DataFrame) -> None:
     """Devices with their labels by shades: the darker, the more of the device's records; a point for none."""
+    from h2fdp.data.federated import dealt
+
     counts, owners = counted.to_numpy(), counted.attrs["owners"]
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
     fewest, most = int(kinds.min()), int(kinds.max())
@@ -186,6 +188,11 @@ def _show_holdings(counted: pd.DataFrame) -> None:
             "labels": f"{counts.shape[1]}; a device holds {kind} of them",
             **({"classes": textwrap.shorten(", ".join(named), 300, placeholder=" ...")} if named else {}),
             "test records": "are not counted here",
+            **(
+                {"owners": said.removeprefix("owners of records ")}
+                if (said := dealt(owners, list(counted.index)))
+                else {}
+            ),
         }
     )
     labels = min(counts.shape[1], _WIDEST)

@@ -68,6 +68,7 @@ def load(
     root: Path | None = None,
     *,
     groups: Sequence[tuple[str, int]] | None = None,
+    names: Sequence[str] = (),
     pools: Callable[[DataRequest], Pool] = DataRequest.read,
 ) -> DeviceData:
     """Load a data set and spread it over devices.
@@ -84,6 +85,7 @@ def load(
         root: folder of the downloaded data sets; None for H2FDP_DATA or the user's cache.
         groups: name and number of devices of each subnet, in the order of devices; drawn data have one stream for
             each. None for blocks of 100.
+        names: of the devices; owners of these names are these devices. Empty where they have none.
         pools: where the records come from: their files, or what was read of these before.
 
     Raises:
@@ -109,7 +111,8 @@ def load(
         pool = pool.together()
     given, test_owners = np.zeros(len(pool.train), dtype=np.int64), pool.test_owners
     if pool.owners is not None:
-        given, test_owners = natural(pool.owners, pool.test_owners, devices, streams.open("", "partition"))
+        rng = streams.open("", "partition")
+        given, test_owners = natural(pool.owners, pool.test_owners, devices, rng, pool.owner_names, names)
     public = _hold_out(given, section.public, streams.open("", "public split"), "data.public")
     aside = public.copy()
     aside[~public] = _hold_out(given[~public], section.validation, streams.open("", "validation split"))
@@ -226,14 +229,14 @@ class Subnet(Protocol):
     @property
     def size(self) -> int: ...
 
-    def device_name(self, row: int) -> str: ...
-
 
 class Network(Protocol):
     """Over which records are spread: the subnets of a topology."""
 
     @property
     def subnets(self) -> Sequence[Subnet]: ...
+
+    def device_names(self) -> list[str]: ...
 
 
 DataSource = Callable[[Network, Streams, Path | None], DeviceData]
@@ -250,7 +253,8 @@ def configured_data(
 
     def source(network: Network, streams: Streams, root: Path | None) -> DeviceData:
         groups = [(subnet.name, subnet.size) for subnet in network.subnets]
-        return load(section, sum(size for _, size in groups), streams, root, groups=groups, pools=pools)
+        names = network.device_names()
+        return load(section, len(names), streams, root, groups=groups, names=names, pools=pools)
 
     return source
 
@@ -273,7 +277,9 @@ def _by_function(part: OwnPart, test: tuple[Any, Any] | None) -> DataSource:
         return records
 
     def source(network: Network, streams: Streams, root: Path | None) -> DeviceData:
-        names = [subnet.device_name(row) for subnet in network.subnets for row in range(subnet.size)]
+        names = network.device_names()
+        if isinstance(part.function, RecordsByName):
+            part.function.check(names)
         try:
             tested = called(None) if test is None else test
             data = from_function(called, names, tested)
@@ -317,22 +323,40 @@ def own_records(data: Any, test_data: Any) -> OwnPart:
     function = _by_device(data) or data
     if not isinstance(test_data, tuple):
         raise UserError("a function for the devices' data needs test_data=(inputs, labels)", "Experiment", "data")
-    name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    name = f"{named.__module__}.{named.__qualname__}"
     return OwnPart(name, function, _FUNCTION, {"test": test_data}, from_python=True, where="Experiment", key="data")
+
+
+class RecordsByName:
+    """Data by device, as a function of its name: a mapping from names to (inputs, labels)."""
+
+    def __init__(self, records: Mapping[str, tuple[Any, Any]]) -> None:
+        self._records = dict(records)
+
+    def __call__(self, name: str) -> tuple[Any, Any]:
+        """The records of a device."""
+        return self._records[name]
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse names that are not those of the devices.
+
+        Raises:
+            UserError: a device without records, or records of no device.
+        """
+        for text, some, others in (
+            ("no records of device {}, found those of {}", names, self._records),
+            ("records of {}, which is no device; the devices are {}", self._records, names),
+        ):
+            if strangers := [each for each in some if each not in others]:
+                shown = ", ".join(list(map(str, others))[:5]) + (", ..." if len(others) > 5 else "")
+                raise UserError(text.format(strangers[0], shown), key="data")
 
 
 def _by_device(data: Any) -> DeviceFunction | None:
     """Data by device as a function of its name; None where `data` is something else."""
     if isinstance(data, Mapping) and data and all(isinstance(each, (tuple, list)) for each in data.values()):
-        records = dict(data)
-
-        def of_device(name: str) -> Any:
-            if name not in records:
-                shown = ", ".join(sorted(records)[:5])
-                raise UserError(f"there are no records of device {name}; found those of {shown}, ...", key="data")
-            return records[name]
-
-        return of_device
+        return RecordsByName(data)
     is_function = callable(data) and not hasattr(data, "__getitem__")  # data sets of some libraries can be called
     return data if is_function and not isinstance(data, (str, PythonData)) else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -136,6 +137,13 @@ def _add(digest: Any, array: NDArray[Any]) -> None:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     digest.update(f"{little.dtype.name}{little.shape}".encode())
     digest.update(little.reshape(-1).view(np.uint8).data)
+
+
+def dealt(holders: Sequence[str], names: Sequence[str]) -> str:
+    """That owners were dealt to devices of these names, in words; empty where each is the device of its name."""
+    called = {part for each in names for part in (each, each.removesuffix("/1"))}
+    apart = holders and called.isdisjoint(holders)
+    return "owners of records are dealt to devices, as no device has the name of one" if apart else ""
 
 
 _DEVICES_AT_ONCE = 1_000

@@ -12,6 +12,7 @@ two devices. Every device gets at least one record.
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -155,31 +156,78 @@ def _of_kind(section: DevicePartition, labels: Integers, weights: Weights, rng: 
 
 
 def natural(
-    owners: Integers, test_owners: Integers | None, devices: int, rng: np.random.Generator
+    owners: Integers,
+    test_owners: Integers | None,
+    devices: int,
+    rng: np.random.Generator,
+    called: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> tuple[Integers, Integers | None]:
-    """Owners of records as devices: each is one device, in the order of the owners' numbers, where there are as many.
+    """Owners of records as devices: each is the device of its name, else in the order of the owners' numbers.
 
     More owners than devices are dealt out, whole and equally many to each device, +-1.
 
     Args:
         owners: (records,) any number that stands for who holds each record.
         test_owners: (test records,) the same, of these owners, or None.
+        called: the owners' names, in the order of their numbers; empty where they have none.
+        names: of the devices.
 
     Raises:
-        UserError: too few owners.
+        UserError: too few owners, or names that match in part.
 
     >>> natural(np.array([7, 3, 3]), np.array([7]), 2, np.random.default_rng(0))
     (array([1, 0, 0]), array([1]))
+    >>> natural(np.array([7, 3, 3]), None, 2, np.random.default_rng(0), ["Anna", "Mercy"], ["Mercy", "Anna"])
+    (array([0, 1, 1]), None)
     """
     numbers = np.unique(owners)
-    if len(numbers) < devices:
+    of_number = _by_name(called, names)
+    if of_number is None and len(numbers) < devices:
         text = f"the records have {len(numbers)} owners, but the topology has {devices} devices"
         raise UserError(text, key=_KEY)
-    of_number = np.arange(devices)
-    if len(numbers) > devices:
+    if of_number is None and len(numbers) == devices:
+        of_number = np.arange(devices)
+    if of_number is None:
         of_number = rng.permutation(np.arange(len(numbers)) % devices)
     tested = None if test_owners is None else of_number[np.searchsorted(numbers, test_owners)]
     return of_number[np.searchsorted(numbers, owners)], tested
+
+
+_GENERATED = re.compile(r".*/\d+")  # names of devices whose topology gives them none
+
+
+def _by_name(owners: Sequence[str], devices: Sequence[str]) -> Integers | None:
+    """The device that has each owner's name, or is the first of an edge server of that name; None where names say
+    nothing of who is who.
+
+    That is where owners or devices have no names of their own, or none that agree and more owners than devices.
+
+    Raises:
+        UserError: only some agree, or all but for case and signs; or none of as many names that people gave.
+    """
+    servers = [each.removesuffix("/1") for each in devices]
+    for names in (devices, servers):
+        places = {name: place for place, name in enumerate(names)}
+        if owners and places.keys() == set(owners):
+            return np.array([places[owner] for owner in owners])
+    alike = {_letters(each) for each in owners} & {_letters(each) for each in (*devices, *servers)}
+    given = not all(map(_GENERATED.fullmatch, devices)) and not all(map(str.isdecimal, owners))
+    if not alike and not (given and len(owners) <= len(devices)):
+        return None
+    strangers = [each for each in owners if each not in {*devices, *servers}]
+    empty = [each for each in devices if not {each, each.removesuffix("/1")} & {*owners}]
+    wrong = _listed(strangers, "no device has the name of the owners "), _listed(empty, "no owner has that of ")
+    how = "call each device as its owner, or none, and owners are dealt to them in order"
+    raise UserError("; ".join(filter(None, (*wrong, how))), key=_KEY)
+
+
+def _listed(names: Sequence[str], what: str) -> str:
+    return f"{what}{', '.join(map(repr, names[:5]))}{', ...' if len(names) > 5 else ''}" if names else ""
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"\W", "", name.casefold()) or name
 
 
 def at_random(labels: Integers, weights: Weights, rng: np.random.Generator) -> Integers:

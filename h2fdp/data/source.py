@@ -228,6 +228,8 @@ def pool_of(
     count = classes if isinstance(classes, int) or classes is None else max(2, len(classes))
     number = class_count(records, test[0], count, what, validation)
     called = () if isinstance(classes, int) or classes is None else tuple(map(str, classes))
+    if owners is not None and owners.dtype.kind == "f" and (owners == np.floor(owners)).all():
+        owners = owners.astype(np.int64)  # their names are 1, 2, ... as those of devices, and not 1.0
     names = () if owners is None else tuple(map(str, np.unique(owners)))
     return Pool(records, test[0], number, scaling, *numbered(owners, test[1]), validation, called, names)
 

@@ -14,7 +14,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSource, configured_data
-from h2fdp.data.federated import DeviceData, Standardizing, within_unit_ball
+from h2fdp.data.federated import DeviceData, Standardizing, dealt, within_unit_ball
 from h2fdp.data.files import is_bounded
 from h2fdp.data.public_features import with_features
 from h2fdp.errors import UserError
@@ -71,6 +71,7 @@ def prepare(
         filed = topology.as_filed()
         source = data_source or configured_data(config.data)
         data = source(filed, Streams(config.seed), None if data_root is None else Path(data_root))
+        owners = dealt(data.holders, filed.device_names()) if data.holders else ""
     control = config.control
     if control.enabled and control.trust == "weighed" and config.method.topology != "star":
         return _in_the_better_way(config, partial(prepare, topology=topology, data_source=lambda *_: data))
@@ -102,7 +103,7 @@ def prepare(
         module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
         complete, lines = recipe.completed(config, data, module, noisy, topology)
         inputs = _inputs(complete, topology, data)
-        inputs = replace(inputs, given=given, standardizing=standardizing, chosen=lines)
+        inputs = replace(inputs, given=given, standardizing=standardizing, chosen=(*lines, *filter(None, [owners])))
         setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
         if own_parts_of(complete, topology):
             try_own_parts(setup)

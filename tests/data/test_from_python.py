@@ -147,3 +147,44 @@ def test_a_run_continues_with_the_same_records_and_refuses_to_without(tmp_path):
         resume(tmp_path / "run")
     whole = experiment.run(tmp_path / "whole").metrics["loss"].tolist()
     assert resume(tmp_path / "run", data=(X, Y), test_data=TEST).metrics["loss"].tolist() == whole
+
+
+NORTH = {"name": "north", "trusted": True, "devices": [{"name": "zoe"}, {"name": "bob"}]}
+OTHERS = [{"name": "south", "trusted": False, "devices": [{"name": "ann"}]}, {"name": "eve", "devices": {"count": 1}}]
+TREE = {"edges": [{"name": "city", "trusted": True, "edges": [NORTH]}, *OTHERS]}
+
+
+@pytest.mark.parametrize("method", ["hfl", "fedavg"])
+def test_in_a_tree_and_its_star_each_device_has_the_records_of_its_name(method):
+    data = from_python(FRAME.assign(who=WHO), TEST_FRAME, by="who", inputs=["a", "b", "c"])
+    experiment = Experiment(topology=TREE, data=data, method=method)
+    assert experiment.holdings().attrs["owners"] == ["zoe", "bob", "ann", "eve"]
+    held = experiment.prepare().data
+    for device, name in enumerate(("zoe", "bob", "ann", "eve")):
+        np.testing.assert_array_equal(held.device(device).y, Y[name == WHO])
+    assert held.test_owners.tolist() == [1] * 8
+
+
+def test_owners_are_not_dealt_without_a_word():
+    data = from_python(FRAME.assign(who=WHO), TEST_FRAME, by="who", inputs=["a", "b", "c"])
+    told = "owners of records are dealt to devices, as no device has the name of one"
+    assert Experiment(topology=NETWORK, data=data, method="hfl").prepare().chosen[-1] == told
+    assert told not in Experiment(topology=TREE, data=data, method="hfl").prepare().chosen
+    other = {**NORTH, "devices": [{"name": "Zoe"}, {"name": "bob"}]}
+    with pytest.raises(UserError, match="no device has the name of the owners 'zoe'; no owner has that of 'Zoe'"):
+        Experiment(topology={"edges": [other, *OTHERS]}, data=data, method="hfl").prepare()
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["edge-1/1"], "data: no records of device edge-1/2, found those of edge-1/1"),
+        (["edge-1/1", "edge-1/2", "edge-9"], "data: records of edge-9, which is no device; the devices are edge-1/1"),
+    ],
+)
+def test_a_mapping_has_records_of_all_devices_and_of_no_others(names, told):
+    network = Topology.regular(edges=1, devices=2, trust=1)
+    with pytest.raises(UserError) as caught:
+        Experiment(topology=network, data=dict.fromkeys(names, (X, Y)), test_data=TEST, method="hfl").prepare()
+    assert str(caught.value).startswith(f"Experiment: {told}")
+    assert "federate" not in str(caught.value)

@@ -14,6 +14,7 @@ from h2fdp.data.partition import (
     by_labels,
     choose,
     gather,
+    natural,
     partition,
     proportional,
     sizes_of,
@@ -187,3 +188,50 @@ def check_section_fails(value: object) -> str:
 )
 def test_a_wrong_section_is_refused(value, message):
     assert message in check_section_fails(value)
+
+
+HOSPITALS = ("Mercy", "St. Anna", "Uni")
+
+
+def dealt_to(owners, devices):
+    """The device of each owner."""
+    given, _ = natural(np.arange(len(owners)), None, len(devices), np.random.default_rng(0), owners, devices)
+    return [devices[device] for device in given]
+
+
+def test_owners_have_the_device_of_their_name_whatever_its_place():
+    assert dealt_to(HOSPITALS, ["St. Anna", "Uni", "Mercy"]) == list(HOSPITALS)
+    assert dealt_to(HOSPITALS, ["St. Anna/1", "Uni/1", "Mercy/1"]) == ["Mercy/1", "St. Anna/1", "Uni/1"]
+    assert dealt_to(("10", "9"), ["9", "10"]) == ["10", "9"]
+
+
+@pytest.mark.parametrize("devices", [["a/1", "a/2", "b/1"], ["a/1", "a/2"]])
+@pytest.mark.parametrize("owners", [HOSPITALS, ("0", "1", "2")])
+def test_owners_are_dealt_where_devices_have_no_names_of_their_own(owners, devices):
+    found = dealt_to(owners, devices)
+    assert set(found) == set(devices)
+    if len(devices) == 3:
+        assert found == devices
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        ["St. Anna", "Uni", "Merci"],
+        ["St. Anna", "Uni"],
+        ["St. Anna", "Uni", "Mercy", "fourth"],
+        ["st anna", "uni", "mercy"],
+        ["Uni/1", "b/1", "c/1"],
+        ["north", "south", "east"],
+        ["north", "south/1", "south/2"],
+    ],
+    ids=["one other", "too few", "too many", "case", "an edge server's", "other names", "one name"],
+)
+def test_names_that_agree_in_part_are_refused(devices):
+    with pytest.raises(UserError, match=r"data.partition: no (device|owner) has .*call each device as its owner"):
+        dealt_to(HOSPITALS, devices)
+
+
+def test_numbers_and_many_owners_are_dealt_to_devices_of_other_names():
+    assert dealt_to(("0", "1"), ["north", "south"]) == ["north", "south"]
+    assert set(dealt_to(HOSPITALS, ["north", "south"])) == {"north", "south"}
