@@ -35,13 +35,27 @@ def set_arithmetic() -> None:
 @contextmanager
 def run_arithmetic() -> Iterator[None]:
     """The arithmetic of a run in this thread: `one_thread`, and what `set_arithmetic` says."""
-    flushed = bool(torch.tensor(2e-38) * 0.25 == 0)
-    with one_thread():
+    with one_thread(), flushing(True):
         set_arithmetic()
-        try:
-            yield
-        finally:
-            torch.set_flush_denormal(flushed)
+        yield
+
+
+@contextmanager
+def flushing(on: bool) -> Iterator[None]:
+    """Whether numbers below 1e-38 count as 0 in this thread, also those that are read from a text or written to one.
+
+    >>> with flushing(True):
+    ...     small = float("5e-324")
+    >>> with flushing(False):
+    ...     small == float("5e-324")
+    False
+    """
+    before = bool(torch.tensor(2e-38) * 0.25 == 0)
+    torch.set_flush_denormal(on)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ An error in a user's code has its place in one line, and Python's traceback of t
 from __future__ import annotations
 
 import math
+import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -13,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, ClassVar, TypeVar
 
 from h2fdp.errors import Problem, UserError
@@ -90,6 +92,33 @@ def _installation() -> frozenset[Path]:
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     return frozenset(Path(sysconfig.get_path(kind)).resolve() for kind in kinds)
 
+
+# Of each file of a user's code: the files and folders that it read, by itself or by libraries, as it named them.
+opened: dict[str, set[str]] = {}
+_NO_INPUT = re.compile(r"/(proc|sys|dev)/|.*__pycache__|.*\.pyc?$")
+_READING = ("open", "os.listdir", "os.scandir")
+_OURS = f"{_PACKAGE}{os.sep}"
+
+
+def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note what the user's code opens to read it. What h2fdp opens is none of it, nor are modules that are imported."""
+    if event not in _READING or not isinstance(arguments[0], str | bytes | os.PathLike):
+        return
+    name = os.fsdecode(arguments[0])
+    if _NO_INPUT.match(name) or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+        return
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(("<frozen importlib", _OURS)):
+            return
+        if not file.startswith("<") and not is_installed(file):
+            opened.setdefault(os.path.realpath(file), set()).add(name)
+            return
+        frame = frame.f_back
+
+
+sys.addaudithook(_note_opened)
 
 Answer = TypeVar("Answer")
 _LONGEST = 60

@@ -138,6 +138,9 @@ def hash_of(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+_SMALL = 1e-300
+
+
 @lru_cache(maxsize=1024)  # many experiments are made with parts of the same files
 def digest_of_code(text: str | bytes) -> str:
     """A digest of the syntax of a Python file, which comments, docstrings and the layout do not change.
@@ -150,6 +153,10 @@ def digest_of_code(text: str | bytes) -> str:
     [True, False]
     """
     tree = ast.parse(text)
+    lines = (text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text).splitlines()
+    for node in ast.walk(tree):  # within a run 5e-324 is read as 0: so small a number counts as it is written
+        if isinstance(node, ast.Constant) and isinstance(node.value, float | complex) and abs(node.value) < _SMALL:
+            node.value = repr(lines[node.lineno - 1][node.col_offset : node.end_col_offset])
     _drop_docstrings(tree)
     return hash_of([ast.dump(tree)])
 

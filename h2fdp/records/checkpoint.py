@@ -18,7 +18,7 @@ import torch
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing
 
-FORMAT = 2
+FORMAT = 3
 _MAGIC = b"h2fdp checkpoint "
 _KEPT = 2  # the newest, and one more in case a disk loses it
 

@@ -22,7 +22,7 @@ from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import create, full_disk_reported, reopen
 from h2fdp.run.forecast import noise_choice
-from h2fdp.run.identity import OWN_CODE, name_of_attempt, run_digest
+from h2fdp.run.identity import OWN, changes, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.preview import notices
@@ -268,7 +268,7 @@ def _continuation(
     stored = load_checkpoint(directory.checkpoints, _tell_of_damage)
     digest = run_digest(setup, directory)
     if not repeatable:  # hosts compute otherwise than this process, which the digest does not know
-        digest |= {"hardware": secrets.token_hex(16)}
+        digest["hardware"]["hosts"] = secrets.token_hex(16)
     if stored is None:
         state = RunState.begun(setup)
         if not mark.bytes:  # nothing was released
@@ -284,19 +284,17 @@ def _continuation(
         for _ in releases_of_ledger(directory.ledger, setup.sizes, stored["ledger"]["bytes"]):
             pass
         state = RunState.restored(setup, stored, directory)
-        differing = [part for part in digest if digest[part] != stored["digest"].get(part, "")]
-        if "noise key" in differing:  # it is the key of the data's digest, too: that says nothing under another
-            differing.remove("data")
-        if OWN_CODE in differing and not fresh_noise:
-            text = "your own code changed since the run began, so its rest would be of another experiment"
-            right = "expected the code as it was, or --fresh-noise (fresh_noise=True) to go on with the new code"
+        differing = changes(setup, digest, stored["digest"])
+        own = [differing[part] for part in OWN if part in differing]
+        if own and not fresh_noise:
+            text = f"your {', '.join(own)} changed since the run began, so its rest would be of another experiment"
+            right = "expected all as it was, or --fresh-noise (fresh_noise=True) to go on with what is new"
             raise UserError(f"{text}; {right}", str(directory.path))
+        why = f"the run's {', '.join(differing.values())} changed since it began"
         if not differing or setup.noise is None:  # without noise there is nothing that a second time would reveal
-            _log.info("resume", extra=about(interval=len(state.rows) + 1, differing=differing))
+            told = about(interval=len(state.rows) + 1, differing=list(differing), note=why if differing else "")
+            _log.log(logging.WARNING if differing else logging.INFO, "resume", extra=told)
             return setup.drawing(state.attempt), state
-        why = f"the run's {', '.join(differing)} changed since it began"
-        if "versions" in differing:
-            why += f" (from {stored['digest']['versions']} to {digest['versions']})"
         if not repeatable:
             why += "; its hosts do not all compute like this process"
     lost = mark.bytes > (0 if state.ledger is None else state.ledger.bytes)

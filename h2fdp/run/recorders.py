@@ -21,6 +21,7 @@ from h2fdp.protocol import Cloud, IntervalPlan
 from h2fdp.records import JsonLines, Mark, MetricsRows, RunDirectory, about, metrics_schema
 from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run.devices import backdoor_of
+from h2fdp.run.identity import Digest
 from h2fdp.run.live_accounts import LiveAccounts, Row
 from h2fdp.run.model_scores import DECILES, WORST
 from h2fdp.run.privacy import releases_of_ledger
@@ -294,7 +295,7 @@ class Checkpoints(Recorder):
         self,
         directory: RunDirectory,
         section: RuntimeSection,
-        digest: dict[str, str],
+        digest: Digest,
         state: RunState,
         journal: Journal,
         *,
@@ -303,7 +304,9 @@ class Checkpoints(Recorder):
     ) -> None:
         self._directory = directory
         self._section = section
-        self._digest = digest if hosts_alike else digest | {"hardware": secrets.token_hex(16)}
+        self._digest = digest
+        if not hosts_alike:
+            digest["hardware"]["hosts"] = secrets.token_hex(16)
         self._state = state
         self._journal = journal
         self._seconds = seconds

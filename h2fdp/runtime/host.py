@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from h2fdp.arithmetic import run_arithmetic
 from h2fdp.network import CLOUD
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup
 from h2fdp.records import PACKAGE, versions
+from h2fdp.records.atomic import hash_of
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.lockstep import inline_nodes
 from h2fdp.runtime.placement import HostSpec
@@ -41,28 +41,23 @@ _VARIABLES = (
 
 
 @cache
-def processor() -> str:
-    """A digest of this process's CPU and of the instruction sets that libraries take of it."""
+def hardware() -> dict[str, str]:
+    """This process's CPU, the instruction sets that libraries take of it, and the variables by which they choose."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = [f"model name {platform.machine()} {platform.processor()}"]
     words = ("model name", "flags", "Features", "CPU part")
-    facts = {
-        "processor": sorted({line for line in lines if line.startswith(words)}),
+    return {
+        "processor": hash_of(sorted({line for line in lines if line.startswith(words)})),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "variables": {name: os.environ.get(name) for name in _VARIABLES},
+        **{name: os.environ.get(name, "") for name in _VARIABLES},
     }
-    return _digest(facts)
 
 
 def arithmetic() -> str:
-    """A digest of the `processor` and of the versions of what computes."""
-    return _digest([processor(), versions((*ARITHMETIC, *COMPILERS))])
-
-
-def _digest(facts: object) -> str:
-    return blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
+    """A digest of the `hardware` and of the versions of what computes."""
+    return hash_of([json.dumps([hardware(), versions((*ARITHMETIC, *COMPILERS))])])
 
 
 def kinds_of(edges: NodeGroup) -> Mapping[str, str]:

@@ -162,7 +162,7 @@ def test_a_stopped_run_goes_on_from_the_command_line(h2fdp, interrupted):
     write_sums(config)  # as whoever edits it on purpose
     resumed = h2fdp("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert "configuration changed since it began" in " ".join(resumed.stderr.split())  # it was edited
+    assert "configuration (config.yaml) changed since it began" in " ".join(resumed.stderr.split())  # it was edited
     assert f"interval {done + 2}/{done + 2}" in resumed.stderr
     assert "after a resume elsewhere" in " ".join(resumed.stdout.split())
     again = h2fdp("resume", out, "--json", "--quiet")

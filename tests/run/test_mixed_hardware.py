@@ -37,7 +37,7 @@ def test_a_run_on_a_mixed_cluster_goes_on_with_fresh_draws(tmp_path, monkeypatch
         stopped_after(4, tmp_path / "run")
     run = h2fdp.resume(tmp_path / "run")
     assert run.summary["fresh_from"] == [5]
-    assert "hardware changed since it began" in " ".join(capsys.readouterr().err.split())
+    assert "hardware (hosts) changed since it began" in " ".join(capsys.readouterr().err.split())
 
 
 def test_intervals_are_not_redone_on_hosts_of_another_kind_but_drawn_afresh(tmp_path, monkeypatch, capsys):

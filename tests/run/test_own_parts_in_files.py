@@ -68,7 +68,7 @@ def test_an_interrupted_run_goes_on_and_draws_afresh_only_for_other_code(file, c
         Experiment.from_file(file).run(file.parent / "cut", on_interval=stop)
     (file.parent / "own_module.py").write_text(MODULE + change)
     if change:
-        with pytest.raises(UserError, match="your own code changed since the run began"):
+        with pytest.raises(UserError, match=r"your own code \(.*\.py\) changed since the run began"):
             h2fdp.resume(file.parent / "cut")
     resumed = h2fdp.resume(file.parent / "cut", fresh_noise=bool(change))
     same = resumed.metrics["loss"].tolist() == whole.metrics["loss"].tolist()
