@@ -2,6 +2,7 @@
 
 import pytest
 
+from h2fdp.arithmetic import flushing
 from h2fdp.records.atomic import digest_of_code
 
 CODE = '''
@@ -60,3 +61,13 @@ def test_what_is_said_about_code_leaves_the_digest_alone(text, other):
 )
 def test_what_computes_something_else_has_another_digest(text, other):
     assert changed(text, other) != digest_of_code(CODE)
+
+
+@pytest.mark.parametrize("number", ["5e-324", "1e-310", "-5e-324", "0.0", "5e-324j"])
+def test_numbers_that_a_run_counts_as_0_have_one_digest_within_it_and_outside(number):
+    digests = []
+    for on in (True, False):
+        digest_of_code.cache_clear()
+        with flushing(on):
+            digests.append(digest_of_code(f"TINY = {number}"))
+    assert digests[0] == digests[1] != digest_of_code("TINY = 1e-323")

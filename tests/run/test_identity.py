@@ -4,12 +4,16 @@ import importlib
 import shutil
 import sys
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from h2fdp.arithmetic import flushing
 from h2fdp.records import PACKAGE
 from h2fdp.records.directory import _version
 from h2fdp.run import identity
-from h2fdp.run.identity import code_of, package_digests
+from h2fdp.run.identity import _untrained, code_of, package_digests
 
 MODELS = "from net_helper import scale\nclass A:\n    pass\nclass B:\n    pass\ndef made(n):\n    return lambda: n\n"
 
@@ -30,6 +34,43 @@ def models(tmp_path, monkeypatch):
     yield imported
     for name in ("net_models", "net_helper"):
         sys.modules.pop(name, None)
+
+
+def test_buffers_and_frozen_parameters_count_and_trained_ones_do_not():
+    def digest(**changed):
+        module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+        module[0].requires_grad_(False)
+        module.register_buffer("table", torch.arange(3))
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            tensor.data.fill_(changed.get(name.replace(".", "_"), 1))
+        return _untrained(module)
+
+    assert set(digest()) == {"0.weight", "0.bias", "table"}
+    assert digest(**{"1_weight": 2}) == digest()
+    for name in ("0_weight", "0_bias", "table"):
+        assert digest(**{name: 2}) != digest()
+
+
+def test_a_dataclass_object_is_all_of_its_values(models):
+    """The text of an array shows a few of its values, and four digits of them."""
+    models("from dataclasses import dataclass\n@dataclass\nclass Scaled:\n    by: object\nscale = 1\n")
+    scaled = sys.modules["net_helper"].Scaled
+    one, other = np.ones(5000), np.ones(5000)
+    other[2000] += 1e-7
+    assert repr(scaled(one)) == repr(scaled(other))
+    assert code_of([scaled(one)]) == code_of([scaled(one.copy())])
+    assert code_of([scaled(one)]) != code_of([scaled(other)])
+    assert code_of([scaled(object())]) != code_of([scaled(object())])
+
+
+def test_digests_that_were_kept_in_another_form_are_not_taken(digest, tmp_path):
+    before, _ = digest()
+    (kept,) = (tmp_path / "cache" / "h2fdp").iterdir()
+    kept.write_text("1" * 32 + " " + "2" * 32)  # as versions before kept one for all files
+    assert digest() == (before, 4)
+    with flushing(True):
+        kept.unlink()
+        assert digest() == (before, 4)
 
 
 def test_what_a_part_imports_of_the_users_own_belongs_to_it(models):

@@ -191,7 +191,9 @@ def test_in_another_environment_noise_and_batches_are_fresh_and_both_releases_co
         h2fdp.resume(left)
     assert (left / "privacy.jsonl").read_bytes() == before
     second = drawn(monkeypatch, lambda: h2fdp.resume(left, fresh_noise=True))
-    assert "to other) changed since it began: noise and batches are drawn afresh" in " ".join(capsys.readouterr().err.split())
+    assert "to other) changed since it began: noise and batches are drawn afresh" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert sorted(second) == sorted(first)
     assert min(first) == 6
     assert not set.union(*first.values()) & set.union(*second.values())
