@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and look at networks.")
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .graphml or .json; or an experiment.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A topology: .yaml, .graphml, .gml, .json; or an experiment.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed for everything that the file leaves random.")]
 
 
@@ -27,7 +29,7 @@ _OPTIONS = {"tiers": "edges", "secure_sum": "trust"}  # of arguments of generato
 @app.command("new")
 def new_command(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="regular, deep, config1, config2, star or geometric.")],
-    out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
+    out: Annotated[Path, typer.Option(help="The YAML file.")],
     edges: Annotated[
         str | None, typer.Option(help="Edge servers; of several tiers, below each node of the tier above: 2,5 (deep).")
     ] = None,
@@ -65,18 +67,21 @@ def import_command(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="A graph without roles (.gml, .graphml, .json); or two CSV files, of edge servers and of users, with "
-            "x and y (metres) or lat and lon.",
+            help="A graph (.gml, .graphml, .json); or two CSV files, of edge servers and of users, with x and y "
+            "(metres) or lat and lon.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The file: .yaml, .graphml or .json.")],
+    out: Annotated[Path, typer.Option(help="The YAML file.")],
     cloud: Annotated[
         str | None,
-        typer.Option(help="Of a graph: the node where the cloud sits; by default that nearest to all."),
+        typer.Option(help="Of a graph without roles: the node where the cloud sits; by default that nearest to all."),
     ] = None,
     edges: Annotated[
         list[str] | None,
-        typer.Option(help="Of a graph: a node that becomes an edge server, given any number of times; by default all."),
+        typer.Option(
+            help="Of a graph without roles: a node that becomes an edge server directly below the cloud, given any "
+            "number of times; by default all, and a tree keeps its tiers."
+        ),
     ] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Of a graph: devices of each edge server (5).")] = None,
     rate_mbps: Annotated[
@@ -89,19 +94,21 @@ def import_command(
     seed: Seed = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Make a network of a backbone's graph, or of the places of edge servers and users."""
+    """Make a network of a graph, or of the places of edge servers and users."""
     from h2fdp.network import imported, write
+    from h2fdp.network.summary import headline
 
     _check_free(out, overwrite)
-    stated = {"cloud": cloud, "edges": edges, "devices": devices, "rate_mbps": rate_mbps}
+    options = {"cloud": cloud, "edges": edges, "devices": devices, "rate_mbps": rate_mbps}
     levels = None if trust is None else {_KEYS[key]: share for key, share in _levels(trust, "topology import").items()}
-    given = {key: value for key, value in stated.items() if value}
+    given = {key: value for key, value in options.items() if value}
     topology, note = imported(files, seed, levels, **given)
-    write(topology, out, state_trust=False)
-    servers, users = counted(topology.edges, "edge server"), counted(topology.devices, "device")
-    typer.echo(f"{out}: {servers} (trust drawn by each run), {users}")
-    if note:
-        print_text(note)
+    stated, tiers = topology.trust_probability is None, f" in {topology.depth} tiers" if topology.depth > 1 else ""
+    write(topology, out, state_trust=stated)
+    servers = f"{counted(len(list(topology.servers())), 'edge server')}{tiers} (trust drawn by each run), "
+    typer.echo(f"{out}: {headline(topology) if stated else servers + counted(topology.devices, 'device')}")
+    for line in filter(None, note.split("\n")):
+        print_text(line)
 
 
 _KEYS = {"trust": "trusted", "secure_sum": "secure-sum"}

@@ -131,11 +131,13 @@ def _put_child(parent: Node, step: str | int, child: Node | None, where: str, do
 
 
 def empty_document(name: str, folder: Path, values: Any = None) -> Document:
-    """A document that no file holds: values from Python, or none."""
+    """A document that no file holds: values from Python, some of which may have places of their own, or none."""
     return Document(name, _node(values if values is not None else {}, name), folder)
 
 
 def _node(value: Any, where: str) -> Node:
+    if isinstance(value, Node):
+        return value
     if isinstance(value, dict):
         return Node({key: _node(child, where) for key, child in value.items()}, where)
     if isinstance(value, (list, tuple)):

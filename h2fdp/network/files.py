@@ -1,4 +1,4 @@
-"""Read and write a topology: YAML, GraphML or node-link JSON, by the suffix of the file."""
+"""Read a topology, from YAML or a graph, and write it as YAML."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,16 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries, drawn
 from h2fdp.network.channel import ACCESSES, FADINGS, PATH_LOSSES
 from h2fdp.network.devices import Floats
-from h2fdp.network.graph_files import read_gml, read_graph, read_places, read_trace
-from h2fdp.network.graph_import import from_graph, from_places, tree_document
+from h2fdp.network.graphs import Graph, from_backbone, graph_of, read_graph, tree_document, unused
 from h2fdp.network.mobility import Mobility
-from h2fdp.network.network import CLOUD, Aggregator, Link, Subnet, TrustSection
+from h2fdp.network.network import Aggregator, Link, Subnet, TrustSection
+from h2fdp.network.places import OF_SERVERS, OF_USERS, from_places, read_places, read_trace
 from h2fdp.network.schema import UNLIMITED, AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
 from h2fdp.streams import Streams
 
-_GRAPHS = (".gml", ".graphml", ".xml", ".json")
-SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".graphml": "graphml", ".xml": "graphml", ".json": "json"}
-
-
-def format_of(path: Path) -> str:
-    """The format that a path's suffix names: yaml, graphml or json."""
-    try:
-        return SUFFIXES[path.suffix.lower()]
-    except KeyError:
-        raise UserError(f"expected a name that ends in {', '.join(SUFFIXES)}", str(path)) from None
+_YAML, _GRAPHS = (".yaml", ".yml"), (".gml", ".graphml", ".xml", ".json")
 
 
 def read(path: str | Path, seed: int) -> Topology:
@@ -47,46 +38,86 @@ def read(path: str | Path, seed: int) -> Topology:
         UserError: with every problem of the file.
     """
     path = Path(path)
-    kind = format_of(path) if path.is_file() else "yaml"  # any reader says why there is no file
-    document = read_document(path) if kind == "yaml" else tree_document(read_graph(path))
-    assert isinstance(document.root.content, dict)
+    suffix = path.suffix.lower() if path.is_file() else ".yaml"  # any reader says why there is no file
+    if suffix not in (*_YAML, *_GRAPHS):
+        raise UserError(f"expected a name that ends in {', '.join((*_YAML, *_GRAPHS))}", str(path))
+    document = read_document(path) if suffix in _YAML else tree_document(read_graph(path))
+    return from_document(_named(document, path.stem), seed)
+
+
+def _named(document: Document, name: str) -> Document:
     if "name" not in document.root.content:
-        document.set("name", path.stem, str(path))
-    return from_document(document, seed)
+        document.set("name", name, document.name)
+    return document
 
 
-def imported(
-    paths: Sequence[Path], seed: int, trust: Mapping[str, float] | None = None, **options: Any
-) -> tuple[Topology, str]:
-    """The network of a graph without roles (GML, GraphML, JSON), or of two CSV files, of edge servers and of users.
+def imported(source: Any, seed: int, trust: Mapping[str, float] | None = None, **options: Any) -> tuple[Topology, str]:
+    """The network of a graph, with roles or without, or of two CSV files, of edge servers and of users.
 
     Args:
+        source: a list of paths, of a GraphML, GML or JSON file or of two CSV files; or a graph of networkx.
         seed: under which trust and distances are drawn that no file states.
         trust: `trust:` of a topology file; None for the default.
-        options: those of `from_graph`.
+        options: those of `from_backbone`.
 
     Returns:
-        the network, and what is to be said of it.
+        the network, and what is to be said of it. Where an edge server states its trust, trust is as drawn for all.
 
     Raises:
         UserError: none can be made of these files.
     """
-    first, *others = paths
+    if hasattr(source, "is_multigraph"):
+        return _of_graph(graph_of(source), "graph", seed, trust, options)
+    first, *others = source
     if len(others) > 1:
-        raise UserError(f"expected a graph, or two CSV files, found {len(paths)} files", str(first))
-    if others and options:
-        option = f"--{min(options).replace('_', '-')}"
-        raise UserError("means nothing for two CSV files; leave it out", "topology import", option)
+        raise UserError(f"expected a graph, or two CSV files, found {len(source)} files", str(first))
     if others:
-        found = from_places(read_places(first), read_places(others[0]))
-    elif first.suffix.lower() == ".csv":
+        _refuse(options, "two CSV files")
+        found = from_places(read_places(first, OF_SERVERS), read_places(others[0], OF_USERS))
+        document = empty_document(str(first), first.parent, {"edges": found[0]})
+        return _with_trust(_named(document, first.stem), seed, trust, [found[1]])
+    if first.suffix.lower() == ".csv":
         raise UserError("expected two CSV files, of edge servers and of users; found this one alone", str(first))
-    elif first.is_file() and first.suffix.lower() not in _GRAPHS:
+    if first.is_file() and first.suffix.lower() not in _GRAPHS:
         raise UserError(f"expected a name that ends in {', '.join(_GRAPHS)}, or .csv", str(first))
+    return _of_graph(read_graph(first), first.stem, seed, trust, options)
+
+
+def _of_graph(
+    graph: Graph, name: str, seed: int, trust: Mapping[str, float] | None, options: dict[str, Any]
+) -> tuple[Topology, str]:
+    if graph.has_roles:
+        _refuse(options, "a graph whose nodes have roles (kind)")
+        document, note = tree_document(graph), ""
     else:
-        found = from_graph(read_gml(first) if first.suffix.lower() == ".gml" else read_graph(first), **options)
-    values = {"name": first.stem, "edges": found.edges, **({} if trust is None else {"trust": dict(trust)})}
-    return from_document(empty_document(str(first), first.parent, values), seed), found.note
+        edges, note = from_backbone(graph, **options)
+        document = empty_document(graph.where, graph.folder, {"edges": edges})
+    left = sorted(unused(graph))
+    words = f"not used: {', '.join(left[:_MOST_SAID])}{' and others' if len(left) > _MOST_SAID else ''}" if left else ""
+    return _with_trust(_named(document, name), seed, trust, [note, words])
+
+
+_MOST_SAID = 12
+
+
+def _refuse(options: Mapping[str, Any], what: str) -> None:
+    if options:
+        option = f"--{min(options).replace('_', '-')}"
+        raise UserError(f"means nothing for {what}; leave it out", "topology import", option)
+
+
+def _with_trust(
+    document: Document, seed: int, trust: Mapping[str, float] | None, notes: list[str]
+) -> tuple[Topology, str]:
+    """As drawn where some edge servers state their trust: a file cannot say that of others alone."""
+    if trust is not None:
+        document.set("trust", dict(trust), "--trust")
+    topology = from_document(document, seed)
+    stated = [server.trust is not None for server in check(TopologyFile, document).every_edge()]
+    if any(stated) and not all(stated):
+        notes.append(f"{stated.count(False)} of {len(stated)} edge servers state no trust: drawn under seed {seed}")
+        topology = replace(topology, trust_probability=None, secure_sum_probability=0.0)
+    return topology, "\n".join(filter(None, notes))
 
 
 def from_document(document: Document, seed: int) -> Topology:
@@ -170,7 +201,7 @@ def _line(problem: Problem) -> float:
 
 
 def write(topology: Topology, path: str | Path, state_trust: bool = True) -> None:
-    """Write YAML, GraphML or node-link JSON, by the suffix of the path.
+    """Write a network as YAML.
 
     Args:
         topology: the network. A star is written without its relays, which belong to the network that it was made of:
@@ -179,13 +210,13 @@ def write(topology: Topology, path: str | Path, state_trust: bool = True) -> Non
         state_trust: whether each edge server's trust is written as drawn, or left to be drawn from the probability.
 
     Raises:
-        UserError: a suffix that names no format, or a place that cannot be written.
+        UserError: another suffix, or a place that cannot be written.
     """
     path = Path(path)
-    kind = format_of(path)
-    text = yaml_text(topology, state_trust) if kind == "yaml" else _graph_text(topology, kind, state_trust)
+    if path.suffix.lower() not in _YAML:
+        raise UserError(f"expected a name that ends in {' or '.join(_YAML)}: networks are written as YAML", str(path))
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(yaml_text(topology, state_trust), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", str(path)) from None
 
@@ -333,64 +364,3 @@ def named_devices(subnet: Subnet) -> list[dict[str, Any]]:
         {"name": name, **dict(zip(subnet.columns, numbers, strict=True))}
         for name, numbers in zip(subnet.device_names(), rows, strict=True)
     ]
-
-
-MOST_GRAPH_DEVICES = 20_000  # beyond these the file would be larger than what is read, 5 MB
-_SECOND_NAME = "the cloud"  # of the cloud's node, in a star whose edge server is the cloud's own and named so
-_NOT_IN_GRAPHS = {"mobility": "how devices move", "adversaries": "which nodes lie", "association": "how devices join"}
-
-
-def _graph_text(topology: Topology, kind: str, state_trust: bool) -> str:
-    """The topology as GraphML, in which what concerns the whole has dotted keys, or as node-link JSON."""
-    import networkx as nx  # 0.2 s, for those who write graphs
-
-    for key, what in _NOT_IN_GRAPHS.items():
-        if getattr(topology, key) is not None:
-            raise UserError(f"a graph does not say {what}; expected .yaml", topology.name, key)
-    if topology.devices > MOST_GRAPH_DEVICES:
-        text = f"expected at most {MOST_GRAPH_DEVICES:,} devices for a graph format, found {topology.devices:,}"
-        raise UserError(f"{text}; use .yaml", topology.name)
-    whole = head(topology, state_trust)
-    graph: nx.Graph[str] = nx.Graph(**(_dotted(whole) if kind == "graphml" else {}))
-    cloud = _SECOND_NAME if any(subnet.name == CLOUD for subnet in topology.subnets) else CLOUD
-    graph.add_node(cloud, kind="cloud", **cloud_trust(topology))
-    for server in topology.servers():
-        graph.add_node(server.name, kind="edge", **(trust_values(server) if state_trust else {}))
-        graph.add_edge(cloud if server.parent is None else server.parent, server.name, **link_values(server.link))
-        for device in [] if isinstance(server, Aggregator) else named_devices(server):
-            name = device.pop("name")
-            graph.add_node(name, kind="device")
-            graph.add_edge(server.name, name, **device)
-    if kind == "graphml":
-        return "\n".join(nx.generate_graphml(graph)) + "\n"
-    values = {
-        "directed": False,
-        "multigraph": False,
-        "graph": whole,
-        "nodes": [{"id": name, **node} for name, node in graph.nodes(data=True)],
-        "links": [{"source": above, "target": below, **link} for above, below, link in graph.edges(data=True)],
-    }
-    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
-
-
-def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as dotted keys.
-
-    Raises:
-        UserError: a value that GraphML cannot hold, which only a user's own part has.
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        dotted = f"{prefix}{key}"
-        if isinstance(value, dict):
-            flat |= _dotted(value, f"{dotted}.")
-            continue
-        if value is None or isinstance(value, list) or (prefix and isinstance(value, str) != _is_word(value)):
-            raise UserError("GraphML holds numbers and words; use .yaml or .json for other options", key=dotted)
-        flat[dotted] = value
-    return flat
-
-
-def _is_word(value: Any) -> bool:
-    """Whether a text is read back as one."""
-    return isinstance(value, str) and isinstance(plain_scalar(value), str)

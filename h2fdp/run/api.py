@@ -30,6 +30,7 @@ from h2fdp.experiment.file import (
 from h2fdp.methods import name_of
 from h2fdp.network import Topology
 from h2fdp.network.files import yaml_text
+from h2fdp.network.graphs import graph_of, tree_document
 from h2fdp.records import check_lines
 from h2fdp.records.directory import new_directory
 from h2fdp.run.explain import FirstDecision, explanation, first_decision
@@ -65,8 +66,8 @@ class Experiment:
     """One experiment, checked when it is made.
 
     Args:
-        topology: a `Topology`, a topology file's path, a mapping with what such a file holds, or None for the paper's
-            10 x 5 devices.
+        topology: a `Topology`, a topology file's path, a mapping with what such a file holds, a graph of networkx whose
+            nodes have the attributes of one, or None for the paper's 10 x 5 devices.
         data: a data set's name, or a mapping as in an experiment file. Or records of your own with `test_data`: a pair
             of arrays, a torch `Dataset`, a Hugging Face `Dataset`, a pandas frame, what `h2fdp.data.from_python` makes
             of these; a mapping or a function from a device's name to its (inputs, labels).
@@ -86,7 +87,7 @@ class Experiment:
 
     def __init__(
         self,
-        topology: Topology | str | Path | dict[str, Any] | None = None,
+        topology: Any = None,
         data: Any = "digits",
         model: str | dict[str, Any] | Callable[[], nn.Module] | None = None,
         method: str | dict[str, Any] = "h2fdp",
@@ -101,6 +102,11 @@ class Experiment:
             values["model"] = model
         if topology is None:
             topology = Topology.regular(edges=10, devices=5, trust=0.5, seed=settings.get("seed", 1))
+        if hasattr(topology, "is_multigraph"):
+            topology = tree_document(graph_of(topology)).values()
+        elif not isinstance(topology, (Topology, str, Path, dict, type(None))):
+            expected = "a Topology, the path of a topology file, what it holds, or a graph of networkx"
+            raise UserError(f"expected {expected}, found {type(topology).__name__}", "Experiment", "topology")
         own_topology = topology if isinstance(topology, Topology) else None
         if own_topology is not None:
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}

@@ -14,7 +14,7 @@ import pytest
 from h2fdp.errors import UserError
 from h2fdp.experiment.file import read_experiment
 from h2fdp.network import read as read_topology
-from h2fdp.network import write as write_topology
+from tests.networks import stored
 
 ROOT = Path(__file__).parents[2]
 LARGE = ("million.yaml", "metro.yaml")
@@ -157,7 +157,7 @@ def test_a_spoilt_file_is_read_or_answered_with_its_name(files, read, tmp_path):
 @pytest.mark.parametrize("suffix", [".graphml", ".json"])
 def test_a_spoilt_graph_is_read_or_answered_with_its_name(suffix, tmp_path):
     whole = tmp_path / f"whole{suffix}"
-    write_topology(read_topology(ROOT / "topologies" / "clinics.yaml", seed=1), whole)
+    stored(read_topology(ROOT / "topologies" / "clinics.yaml", seed=1), whole)
     for number in range(TRIED // 4):
         draw = random.Random(number)
         spoilt = tmp_path / f"spoilt{suffix}"

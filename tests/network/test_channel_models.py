@@ -12,10 +12,10 @@ from scipy.stats import gamma, kstest
 
 from h2fdp.costs import NetworkCosts, interval_cost, path_gain_db
 from h2fdp.errors import UserError
-from h2fdp.network import Radio, Topology, read, write
+from h2fdp.network import Radio, Topology, read
 from h2fdp.network.channel import FADINGS, Access, Fading, PathLoss, Rayleigh
 from h2fdp.streams import Streams
-from tests.networks import placed
+from tests.networks import placed, stored
 
 FALSE_ALARMS = 1e-6
 
@@ -190,8 +190,7 @@ def file_of(folder, pathloss, edges="[{name: a, trusted: true, devices: {count: 
 def test_a_model_beside_a_topology_file_survives_every_format(folder, tmp_path_factory, suffix):
     network = read(file_of(folder, '{name: "own_air:Linear", slope: 0.5}'), 1)
     elsewhere = tmp_path_factory.mktemp("elsewhere") / f"net.{suffix}"
-    write(network, elsewhere)
-    again = read(elsewhere, 1)
+    again = read(stored(network, elsewhere), 1)
     assert again == network
     assert path_gain_db(again, Streams(1)).tolist() == [-25.0, -25.0]
     assert again.radio.own_parts[0].name == f"{folder}/own_air:Linear"

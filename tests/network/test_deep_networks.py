@@ -11,7 +11,7 @@ from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Topology, from_document, read, write
 from h2fdp.network.network import TRUSTS
-from tests.networks import placed
+from tests.networks import placed, stored
 
 
 def topology(text, seed=1):
@@ -216,5 +216,4 @@ def test_what_the_tree_says_agrees_with_networkx(network):
 @given(network=trees())
 def test_any_tree_is_read_back_as_it_was_written(tmp_path_factory, suffix, network):
     path = tmp_path_factory.mktemp("round") / f"net.{suffix}"
-    write(network, path)
-    assert read(path, seed=99) == network
+    assert read(stored(network, path), seed=99) == network

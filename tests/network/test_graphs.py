@@ -1,10 +1,12 @@
-"""GraphML and node-link JSON: what they mean, and mistakes told by line and node."""
+"""GraphML, GML, node-link JSON and graphs of Python: what they mean, and mistakes told by node."""
 
 import json
 
 import networkx as nx
+import numpy as np
 import pytest
 
+from h2fdp import Experiment
 from h2fdp.errors import UserError
 from h2fdp.network import read
 
@@ -51,6 +53,36 @@ def mistakes(stored, *arguments, **attributes):
     with pytest.raises(UserError) as caught:
         stored(graph(*arguments, **attributes))
     return [line.split(": ", 1)[1] for line in str(caught.value).splitlines()]
+
+
+def test_a_graph_of_python_is_a_topology():
+    made = graph({"a": {"kind": "edge", "trusted": np.True_}})
+    experiment = Experiment(topology=made, intervals=1)
+    assert [subnet.device_names() for subnet in experiment.topology.subnets] == [["a1", "a2"], ["b1"]]
+    assert experiment.topology.subnets[0].trusted
+    assert Experiment(topology=nx.DiGraph(made), intervals=1).topology.device_names() == ["a1", "a2", "b1"]
+    with pytest.raises(UserError, match=r"graph: no node has the attribute `kind`.*h2fdp\.network\.imported"):
+        Experiment(topology=nx.path_graph(3))
+    with pytest.raises(UserError, match=r"topology: expected a Topology, .* or a graph of networkx, found list"):
+        Experiment(topology=[1, 2])
+
+
+def test_defaults_of_graphml_count(tmp_path):
+    """networkx leaves them to the reader; a boolean one says `false`."""
+    text = "\n".join(nx.generate_graphml(graph({"a": {"kind": "edge", "trusted": True}})))
+    key = 'attr.name="trusted" attr.type="boolean"'
+    text = text.replace(f"{key} />", f"{key}><default>false</default></key>")
+    (tmp_path / "n.graphml").write_text(text)
+    network = read(tmp_path / "n.graphml", 1)
+    assert [subnet.trust for subnet in network.subnets] == ["trusted", "untrusted"]
+    assert network.trust_probability is None
+
+
+def test_gml_may_be_a_topology(tmp_path):
+    nx.write_gml(graph(), tmp_path / "n.gml")
+    nodes = [data.get("label", name) for name, data in nx.read_gml(tmp_path / "n.gml", label="id").nodes(data=True)]
+    assert nodes == list(NODES)
+    assert read(tmp_path / "n.gml", 1).sizes.tolist() == [2, 1]
 
 
 def test_a_graph_is_a_network(stored):
@@ -113,18 +145,6 @@ def refusal(tmp_path, name, text):
     return str(caught.value).removeprefix(f"{tmp_path}/")
 
 
-def test_problems_of_graphml_have_lines(tmp_path):
-    text = "\n".join(nx.generate_graphml(graph(links={("a", "a1"): {"distance_m": -4.0}})))
-    line = next(number for number, row in enumerate(text.splitlines(), 1) if 'source="a" target="a1"' in row)
-    assert refusal(tmp_path, "n.graphml", text).startswith(f'n.graphml:{line}: node "a1".distance_m')
-
-
-def test_problems_of_json_have_lines(tmp_path):
-    text = json.dumps(nx.node_link_data(graph({"d": {"kind": "router"}})), indent=1)
-    line = next(number for number, row in enumerate(text.splitlines(), 1) if "router" in row)
-    assert refusal(tmp_path, "n.json", text).startswith(f'n.json:{line - 1}: node "d".kind')
-
-
 @pytest.mark.parametrize("text", [
 "",
 "[" * 100_000,
@@ -133,6 +153,7 @@ def test_problems_of_json_have_lines(tmp_path):
 '{"nodes": [{"id": "a", "id": "b"}]}',
 '{"nodes": [{"id": "a"}], "links": [{"source": "a", "target": "b"}]}',
 '{"nodes": [{"id": "a"}, {"id": "a"}]}',
+'{"nodes": [{"id": "c", "kind": "cloud"}, {"id": "a", "kind": "edge", "trusted": false, "trusted": true}]}',
 ])  # fmt: skip
 def test_what_is_not_node_link_json_is_refused(tmp_path, text):
     assert refusal(tmp_path, "n.json", text).startswith("n.json")
@@ -156,5 +177,5 @@ def test_what_is_not_graphml_is_refused(tmp_path, text):
     assert refusal(tmp_path, "n.graphml", text).startswith("n.graphml")
 
 
-def test_entities_are_refused_with_their_line(tmp_path):
+def test_entities_are_refused(tmp_path):
     assert "document type (DOCTYPE) is not allowed" in refusal(tmp_path, "n.graphml", BOMB)

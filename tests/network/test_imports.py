@@ -57,7 +57,8 @@ def test_a_link_without_speed_is_refused_by_its_ends(backbone, speed):
 def test_a_message_takes_the_fastest_way_link_after_link(backbone):
     """Seconds of a megabit: 1/40 of the faster parallel link, 1/20, and 1/100 where nothing is stated."""
     network, note = imported([backbone], seed=1)
-    assert note == "the cloud sits at Middle; without a way to it and left out: Lost"
+    left = "not used: Latitude, LinkSpeed, Longitude"
+    assert note == f"the cloud sits at Middle; without a way to it and left out: Lost\n{left}"
     expected = {"West": 40e6, "Middle": math.inf, "East-2": 20e6, "East-3": 1e6 / (1 / 20 + 1 / 100)}
     assert rates(network) == pytest.approx(expected)
     assert network.sizes.tolist() == [5, 5, 5, 5]
@@ -105,11 +106,61 @@ def test_mistakes_in_graphs_are_told(backbone, tmp_path):
     roles = nx.Graph()
     roles.add_node("c", kind="cloud")
     nx.write_graphml(roles, tmp_path / "roles.graphml")
-    with pytest.raises(UserError, match="have roles"):
-        imported([tmp_path / "roles.graphml"], 1)
+    with pytest.raises(UserError, match="--cloud: means nothing for a graph whose nodes have roles"):
+        imported([tmp_path / "roles.graphml"], 1, cloud="c")
     nx.write_graphml(nx.path_graph(3), tmp_path / "plain.graphml")
     with pytest.raises(UserError, match="h2fdp topology import, for a graph without roles"):
         read(tmp_path / "plain.graphml", 1)
+
+
+@pytest.mark.parametrize("header", ["graph [", "graph [ multigraph 0", 'Creator "a"\ngraph\n  ['])
+def test_of_parallel_links_of_gml_the_fastest_counts_whether_the_file_allows_them_or_not(backbone, header):
+    backbone.write_text(GML.replace("graph [\n  multigraph 1", header))
+    assert rates(imported([backbone], 1)[0])["West"] == pytest.approx(40e6)
+
+
+def tree():
+    """A core, two regions, and three sites of each; trust and rates are on some."""
+    made = nx.Graph()
+    made.add_edge("core", "north", rate_mbps=1000)
+    made.add_edge("core", "south", LinkSpeedRaw=2e8)
+    for region, rate in (("north", 100), ("south", 20)):
+        made.add_edges_from((region, f"{region}-{at}", {"rate_mbps": rate}) for at in range(3))
+        for name in (region, *(f"{region}-{at}" for at in range(3))):
+            made.nodes[name].update(trusted=region == "north", operator=region)
+    return made
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_tree_keeps_its_tiers_with_trust_and_rate_of_each_link(tmp_path, suffix):
+    (tmp_path / f"t.{suffix}").write_text(WRITERS[suffix](tree()))
+    said = run("import", tmp_path / f"t.{suffix}", "--devices", 4, "--out", tmp_path / "net.yaml")
+    assert "8 edge servers in 2 tiers, 4 trusted; 24 devices" in said
+    assert "the cloud sits at core; a tree, with its 2 tiers" in said
+    assert "not used: operator" in said
+    network = read(tmp_path / "net.yaml", 1)
+    assert {each.name: (each.trust, each.link.rate_bps) for each in network.servers()} == {
+        **dict.fromkeys(("north-0", "north-1", "north-2"), ("trusted", 100000000.0)),
+        **dict.fromkeys(("south-0", "south-1", "south-2"), ("untrusted", 20000000.0)),
+        "north": ("trusted", 1e9),
+        "south": ("untrusted", 2e8),
+    }
+    assert network.children("south") == ("south-0", "south-1", "south-2")
+    flat = imported([tmp_path / f"t.{suffix}"], 1, edges=["north-0", "south-2"])[0]
+    assert flat.depth == 1
+    assert rates(flat) == pytest.approx({"north-0": 1e6 / (1 / 100 + 1 / 1000), "south-2": 1e6 / (1 / 20 + 1 / 200)})
+
+
+def test_trust_that_some_state_is_written_for_all(tmp_path):
+    half = tree()
+    del half.nodes["south-1"]["trusted"]
+    network, note = imported(half, seed=3)
+    assert note.endswith("not used: operator\n1 of 8 edge servers state no trust: drawn under seed 3")
+    assert network.trust_probability is None
+    (tmp_path / "t.json").write_text(WRITERS["json"](half))
+    run("import", tmp_path / "t.json", "--seed", 3, "--out", tmp_path / "net.yaml")
+    again = read(tmp_path / "net.yaml", 1)
+    assert [each.trust for each in again.servers()] == [each.trust for each in network.servers()]
 
 
 def great_circle(first, second):
@@ -167,6 +218,56 @@ def test_mistakes_in_places_are_told_with_their_line(tmp_path, servers, users, w
     (tmp_path / "u.csv").write_text(users)
     with pytest.raises(UserError, match=words):
         imported([tmp_path / "s.csv", tmp_path / "u.csv"], 1)
+
+
+STATIONS = """id,lat,lon,operator,trust,rate_mbps,parent
+hq,,,X,trusted,1000,
+a,46.50,6.60,X,secure-sum,20,hq
+b,46.60,6.60,X,,30,hq
+c,46.50,6.80,Y,untrusted,,leased
+d,46.70,6.90,Y,false,unlimited,cloud
+"""
+PEOPLE = """lat,lon,CPU_GHz,cycles_per_record,age
+46.5001,6.6,2,1e6,31
+46.6,6.6001,1,1e6,7
+46.5,6.79,3,1e6,8
+46.7,6.9,3,2e6,8
+"""
+
+
+def test_columns_of_places_become_trust_links_tiers_and_processors_or_are_named(tmp_path):
+    (tmp_path / "bs.csv").write_text(STATIONS)
+    (tmp_path / "ue.csv").write_text(PEOPLE)
+    said = run("import", tmp_path / "bs.csv", tmp_path / "ue.csv", "--out", tmp_path / "net.yaml", "--seed", 5)
+    said = " ".join(said.split())
+    assert "bs.csv: not used: operator (columns that are: trust, trusted, rate_mbps, power_dbm, parent)" in said
+    assert "ue.csv: not used: age" in said
+    assert "2 of 6 edge servers state no trust: drawn under seed 5" in said
+    network = read(tmp_path / "net.yaml", 1)
+    assert {name: network.children(name) for name in (None, "hq", "leased")} == {
+        None: ("hq", "d", "leased"), "hq": ("a", "b"), "leased": ("c",)
+    }  # fmt: skip
+    found = {each.name: (each.trust, each.link.rate_bps / 1e6) for each in network.servers()}
+    assert {name: found[name] for name in ("hq", "a", "c", "d")} == {
+        "hq": ("trusted", 1000), "a": ("secure-sum", 20), "c": ("untrusted", 100), "d": ("untrusted", math.inf)
+    }  # fmt: skip
+    assert network.table.columns["cpu_ghz"].tolist() == [2, 1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("secure-sum", "sure"), r'bs\.csv:3: edges\[0\]\.edges\[0\]\.trust: expected one of .*, found "sure"'),
+        (("20,hq", "-2,hq"), r"bs\.csv:3: edges\[0\]\.edges\[0\]\.link\.rate_mbps: expected a number above 0"),
+        (("1000,", "1000,a"), r"bs\.csv:2: parent: expected at most 20 tiers up to the cloud, found more, or a circle"),
+        (("b,46.60,6.60", "b,,6.60"), r'bs\.csv:4: lat: expected a number from -90 to 90, found ""'),
+    ],
+)
+def test_mistakes_in_columns_of_places_have_their_line(tmp_path, change, words):
+    (tmp_path / "bs.csv").write_text(STATIONS.replace(*change))
+    (tmp_path / "ue.csv").write_text(PEOPLE)
+    with pytest.raises(UserError, match=words):
+        imported([tmp_path / "bs.csv", tmp_path / "ue.csv"], 1)
 
 
 def test_options_of_graphs_mean_nothing_for_places(tmp_path):

@@ -12,12 +12,12 @@ from scipy.optimize import minimize, minimize_scalar
 from h2fdp import Experiment
 from h2fdp.costs import Failing, FrequencyRule, NetworkCosts, interval_cost
 from h2fdp.errors import UserError
-from h2fdp.network import Access, Topology, read, write
+from h2fdp.network import Access, Topology, read
 from h2fdp.network.devices import OF_STEPS
 from h2fdp.run.forecast import planned_work
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN
-from tests.networks import placed
+from tests.networks import placed, stored
 
 FILE = """
 devices: {cycles_per_record: 2.4e6, seconds_per_step: 0}
@@ -128,8 +128,7 @@ def test_an_edge_server_states_other_numbers_than_all_devices_have(network):
 
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
 def test_the_columns_survive_every_format(network, tmp_path, suffix):
-    write(network, tmp_path / f"n.{suffix}")
-    again = read(tmp_path / f"n.{suffix}", seed=2)
+    again = read(stored(network, tmp_path / f"n.{suffix}"), seed=2)
     for name in STATED:
         assert again.table.columns[name].tolist() == network.table.columns[name].tolist()
 

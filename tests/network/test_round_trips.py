@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from h2fdp.network import Link, Radio, Topology, read, write
 from h2fdp.network.channel import LogDistance, OverTheAir
 from h2fdp.network.network import TRUSTS
-from tests.networks import placed
+from tests.networks import placed, stored
 
 positive = st.floats(1e-6, 1e9)
 decibels = st.floats(-300, 100)  # what a file may say
@@ -51,8 +51,7 @@ def topologies(draw):
 @given(topology=topologies())
 def test_any_topology(tmp_path_factory, suffix, topology):
     path = tmp_path_factory.mktemp("round") / f"net.{suffix}"
-    write(topology, path)
-    assert read(path, seed=99) == topology
+    assert read(stored(topology, path), seed=99) == topology
 
 
 @pytest.mark.parametrize(
@@ -61,8 +60,7 @@ def test_any_topology(tmp_path_factory, suffix, topology):
 @pytest.mark.parametrize("suffix", ["yaml", "graphml", "json"])
 def test_names_that_look_like_something_else(tmp_path, word, suffix):
     topology = Topology(word, (placed(word, True, [1.0], [2.0]),))
-    write(topology, tmp_path / f"net.{suffix}")
-    assert read(tmp_path / f"net.{suffix}", 1) == topology
+    assert read(stored(topology, tmp_path / f"net.{suffix}"), 1) == topology
 
 
 def test_large_networks_are_written_by_their_rules(tmp_path):
