@@ -1,9 +1,9 @@
 """Do two checkouts compute the same runs, to the bit? `python -m benchmarks.same_bits BASE [HEAD] [--only NAME ...]`.
 
-A redesign is meant to leave every case equal: methods, placements of noise, trees, secure sums, clip norms that move,
-neighbours, defaults, schedules, faults, engines, a kill and a resume, placements on Ray, a sweep, an audit. Each
-checkout computes all cases in a process of its own, through its own command line, with the libraries of the Python that
-runs this. `git worktree add ../base COMMIT` makes BASE. The exit code is 1 where a case differs.
+A redesign is meant to leave every case equal: methods, placements of noise, trees, secure sums, neighbours, defaults,
+schedules, faults, engines, a kill and a resume, placements on Ray, a sweep, an audit. Each checkout computes all cases
+in a process of its own, through its own command line, with the libraries of the Python that runs this. `git worktree
+add ../base COMMIT` makes BASE. The exit code is 1 where a case differs.
 """
 
 from __future__ import annotations
@@ -125,15 +125,6 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "tiers", {"topology": TIERS, "training": training(aggregate_every=[1, 2])}
     yield "tiers-record", {"topology": TIERS, "training": training(aggregate_every=[1, 2], clip_scope="record")}
     yield "tiers-faults", {"topology": TIERS, "training": training(aggregate_every=[1, 2]), "faults": faults}
-    moving = {"quantile": 0.5, "initial": 1.0}
-    yield (
-        "moving-clip-norm",
-        {"training": training(clip_norm=moving, clip_scope="record", local_steps=1, aggregate_every=1)},
-    )
-    yield (
-        "moving-clip-norm-central",
-        {"method": "{privacy: central}", "training": training(clip_norm=moving, aggregate_every=4)},
-    )
     for adjacency in ("add-remove", "replace"):
         accounted = f"{{epsilon: 8, calibration: accounted, accountant: rdp, adjacency: {adjacency}}}"
         yield adjacency, {"privacy": accounted, "training": training(clip_scope="record")}

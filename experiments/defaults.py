@@ -165,7 +165,7 @@ def trials(task: Task, number: int, out: Path, data_root: Path) -> dict[str, Any
     rng = Streams(101).open("", "trials")
     best: tuple[float, dict[str, Any]] = (-1.0, {})
     for trial in range(number):
-        norm = chosen.first_clip_norm
+        norm = chosen.largest_norm
         assert norm is not None, "gradients are clipped under noise"
         scale = 10 ** rng.uniform(-1, 1, size=2) if trial else np.ones(2)
         drawn_values = {

@@ -25,7 +25,7 @@ class Uploaded:
         variate: (M,) that of the changes of the devices' control variates, where devices send any.
         share: of all devices of the network, those of which anything arrived.
         updates, began: name of a child of the cloud -> (M,) what arrived of it, and the model that it is an update of.
-            Empty where the cloud learns, or releases, the average alone, and where the clip norm moves.
+            Empty where the cloud learns, or releases, the average alone.
         weights: (n,) of `updates` in the average, in their order; empty where these are.
         children: names of all children of the cloud.
     """

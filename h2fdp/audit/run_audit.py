@@ -66,7 +66,6 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     tree = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
     sums = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
     rounds = "canaries read vectors, and devices send residues of integers; expected null"
-    moves = "canaries are as long as one clip norm, and this one moves; expected a number"
     server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
     poisson = "an audit needs poisson: in a batch of fixed size a canary would displace a record"
     heads = "canaries are the last coordinates of models, where the heads are that never leave devices"
@@ -85,7 +84,6 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (run.config.compression.stated, "compression", "audits require whole uploads and models; expected null"),
         (run.topology.adversaries, "topology.adversaries", "audits require honest nodes; expected null"),
         (run.traits.buffers, "method.schedule", "an audit knows devices that begin together; expected fixed"),
-        (blueprint.adaptive is not None, "training.clip_norm", moves),
         (head_size(blueprint.objective, blueprint.module()), "method.objective", heads),
         (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
         (unusual, "method.server", server),

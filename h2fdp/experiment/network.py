@@ -132,7 +132,7 @@ def _of_subnet_models(experiment: ExperimentFile, topology: Topology, network: T
     assert isinstance(method.server, SubnetModelsOptions)
     placement, liars = method.privacy, topology.adversaries
     shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
-    compressed, moving = experiment.compression.down is not None, experiment.training.adaptive is not None
+    compressed = experiment.compression.down is not None
     for key, wrong, expected, found in (
         ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
         ("topology.cloud.trust", placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
@@ -143,7 +143,6 @@ def _of_subnet_models(experiment: ExperimentFile, topology: Topology, network: T
         ("method.aggregation", rule != "average", "average", rule),
         ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
         ("compression.down", compressed, "null", experiment.compression.down),
-        ("training.clip_norm", moving, "a number", "one that moves"),
     ):
         if wrong:
             yield key, f"{method.server.name} keeps a model for each edge server; expected {expected}, found {found}"
@@ -164,8 +163,6 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     if training.device_turns != 1:
         text = f"{moving}, and turns are those of one; expected 1"
         yield "training.device_turns", f"{text}, found {training.device_turns}"
-    if training.adaptive is not None:
-        yield "training.clip_norm", f"{moving}; expected a number, found one that moves"
     if (memory := method.local_objective.memory) is not None:
         yield "method.objective", f"{moving}, which do not carry {memory} along; expected an objective without a memory"
     for key, stages in (("device", experiment.compression.of_devices), ("edge", experiment.compression.of_edges)):
@@ -325,7 +322,7 @@ def _of_compression(experiment: ExperimentFile, topology: Topology, network: Top
 
 def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology, liars: Adversaries) -> Found:
     """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack."""
-    method, training = experiment.method, experiment.training
+    method = experiment.method
     edges, attack, schedule = "topology.adversaries.edges", liars.attack, method.traits
     if liars.edges and attack.poisons:
         text = f"edge servers have no records, which {attack.name} makes false"
@@ -340,8 +337,6 @@ def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Top
     if schedule.controlled or schedule.measures is not None or schedule.buffers:
         text = f"{method.schedule.name} counts on all devices alike; expected schedule fixed, or no adversaries"
         yield "method.schedule", text
-    if training.adaptive is not None:
-        yield "training.clip_norm", "liars vote, too; expected a number, or no adversaries"
     yield from _of_lies_under_noise(experiment, network, liars)
 
 

@@ -12,7 +12,7 @@ from h2fdp.algorithms import WeightedAverage, rules_in
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
-from h2fdp.privacy import Holder, RequestedExperiment, UploadClipping
+from h2fdp.privacy import Holder, RequestedExperiment
 from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.aggregation_times import share_of
@@ -35,8 +35,6 @@ def problems(experiment: ExperimentFile) -> Found:
     yield from _of_calibration(experiment)
     if experiment.privacy.noise_law is not None:
         yield from _of_correlated(experiment)
-    if experiment.training.adaptive is not None:
-        yield from _of_moving_norm(experiment)
     if experiment.method.privacy.private and experiment.privacy.adjacency != "null-record":
         yield from _of_adjacency(experiment)
     yield from experiment.method.privacy.problems(_requested(experiment))
@@ -52,8 +50,6 @@ def problems_of_network(
         network: that is simulated.
         times: of its local aggregations.
     """
-    if experiment.training.adaptive is not None:
-        yield from _of_votes(experiment, network, times)
     if experiment.privacy.noise_law is not None:
         yield from _of_correlated_sums(experiment, topology, network)
     yield from _of_secure_sums(experiment, topology, network)
@@ -136,43 +132,6 @@ def _of_correlated(experiment: ExperimentFile) -> Found:
         yield "method.schedule", f"{text}; expected fixed, {independent}"
     if calibration_of(experiment) == "paper":
         yield "privacy.calibration", f"the formula counts independent noises; expected accounted, {independent}"
-    if experiment.training.adaptive is not None:
-        yield _NORM, f"votes about a clip norm have independent noises; expected a number, {independent}"
-
-
-def _of_moving_norm(experiment: ExperimentFile) -> Found:
-    """What a clip norm that follows a quantile does not go with: votes are those of records drawn, or of devices."""
-    training, method, key = experiment.training, experiment.method, _NORM
-    placement, traits = method.privacy, method.traits
-    if not placement.private or placement.clips in ("model", "nothing") or placement.input_norm is not None:
-        text = f"privacy {placement.name} has no clip norm that may move" if placement.private else "there is no noise"
-        yield key, f"a quantile is followed by noisy votes, and {text}; expected a number, or null"
-        return
-    own = isinstance(method.schedule, OwnPart)
-    if own or traits.controlled or traits.buffers or not traits.foreseen:
-        text = f"{method.schedule.name} reckons with one clip norm, or sees uploads"
-        yield key, f"{text}; expected a number, or schedule fixed"
-    if isinstance(experiment.method.server, OwnPart):
-        yield key, "a server of your own may send more than a model, and no votes go with that; expected a number"
-    if not placement.noise_law.stable:
-        text = f"a vote and its vector are clipped together in L2; expected gaussian, or a number as {key}"
-        yield "method.privacy.law", f"{text}, found {placement.noise_law.name}"
-    objective = experiment.method.objective
-    if isinstance(objective, OwnPart) or objective.name not in ("plain", "proximal"):
-        text = f"votes go with updates by the loss itself; expected objective plain or proximal, or a number as {key}"
-        yield "method.objective", f"{text}, found {objective.name}"
-    if placement.clips == "update":
-        return
-    if training.clip_scope != "record" and placement.clips != "record":
-        yield "training.clip_scope", f"a quantile is one of records' gradients; expected record, or a number as {key}"
-    if training.local_epochs is not None:
-        yield "training.local_epochs", f"votes are about batches; expected local_steps, or a number as {key}"
-    if placement.tells_batch_sizes or placement.states_divisor:
-        text = "the votes of a batch are divided by the public expected size"
-        yield "method.privacy.normalize", f"{text}; expected normalize expected, or a number as {key}"
-    if placement.rounding is not None:
-        text = "the grid of the integers is made for one clip norm"
-        yield "method.privacy.secure_sum.rounding", f"{text}; expected null, or a number as {key}"
 
 
 def _of_adjacency(experiment: ExperimentFile) -> Found:
@@ -208,7 +167,7 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
 
 def _requested(experiment: ExperimentFile) -> RequestedExperiment:
     """What a placement judges."""
-    calibration, norm = calibration_of(experiment), experiment.training.first_clip_norm
+    calibration, norm = calibration_of(experiment), experiment.training.largest_norm
     method, training = experiment.method, experiment.training
     objective, schedule = experiment.method.local_objective, experiment.method.traits
     step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
@@ -317,28 +276,4 @@ def _of_secure_sums(experiment: ExperimentFile, topology: Topology, network: Top
             text = f"of {begin} devices{of} that take part, {tolerance.colluding} may collude and {lost}"
             text = f"{text} drop out" if not lying else f"{text} drop out, besides {lying} that lie"
             yield _SUMS, f"{text}, which leaves no device whose share of the noise is unknown; expected fewer"
-            return
-
-
-def _of_votes(experiment: ExperimentFile, network: Topology, times: AggregationTimes) -> Found:
-    """Several steps between two releases of a subnet whose noise is on uploads or averages.
-
-    After the step that draws a record its device stands elsewhere, and all other records may vote otherwise: no small
-    noise hides that. Where every step is noisy, its votes are noisy too.
-    """
-    training, placement = experiment.training, experiment.method.privacy
-    if placement.clips == "update" or training.local_steps is None:
-        return
-    star = network.subnets[0].relays is not None
-    for subnet in network.subnets:
-        if placement.pipeline(subnet.trust, UploadClipping(training.first_clip_norm, by_record=True)).noisy_steps:
-            continue
-        longest = max(times.of(subnet.name).segments(training.local_steps))
-        if longest > 1:
-            text = (
-                f"the noise of {subnet.name} is on {longest} steps together, after the first of which every record may "
-                "vote otherwise; expected 1 (or noise: steps, dp-sgd), or a number as training.clip_norm"
-            )
-            key = "aggregate_every" if training.aggregate_every is not None and not star else "local_steps"
-            yield f"training.{key}", text
             return

@@ -92,8 +92,6 @@ def _of_no_sum(experiment: ExperimentFile) -> Found:
         yield "training.weights", "the rule orders uploads by their values; expected uniform, found by-size"
     if experiment.method.traits.controlled:
         yield "control.enabled", "the controller weighs the noise of an average; expected aggregation average, or false"
-    if training.adaptive is not None:
-        yield "training.clip_norm", "votes about a clip norm are averaged; expected aggregation average, or a number"
     if experiment.method.privacy.clips == "update":
         yield "method.aggregation", "central sizes its noise for an average; expected average"
 
@@ -122,8 +120,6 @@ def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Fo
 
 
 def _of_compressed_link(experiment: ExperimentFile, key: str) -> Found:
-    if experiment.training.adaptive is not None:
-        yield key, "votes about the clip norm would be rounded, or left out, with the update; expected null"
     if experiment.method.traits.controlled or experiment.method.traits.measures is not None:
         text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
         yield key, f"{text}; expected null, or schedule fixed"

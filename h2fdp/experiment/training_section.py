@@ -23,8 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.config import Section
-from h2fdp.config.fields import Count, Expect, Flag, Magnitude, OpenProbability, Positive, Share, Whole, shape
-from h2fdp.privacy import AdaptiveClipping
+from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share, Whole, shape
 from h2fdp.protocol.subnet_facts import Weighting
 from h2fdp.schedules.aggregation_times import StepDecay
 from h2fdp.training.batches import Sampling, steps_per_epoch
@@ -84,27 +83,9 @@ UNTIL = (
 )
 
 
-class QuantileSection(Section):
-    """A clip norm that follows a quantile of the norms that it clips, see `AdaptiveClipping`.
-
-    Attributes:
-        quantile: the share of gradients (of updates with `central`) that are to be shorter than the clip norm.
-        initial: the clip norm of the first interval.
-    """
-
-    quantile: OpenProbability = 0.5
-    initial: Magnitude = 1.0
-
-    @property
-    def adaptive(self) -> AdaptiveClipping:
-        """As mechanisms read it."""
-        return AdaptiveClipping(self.initial, self.quantile)
-
-
 ClipNorm = Annotated[
-    Annotated[Magnitude | Literal["normalized"] | None, Tag("scalar")] | Annotated[QuantileSection, Tag("mapping")],
-    Discriminator(shape),
-    Expect("a number from 1e-9 to 1e9, normalized, or {quantile: 0.5}"),
+    Magnitude | Literal["normalized"] | None,
+    Expect("a number from 1e-9 to 1e9, normalized or null; or no clip_norm, which auto chooses"),
 ]
 
 
@@ -132,9 +113,8 @@ class TrainingSection(Section):
             towards 0; `none`.
         budget_decay: how the share of an interval in the privacy budget falls, in the same ways: the noise of its
             releases is divided by the root of it. `none` adds equal noise, in units of sensitivity.
-        clip_norm: the bound on the norm of a gradient (`central`: of an update, `output`: of a model): a number,
-            or how it follows a quantile,
-            `{quantile: 0.5, initial: 1.0}`; `normalized` brings all nearly to length 1; null clips nothing.
+        clip_norm: the bound on the norm of a gradient (`central`: of an update, `output`: of a model): a number;
+            `normalized` brings all nearly to length 1; null clips nothing.
         clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
         loss: loss of a record's scores; devices minimise its mean.
         momentum: momentum of the local steps, from zero with each received model.
@@ -195,15 +175,8 @@ class TrainingSection(Section):
         return found
 
     @property
-    def adaptive(self) -> AdaptiveClipping | None:
-        """How the clip norm moves; None where it is one number, or none."""
-        return self.clip_norm.adaptive if isinstance(self.clip_norm, QuantileSection) else None
-
-    @property
-    def first_clip_norm(self) -> float | None:
-        """The clip norm of the first interval, and of all others where it does not move."""
-        if isinstance(self.clip_norm, QuantileSection):
-            return self.clip_norm.initial
+    def largest_norm(self) -> float | None:
+        """The length that clipped vectors do not exceed; None where nothing is clipped."""
         return 1.0 if self.clip_norm == "normalized" else self.clip_norm
 
     @property

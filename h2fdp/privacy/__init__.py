@@ -36,7 +36,6 @@ from h2fdp.privacy.places import observers as observers
 from h2fdp.privacy.places import observers_beside as observers_beside
 from h2fdp.privacy.releases import Release as Release
 from h2fdp.privacy.releases import releases as releases
-from h2fdp.privacy.vectors import AdaptiveClipping as AdaptiveClipping
 from h2fdp.privacy.vectors import add_gaussian_noise as add_gaussian_noise
 from h2fdp.privacy.views import Merged as Merged
 from h2fdp.privacy.views import Sampling as Sampling

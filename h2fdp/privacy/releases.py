@@ -48,8 +48,6 @@ class Release:
         sampling: how their batches are drawn; only Poisson batches amplify.
         bound: how the sensitivity is known, see `ReleaseType`.
         own_gradient: how far a draw's own gradient moves its step under the bound `record`, in units of 2 eta G.
-        clip_norm, vote_share: where the clip norm moves, C of the interval, and the share of the squared sensitivity
-            that is the vote about it (see `AdaptiveClipping`); None elsewhere.
         adjacency: what the sensitivity is about; of rows for which it is `replace` the ledger says so.
         law: of the noise, in whose norm the sensitivity is; the ledger says so where it is not `gaussian`.
         moves: devices change their edge server in this run, so that one device may have several rows; the ledger says
@@ -69,8 +67,6 @@ class Release:
     sampling: Sampling
     bound: Bound = "batch"
     own_gradient: float = 1.0
-    clip_norm: float | None = None
-    vote_share: float | None = None
     adjacency: Adjacency = "null-record"
     law: str = GAUSSIAN.name
     moves: bool = False
@@ -78,14 +74,11 @@ class Release:
     def as_row(self) -> dict[str, Any]:
         """The ledger's row."""
         row = dict(zip(RELEASE_KEYS, _values_of(self), strict=True))
-        if self.clip_norm is not None:
-            row |= {key: getattr(self, key) for key in VOTE_KEYS}
         return row | {key: getattr(self, key) for key, usual in _USUAL.items() if getattr(self, key) != usual}
 
 
-VOTE_KEYS = ("clip_norm", "vote_share")
 _USUAL = {"adjacency": "null-record", "law": GAUSSIAN.name, "moves": False}  # of keys that are left out then
-RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in (*VOTE_KEYS, *_USUAL))
+RELEASE_KEYS = tuple(each.name for each in fields(Release) if each.name not in _USUAL)
 _values_of = attrgetter(*RELEASE_KEYS)
 
 
@@ -239,7 +232,7 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
     adjacency = row.get("adjacency", "null-record") if isinstance(row, dict) else None
     if adjacency not in get_args(Adjacency):
         raise UserError(f"no release of a run has {adjacency!r} there", where, "adjacency")
-    if not isinstance(row, dict) or set(row) - set(_USUAL) not in (set(RELEASE_KEYS), {*RELEASE_KEYS, *VOTE_KEYS}):
+    if not isinstance(row, dict) or set(row) - set(_USUAL) != set(RELEASE_KEYS):
         raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
     if problem := next((key for key, fits in _FITS.items() if key in row and not fits(row[key])), None):
         raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
@@ -274,8 +267,6 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "sampling": lambda value: value in ("poisson", "fixed"),
     "bound": lambda value: value in get_args(Bound),
     "own_gradient": lambda value: _number(value, 5e-324, 1.0),
-    "clip_norm": lambda value: _number(value, 5e-324, 1e300),
-    "vote_share": lambda value: _number(value, 5e-324, 1.0),
     "law": lambda value: value in NOISE_LAWS,
     "moves": lambda value: isinstance(value, bool),
 }

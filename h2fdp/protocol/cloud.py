@@ -24,7 +24,7 @@ from h2fdp.protocol.aggregator import NodeGroup, compressed
 from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import MeasuringPlan, Plan, Upload
-from h2fdp.protocol.planned_releases import average_alone, noise_and_gradients, observation
+from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, Uplinks, UpperAggregator, changed, held_below
 from h2fdp.schedules import Schedule
@@ -45,8 +45,7 @@ class Cloud:
     2. `releases`: what every observer will receive, for the ledger, before anything is sent.
     3. `run_interval`: w(t_k), `compressed`, goes down to the subnets with active devices, their uploads come back.
     4. The server update moves the model by the average, under the cloud's own noise where that is its part; plain
-       averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c. The clip norm follows the votes in the average,
-       where it moves.
+       averaging gives w(t_{k+1}) = w(t_k) - sum_c varrho_c upload_c.
     5. A schedule that learns sees the uploads, or their average where the public's account is of that alone, and what
        it had devices measure at w(t_{k+1}) if anything.
     """
@@ -79,7 +78,6 @@ class Cloud:
         self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
         self._past: Mapping[str, StreamPast] = {}  # of noise streams, where noises are correlated
         self._kept: dict[str, Any] = {}  # of server and devices, before the interval
-        self._clip_norm = None if planner.adaptive is None else planner.adaptive.initial
         self._versions: dict[int, Tensor] = {}  # the cloud's earlier models that edge servers still work from
         self._models: dict[str, Tensor] = {}  # edge servers' earlier models that devices still train from
 
@@ -93,7 +91,6 @@ class Cloud:
                 "server": self._server.state(),
                 "memories": None if self._memories is None else self._memories.state(),
             }
-            | ({} if self._clip_norm is None else {"clip_norm": self._clip_norm})
             | self._older
             | ({"uplinks": self._tiers.uplinks.memories} if self._tiers.uplinks.remembers else {})
             | ({"past": {name: each.state() for name, each in self._past.items()}} if self._past else {})
@@ -119,8 +116,6 @@ class Cloud:
         self._tiers.uplinks.memories = dict(state.get("uplinks", {}))
         past = {name: StreamPast.of_state(each) for name, each in state.get("past", {}).items()}
         self._past = {name: each.afresh() for name, each in past.items()} if afresh else past
-        if self._clip_norm is not None:
-            self._clip_norm = state["clip_norm"]
 
     @property
     def repeats(self) -> bool:
@@ -152,22 +147,21 @@ class Cloud:
             noise: chooses the noise of the interval, once it is known what it would release; None: as it was made.
         """
         decision = self._schedule.decide(interval, self.next_slot)
-        planner = self._planner.at(self._clip_norm)
-        plan = planner.plan(interval, self.next_slot, decision, self._past)
+        plan = self._planner.plan(interval, self.next_slot, decision, self._past)
         if noise is None or not plan.subnets:
             return plan
         factor = noise(plan, list(self.releases(plan)))
         reasons = None if decision.reasons is None else {**decision.reasons, "noise_factor": factor}
         decision = replace(decision, noise_factor=decision.noise_factor * factor, reasons=reasons)
-        return planner.plan(interval, self.next_slot, decision, self._past)
+        return self._planner.plan(interval, self.next_slot, decision, self._past)
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
-        return self._planner.at(plan.clip_norm).releases(plan)
+        return self._planner.releases(plan)
 
     def alike_releases(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
         """The same, once for all subnets that look alike."""
-        return self._planner.at(plan.clip_norm).alike_releases(plan)
+        return self._planner.alike_releases(plan)
 
     def above(self, edges: NodeGroup) -> Cloud:
         """This cloud as it is now, above other hosts: how it travels to a host of its own and back."""
@@ -188,7 +182,7 @@ class Cloud:
     def _pass(self, plan: IntervalPlan) -> None:
         self.next_slot = plan.last_slot
         if self._planner.correlated:
-            self._past = self._planner.at(plan.clip_norm).noises.after(plan)
+            self._past = self._planner.noises.after(plan)
 
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
@@ -203,12 +197,11 @@ class Cloud:
         if plan.subnets:
             told, variate = self._told(plan), self._server.variate
             sent = compressed(self._down, self._planner.streams, "cloud", before, plan.interval, plan.first_slot)
-            sent = sent if plan.clip_norm is None else torch.cat([sent, sent.new_zeros(1)])  # no votes yet
             asked = self._sent(plan, sent, told)
             received = self._tiers.run_interval(asked, variate)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
             uploaded = self._uploaded(plan, received)
-            if plan.clip_norm is None and not average_alone(self._planner.facts):
+            if not average_alone(self._planner.facts):
                 uploaded = replace(
                     uploaded,
                     updates={name: received[name].update for name in plan.parts},
@@ -258,7 +251,6 @@ class Cloud:
         self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload], uploaded: Uploaded | None
     ) -> IntervalObservation:
         """What the schedule is shown, measurements included. Its decisions and the model that it keeps are public."""
-        assert plan.clip_norm is None, "uploads that end in votes are not shown"
         uploads = [received[name].update for name in plan.parts]
         if uploaded is not None and average_alone(self._planner.facts):
             uploads = [uploaded.average]
@@ -339,23 +331,10 @@ class Cloud:
         if any(facts.adds_noise == "cloud" for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
-        if plan.clip_norm is not None:
-            self._clip_norm = self._moved(plan, plan.clip_norm, float(average[-1]))
-            average = average[:-1]
         variates = [upload.variate for upload in map(held.__getitem__, plan.subnets) if upload.variate is not None]
         devices = sum(len(facts.records) for facts in self._planner.subnets)
         changed_by = weighted_sum(variates, plan.shares) if variates else None
         return Uploaded(average, changed_by, plan.participants / devices)
-
-    def _moved(self, plan: IntervalPlan, norm: float, votes: float) -> float:
-        """The next clip norm, by the noisy votes that the cloud received; they are weighted as the updates are."""
-        assert self._planner.adaptive is not None, "votes are about a clip norm that moves"
-        _, total = noise_and_gradients(plan, self._planner.facts, None)
-        total *= plan.decision.step_size
-        if any(facts.adds_noise == "cloud" for facts in self._planner.subnets):  # one vote for a whole update
-            parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
-            total = sum(share * float(subnet.aggregation(-1).weights.sum()) for subnet, share in parts)
-        return self._planner.adaptive.after(norm, self._planner.adaptive.fraction(votes / total, norm))
 
 
 def _of_subnets(received: Mapping[str, Upload]) -> dict[str, Upload]:

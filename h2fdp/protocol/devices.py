@@ -54,14 +54,10 @@ class DeviceGroup:
         Delta_i, made private by their own side of the mechanism where that is up to them. This is called where a device
         has a host of its own; elsewhere `Lockstep` does the same for many groups together.
         """
-        starts = self.start(model).expand(len(order.rows), -1)
+        starts = model.expand(len(order.rows), -1)
         terms, batches, records = self.terms(model, order), self.batches(order), self.records_under(model)
         trained = self.engine.train(starts, records, self.held(order), batches, order.step_size, terms)
-        return released(self.pipeline, trained, self.start(model), self.moment(order))
-
-    def start(self, model: Tensor) -> Tensor:
-        """(M,) the model of what was sent: without what stages append, where they do."""
-        return model[: len(model) - self.pipeline.extra] if self.pipeline.extra else model
+        return released(self.pipeline, trained, model, self.moment(order))
 
     def terms(self, model: Tensor, order: Order) -> StepTerms:
         """The terms of an order's steps from `model` (M,)."""
@@ -69,9 +65,7 @@ class DeviceGroup:
         own, corrections = self.pipeline.linear_terms(model, at), order.corrections
         if own is not None:
             corrections = own if corrections is None else corrections + own
-        of_records = order.facts.clip_norm if self.pipeline.counts_votes else None
-        step_noise = self.pipeline.step_noise(at)
-        return StepTerms(corrections=corrections, noise=step_noise, watched=order.watched, clip_norm=of_records)
+        return StepTerms(corrections=corrections, noise=self.pipeline.step_noise(at), watched=order.watched)
 
     def records_under(self, model: Tensor) -> DeviceRecords:
         """What devices train on from `model` (M,): under equal labels where they release the mean of inputs."""
@@ -109,7 +103,6 @@ class DeviceGroup:
             kind=order.kind,
             step_size=order.step_size,
             steps=np.full(len(order.rows), len(order.slots)) if order.steps is None else order.steps,
-            batches=self.expected_batches(order) if self.pipeline.counts_votes else None,
             rows=order.rows,
             facts=order.facts,
             memory=None if order.memory is None else order.memory.clone(),  # which stages write into
@@ -129,7 +122,7 @@ def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: 
     Args:
         received: (M,) what they were sent, or (s, M) what each was.
     """
-    sent = pipeline.encode(trained.updates, received, replace(at, votes=trained.votes))
+    sent = pipeline.encode(trained.updates, received, at)
     kept = TrainingResult(sent, trained.personal) if pipeline.hides else replace(trained, updates=sent)
     return kept if at.memory is None else replace(kept, memory=at.memory)
 

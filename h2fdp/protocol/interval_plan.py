@@ -55,7 +55,6 @@ class IntervalPlan:
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest.
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
-        clip_norm: C of this interval, where it moves.
         past: what noise streams covered before the interval, by edge server, where noises are correlated.
         charged: what the interval's rows in the ledger are about instead of its own uploads, see `Arrivals`; None: its
             own.
@@ -72,7 +71,6 @@ class IntervalPlan:
     branches: BranchPlans | None = None
     vectors: Mapping[str, Mapping[int, tuple[Merged, ...]]] = field(default_factory=dict)
     heights: tuple[int, ...] = ()
-    clip_norm: float | None = None
     charged: tuple[IntervalPlan, ...] | None = None
     past: Mapping[str, StreamPast] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from h2fdp.privacy import AdaptiveClipping, Mechanism, Merged, Release, Span, Uploads, releases
+from h2fdp.privacy import Mechanism, Merged, Release, Span, Uploads, releases
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.places import Holder, Observer
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
@@ -97,15 +97,11 @@ class PlannedNoise:
         facts: the subnets by name.
         noise: None where none is added.
         adjacency: what the ledger's sensitivities are about.
-        adaptive: how the clip norm moves; None where it does not.
-        clip_norm: of the interval at hand, where it moves.
     """
 
     facts: Mapping[str, SubnetFacts]
     noise: Mechanism | None
     adjacency: Adjacency = "null-record"
-    adaptive: AdaptiveClipping | None = None
-    clip_norm: float | None = None
 
     def variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
         """(segments,) of the noise on each coordinate of a subnet's averages."""
@@ -243,7 +239,6 @@ class PlannedNoise:
         follows = self.facts[name].follows
         for made in self._rows(plan, name, share):
             changed = under(self.adjacency, made)
-            changed = changed if self.adaptive is None else map(self._with_votes, changed)
             yield from changed if follows is None else _of_moving(changed, dict(follows))
 
     def _rows(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Iterator[Release]]:
@@ -259,11 +254,6 @@ class PlannedNoise:
             step = uploads.place.holder is Holder.STEP
             kind = "step" if step else self.noise.kind(uploads.kind)
             yield releases(uploads, kind, reach, above, levels, facts.peers)
-
-    def _with_votes(self, release: Release) -> Release:
-        """The same, saying that votes about a clip norm are part of it."""
-        assert self.adaptive is not None, "votes are about a clip norm that moves"
-        return replace(release, clip_norm=self.clip_norm, vote_share=self.adaptive.share)
 
 
 def _of_moving(made: Iterator[Release], follows: Mapping[Observer, tuple[bool, ...]]) -> Iterator[Release]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from h2fdp.network.mobility import Visits
-from h2fdp.privacy import AdaptiveClipping, AggregationKind, Mechanism, Pipeline, Release, Span, Tolerance
+from h2fdp.privacy import AggregationKind, Mechanism, Pipeline, Release, Span, Tolerance
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
@@ -65,8 +65,6 @@ class Planner:
         children: the cloud's children, in the order of the tree, where there are any of these.
         parameters: M, of the vectors that devices upload.
         adjacency: what the ledger's sensitivities are about.
-        adaptive: how the clip norm moves; None where it does not.
-        clip_norm: of the interval at hand, where it moves; noises and sensitivities are those of this norm.
         visits: which rows are there in which interval, where devices move.
     """
 
@@ -82,23 +80,12 @@ class Planner:
     children: tuple[str, ...] = ()
     parameters: int = 0
     adjacency: Adjacency = "null-record"
-    adaptive: AdaptiveClipping | None = None
-    clip_norm: float | None = None
     visits: Visits | None = None
 
     def __post_init__(self) -> None:
         """Refuse an aggregation that these subnets' trust does not go with."""
         if self.noise is not None:
             self.averaging.refuse(self.subnets)
-
-    def at(self, clip_norm: float | None) -> Planner:
-        """The planner of an interval with this clip norm; None where it does not move."""
-        if self.adaptive is None or clip_norm is None:
-            assert self.adaptive is None, "an interval has the clip norm that moves"
-            assert clip_norm is None, "no clip norm moves"
-            return self
-        assert self.noise is not None, "a clip norm moves by noisy votes"
-        return replace(self, clip_norm=clip_norm, noise=self.noise.clipped_to(self.adaptive.length(clip_norm)))
 
     @cached_property
     def facts(self) -> Mapping[str, SubnetFacts]:
@@ -114,7 +101,7 @@ class Planner:
     @cached_property
     def noises(self) -> PlannedNoise:
         """What plans say about noise."""
-        return PlannedNoise(self.facts, self.noise, self.adjacency, self.adaptive, self.clip_norm)
+        return PlannedNoise(self.facts, self.noise, self.adjacency)
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
@@ -179,8 +166,7 @@ class Planner:
         subnets = {name: each.plan for name, each in planned.items()}
         averages = {name: each.averages for name, each in planned.items()}
         shares, weights = self.averaging.of_branches([each.branch for each in planned.values()], decision.local_steps)
-        norm = self.clip_norm
-        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, clip_norm=norm, past=past)
+        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, past=past)
         if self.tiers:
             plan = self._with_tiers(plan, averages)
         elif self.cloud_sums:
@@ -294,7 +280,7 @@ class Planner:
         heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
         noise_std = self._levels(subnet, rows, segments, step_size, averages, heights) * decision.noise_factor
         shares = subnet.shares(rows, self.averaging.weighting)
-        facts = (StageFacts(self.clip_norm),) * len(segments) if self.clip_norm is not None else ()
+        facts: tuple[StageFacts, ...] = ()
         if subnet.pipeline.has_code and self.noise is not None:
             known = subnet.name, self.parameters, rows, shares, step_size
             facts, noise_std = self._coded(subnet.pipeline, [PlannedSum(*known, each) for each in segments], noise_std)
@@ -326,7 +312,7 @@ class Planner:
             rows = part.aggregation(segment).rows
             if rows.size:
                 past = past.counted(rows, subnet.place.by_node)
-            found.append(StageFacts(self.clip_norm, numbers=tuple(past.counts.tolist())))
+            found.append(StageFacts(numbers=tuple(past.counts.tolist())))
         return tuple(found)
 
     def _coded(
@@ -335,7 +321,7 @@ class Planner:
         """How other vectors stand for updates in each sum of a subnet, and the noises (segments, s) that go with it."""
         found = map(pipeline.coded, sums, noise_std)
         codes, levels = zip(*(each for each in found if each is not None), strict=True)
-        return tuple(StageFacts(self.clip_norm, code) for code in codes), np.stack(levels)
+        return tuple(StageFacts(code) for code in codes), np.stack(levels)
 
     def _levels(
         self,

@@ -15,7 +15,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE
 from h2fdp.privacy.accounts import COARSE, MARGIN
 from h2fdp.privacy.calibration import Composition, smallest_factor
-from h2fdp.privacy.vectors import FARTHEST, LARGEST_NOISE, SMALLEST_NOISE
+from h2fdp.privacy.vectors import LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.subnet_facts import most_of_tiers
 from h2fdp.run.forecast import first_interval, forecast, planned_accounts
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
@@ -160,13 +160,13 @@ def _context(inputs: RunInputs) -> MechanismContext:
     config, times, schedule = inputs.config, inputs.aggregation_times, inputs.traits
     training, privacy, objective = config.training, config.privacy, config.method.objective
     planned = Horizon.planned(training.intervals, inputs.local_steps, training.step_size, config.control)
-    lengths, adaptive = schedule.lengths(planned), inputs.blueprint.adaptive
+    lengths = schedule.lengths(planned)
     return MechanismContext(
         epsilon=privacy.epsilon,
         delta=privacy.delta,
         c2=privacy.c2,
         sensitivity=privacy.sensitivity,
-        clip_norm=training.first_clip_norm if adaptive is None else adaptive.length(adaptive.initial),
+        clip_norm=training.largest_norm,
         intervals=training.intervals,
         local_aggregations=max(len(times.offsets(length)) for length in lengths) * training.intervals,
         local_steps=schedule.steps_to_cover(planned),
@@ -238,9 +238,8 @@ def _check_what_decides(setup: RunSetup) -> None:
 
 def _check_holdable(setup: RunSetup) -> None:
     """Refuse noises that would vanish or overflow in the 32 bits of a model."""
-    training, plan, adaptive = setup.config.training, first_interval(setup), setup.blueprint.adaptive
+    training, plan = setup.config.training, first_interval(setup)
     last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals)
-    farthest = 1.0 if adaptive is None else FARTHEST  # noise is in the unit of the clip norm
     distinct = {id(part): part for part in plan.subnets.values()}.values()
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in distinct]
     noises = [(levels, devices) for levels, devices in noises if levels.size]
@@ -249,7 +248,7 @@ def _check_holdable(setup: RunSetup) -> None:
     if any(facts.adds_noise == "cloud" for facts in setup.blueprint.facts):
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
-        smallest, largest = float(levels.min()) * last / farthest, float(levels.max()) * farthest
+        smallest, largest = float(levels.min()) * last, float(levels.max())
         if setup.faults.of_devices or setup.faults.sends is not None:  # an average of one device carries the most noise
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):

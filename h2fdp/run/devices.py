@@ -33,10 +33,9 @@ _KEY = "topology.adversaries.attack"
 
 def costs_of(config: ExperimentFile, network: Topology) -> Callable[[int, Floats], NetworkCosts]:
     """From M and (I,) numbers to costs of messages with M parameters, and of steps with so many records on average."""
-    votes = config.training.adaptive is not None
     return lambda parameters, records: NetworkCosts(
         network,
-        parameters + votes,
+        parameters,
         Streams(config.seed),
         config.control.power_rule,
         records,

@@ -103,9 +103,6 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     public = "" if run.data.public is None else f", {len(run.data.public)} public"
     about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
     facts = [_of_bound(costly)]
-    if (adaptive := run.blueprint.adaptive) is not None:
-        way = f"from {adaptive.initial:g} towards the {adaptive.quantile:g}-quantile"
-        facts.append(("clip norm", f"{way}; votes about it cost {100 * adaptive.share:.3g} % of 1/z^2"))
     facts += [("noise", _of_noises(report["noises"])), *_of_compression(run), ("cost", _of_costs(network))]
     facts += [("" if at else "chosen", each.removeprefix("chosen: ")) for at, each in enumerate(run.chosen)]
     scores, pays = noise_in_scores(run), changes(run)

@@ -22,7 +22,6 @@ from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.places import UNTARGETED, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import statement, verdict_of, worst_epsilon
-from h2fdp.privacy.vectors import MOVES
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import about, noise_key
 from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
@@ -83,7 +82,6 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         features: features is not None,
         STANDARDIZED: setup.standardizing is not None and setup.data.test_owners is None,
         UNTIL: "accuracy" in (setup.config.training.until or {}),
-        MOVES: setup.blueprint.adaptive is not None,
         MOVING: setup.topology.visits is not None,
         LYING: setup.topology.adversaries is not None,
         OVER_THE_AIR: setup.topology.radio.truncation is not None,

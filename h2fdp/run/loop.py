@@ -202,7 +202,6 @@ def run_intervals(
                 "step_size": plan.decision.step_size,
                 "participants": plan.participants,
                 "wall_s": time.perf_counter() - started,
-                **({} if plan.clip_norm is None else {"clip_norm": plan.clip_norm}),
                 **scores,
             }
             for recorder in recorders:

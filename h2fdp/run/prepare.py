@@ -182,11 +182,11 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         vector = trained_on_public(vector, initial, data, config, streams)
     objective, loss = method.local_objective, loss_of(training.loss, data.classes)
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
-    norm = None if whole else training.first_clip_norm
+    norm = None if whole else training.largest_norm
     clipping = None
     if norm is not None:
         mean_too = training.clip_scope == "record" and placement.accumulates
-        clipping = Clipping(norm, training.clip_scope, mean_too, training.gamma, training.adaptive is not None)
+        clipping = Clipping(norm, training.clip_scope, mean_too, training.gamma)
     # An order of all records amplifies no more than fixed batches do.
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
     products = expected_records * vector.numel()
@@ -209,10 +209,9 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
         device=device,
         momentum=training.momentum,
         epochs=training.local_epochs,
-        clip_norm=training.first_clip_norm,
+        clip_norm=training.largest_norm,
         loss=loss,
         gamma=training.gamma if whole else None,
-        adaptive=training.adaptive,
         precision=training.precision,
         aggregation=method.combination,
         compression=config.compression.of_devices,

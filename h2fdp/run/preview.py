@@ -187,10 +187,9 @@ def seconds_per_step(run: RunSetup) -> float:
         rows = np.arange(min(blueprint.topology.subnets[0].size, _MOST_DEVICES))
         steps = _STEPS if blueprint.epochs is None else run.local_steps  # epochs are drawn as a whole
         batches = group.sampler.draw(0, range(steps), rows)
-        adaptive = blueprint.adaptive
         starts = run.initial.to(blueprint.device).expand(len(rows), -1)
         nothing_yet = None if blueprint.objective.memory is None else torch.zeros_like(starts)
-        terms = StepTerms(corrections=nothing_yet, clip_norm=None if adaptive is None else adaptive.initial)
+        terms = StepTerms(corrections=nothing_yet)
         times = []
         for _ in range(1 + _REPEATS):
             started = time.perf_counter()

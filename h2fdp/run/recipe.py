@@ -143,7 +143,7 @@ def noise_of_way(setup: RunSetup) -> float:
     Of n records and N nodes that add noise, it is FARTHEST sqrt(N) / (n mu): 2.7, 1.2 and 0.4 for the paper's network,
     60,000 records and epsilon 1 without trusted edge servers, with all of them trusted and under one sum.
     """
-    model, norm = noise_on_model(setup), setup.config.training.first_clip_norm
+    model, norm = noise_on_model(setup), setup.config.training.largest_norm
     assert norm is not None, "gradients are clipped where noise is added"
     return FARTHEST[True] * model.noise_std / (model.way * norm)
 
@@ -244,7 +244,7 @@ def completed(
         return chosen, (*_lines(chosen, data), *bands)
     model = noise_on_model(setup)
     training, scores = chosen.training, SCORES[probe.linear]
-    norm = training.first_clip_norm
+    norm = training.largest_norm
     assert norm is not None, "gradients are clipped where noise is added"
     by_noise = scores / (model.noise_std * probe.reach) if model.noise_std else math.inf
     longer = 1.0
@@ -431,7 +431,7 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     clips = noise_placement_of(config.method.privacy).clips
     what = clips if clips in ("update", "model") else training.clip_scope
     clipped = "" if training.clip_norm is None else f", {what} clipping"
-    norm = f" at {training.first_clip_norm:g}" if clipped else ""
+    norm = f" at {training.largest_norm:g}" if clipped else ""
     most = "at most " if _in_turns(config) else ""  # as many as the budget pays for
     unlike: tuple[str, ...] = ()
     scaled = isinstance(config.model, registry.Logistic) and config.model.standardize

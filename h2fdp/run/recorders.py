@@ -97,8 +97,7 @@ class Metrics(Recorder):
         measured = ["validation_"] if setup.data.validation is not None else []
         measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
         measured += ["personal_"] if setup.personal else []
-        others = [] if setup.blueprint.adaptive is None else ["clip_norm"]
-        others += [*DECILES, WORST] if setup.config.training.evaluate_devices else []
+        others = [*DECILES, WORST] if setup.config.training.evaluate_devices else []
         by = None if setup.noise is None else setup.accountant
         self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others, accountant=by))
         self._setup = setup

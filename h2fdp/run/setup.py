@@ -297,7 +297,6 @@ class RunSetup(RunInputs, Noise):
             children=self.topology.children(None),
             parameters=self.initial.numel(),
             adjacency=config.privacy.adjacency,
-            adaptive=self.blueprint.adaptive,
             visits=self.topology.visits,
         )
 
@@ -354,7 +353,7 @@ class RunSetup(RunInputs, Noise):
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             c2=privacy.c2,
-            clip_norm=training.first_clip_norm,
+            clip_norm=training.largest_norm,
             control=self.config.control,
             step_noise_multiplier=None if self.noise is None else self.noise.step_noise_multiplier,
             iterations=self.iterations,

@@ -18,7 +18,7 @@ from h2fdp.data.synthetic import LARGEST_HELD
 from h2fdp.models.architectures import Centred
 from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
-from h2fdp.privacy import AdaptiveClipping, NoisePlacement, Pipeline, Place, Stage, UploadClipping
+from h2fdp.privacy import NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.correlated import CorrelatedGaussian, Summed
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
@@ -51,7 +51,6 @@ class Blueprint:
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
-        adaptive: how the clip norm moves from there; None where it does not.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: what every aggregator makes of its children's uploads.
         compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up; `downlink`
@@ -77,7 +76,6 @@ class Blueprint:
     clip_norm: float | None
     loss: Loss
     gamma: float | None
-    adaptive: AdaptiveClipping | None
     precision: Precision
     aggregation: Aggregation
     compression: tuple[Stage, ...]
@@ -321,7 +319,7 @@ class Blueprint:
         longest: LongestSum | None = None
         if self.clipping is not None and self.noise_placement.private and self.noise_placement.accumulates:
             longest = LongestSum(self.clipping.norm, self.momentum)  # noise is sized for that
-        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, self.adaptive, longest)
+        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, longest)
         pipeline = self.noise_placement.pipeline(trust, clipping)
         if self.correlated is not None:
             sums = self.noise_placement.sees(trust) == "sum"
@@ -330,5 +328,5 @@ class Blueprint:
             pipeline = replace(pipeline, stages=tuple(stages), law=law)
         cut: tuple[Stage, ...] = ()
         if longest is not None and not pipeline.noisy_steps:
-            cut = (CutToLongest(longest, None if self.adaptive is None else self.adaptive.initial),)
+            cut = (CutToLongest(longest),)
         return replace(pipeline, stages=(*cut, *pipeline.stages, *self.compression))

@@ -87,7 +87,7 @@ class Lockstep:
         for one_key in together.values():
             cohorts = list(self._cohorts(one_key))
             jobs = [job for cohort in cohorts for job in cohort]
-            models = [job.group.start(job.model) for job in jobs]
+            models = [job.model for job in jobs]
             starts = torch.cat([model.expand(job.devices, -1) for model, job in zip(models, jobs, strict=True)])
             first = jobs[0].group
             assert all(job.group.records is first.records for job in jobs), "subnets in lockstep share their records"

@@ -24,19 +24,17 @@ class Clipping:
         mean_too: under `record`, the average too: divided by the expected number of records it may be longer than G.
         gamma: vectors g are not cut but normalised to G g / (|g| + gamma), which is shorter than G (automatic clipping,
             Bu, Wang, Zha and Karypis 2023, AUTO-S); None cuts those that are longer.
-        moves: every interval has a norm of its own (`StepTerms.clip_norm`), of which G is the first.
     """
 
     norm: float
     scope: ClipScope = "batch"
     mean_too: bool = False
     gamma: float | None = None
-    moves: bool = False
 
     @property
     def plain(self) -> bool:
-        """Whether vectors are cut at one norm, and nothing else."""
-        return self.gamma is None and not self.moves
+        """Whether vectors are cut, and nothing else."""
+        return self.gamma is None
 
     @property
     def of_batches(self) -> bool:
@@ -66,33 +64,6 @@ class Clipping:
             # A factor of 0 leaves undefined numbers behind where there were infinite ones, and nowhere else.
             clipped.nan_to_num_(nan=0.0)
         return clipped
-
-
-@dataclass(frozen=True)
-class NormVotes:
-    """Votes about a clip norm: 1/2 of each record whose gradient is no longer, -1/2 of each other one.
-
-    Attributes:
-        norm: C.
-        sums: (n,) of the devices' votes so far.
-
-    >>> votes = NormVotes(1.0, torch.zeros(1))
-    >>> votes.count(torch.tensor([[0.5, 1.0, 3.0, float("nan"), 0.1]]), drawn=torch.tensor([[1, 1, 1, 1, 0]]) > 0)
-    >>> votes.sums
-    tensor([0.])
-    """
-
-    norm: float
-    sums: Tensor
-
-    @classmethod
-    def none(cls, norm: float, like: Tensor) -> NormVotes:
-        """No votes yet, of as many devices as `like` (n, ...) has rows."""
-        return cls(norm, torch.zeros(len(like), device=like.device))
-
-    def count(self, norms: Tensor, drawn: Tensor) -> None:
-        """Add the votes of the records (n, W) that were drawn; a norm that is undefined is too long."""
-        self.sums.add_(torch.where(drawn, (norms <= self.norm).to(self.sums) - 0.5, 0.0).sum(dim=1))
 
 
 def clip_factors(norms: Tensor, bound: float, gamma: float | None = None) -> Tensor:

@@ -60,7 +60,7 @@ EngineName = Literal["loop", "stacked", "compiled"]
 # Multiply-adds of an interval from which `auto` compiles: the paper's network has 250 million with Fashion-MNIST.
 # Compiling takes ten seconds once; smaller runs may be over sooner.
 WORTH_COMPILING = 1e8
-# Engines that know `Clipping.gamma`, and clip norms that move (`StepTerms.clip_norm`).
+# Engines that know `Clipping.gamma`.
 NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})
 
 
@@ -213,9 +213,8 @@ def engine_of_run(
         others = "auto, stacked or loop" if asked == "compiled" else "auto or loop"
         raise UserError(f"expected {others}, found {asked}: {reason}", key="runtime.engine")
     if job.clipping is not None and not job.clipping.plain and engine not in NORMALISING:
-        lacks = "has one clip norm for the whole run" if job.clipping.moves else "does not normalise gradients"
-        able = ", ".join(sorted(NORMALISING))
-        raise UserError(f"{engine} {lacks}; expected auto, {able}, or a number as clip_norm", key="runtime.engine")
+        text = f"{engine} does not normalise gradients; expected auto, {', '.join(sorted(NORMALISING))}"
+        raise UserError(f"{text}, or a number as clip_norm", key="runtime.engine")
     if engine == "compiled" and not numba_is_there():
         by = "runtime.engine: compiled" if asked == "compiled" else "the fastest engine for this run, compiled,"
         note(f"{by} needs numba, which cannot be imported; training with stacked")

@@ -271,14 +271,11 @@ class StepTerms(Rows):
         corrections: (s, M) added to each device's directions.
         noise: on every step's gradient; also where the batch is empty.
         watched: whether the last step is wanted by itself.
-        clip_norm: to which gradients are clipped, record by record, instead of the engine's own norm; the votes about
-            it are wanted.
     """
 
     corrections: Tensor | None = None
     noise: GradientNoise | None = None
     watched: bool = False
-    clip_norm: float | None = None
 
 
 PLAIN_TERMS = StepTerms()
@@ -292,25 +289,22 @@ class TrainingResult(Rows):
         updates: accumulated updates Delta_i = w_start - w_i, (7)-(8); eta sum_l g_i(l) for the plain objective.
         personal: personal models, where the objective has them.
         last_steps: w_i before the last step - w_i, where they were asked for; 0 without a step.
-        votes: (s,) sums of the votes about a clip norm over all steps, where it moves (see `NormVotes`).
         memory: (s, M) what they keep of what they uploaded, where a stage of the upload remembers.
     """
 
     updates: Tensor
     personal: Tensor | None = None
     last_steps: Tensor | None = None
-    votes: Tensor | None = None
     memory: Tensor | None = None
 
     @classmethod
-    def room(cls, starts: Tensor, personal: bool, watched: bool, votes: bool = False) -> TrainingResult:
+    def room(cls, starts: Tensor, personal: bool, watched: bool) -> TrainingResult:
         """Memory for the outcomes of devices that start at `starts` (s, M)."""
 
         def empty() -> Tensor:
             return torch.empty_like(starts, memory_format=torch.contiguous_format)
 
-        voted = torch.zeros(len(starts), device=starts.device) if votes else None
-        return cls(empty(), empty() if personal else None, empty() if watched else None, voted)
+        return cls(empty(), empty() if personal else None, empty() if watched else None)
 
     def place(self, devices: Tensor | int, other: TrainingResult) -> None:
         """Set these devices' outcomes."""
@@ -324,8 +318,8 @@ class TrainingResult(Rows):
         parts = ([None] * len(sizes) if each is None else each.split_with_sizes(sizes) for each in self._parts())
         return map(TrainingResult, *parts)
 
-    def _parts(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        return self.updates, self.personal, self.last_steps, self.votes, self.memory
+    def _parts(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        return self.updates, self.personal, self.last_steps, self.memory
 
 
 @dataclass(frozen=True)

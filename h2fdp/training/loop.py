@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import Clipping, NormVotes
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_steps import (
     PLAIN_TERMS,
@@ -42,7 +41,6 @@ class LoopEngine:
         self._losses = RecordLoss(module, loss, self._compares)
         self._clipping = clipping
         self._descent = Descent(objective, momentum, head_size(objective, module))
-        self._votes: NormVotes | None = None  # of the device that is training
 
     def train(
         self,
@@ -53,8 +51,7 @@ class LoopEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        votes = terms.clip_norm is not None
-        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
         for position, (start, row, steps) in enumerate(zip(starts, rows, batches.steps_done, strict=True)):
             own = terms.part(np.array([position]))
             correction = None if own.corrections is None else own.corrections[0]
@@ -65,14 +62,12 @@ class LoopEngine:
                 others = start, previous_models(correction, start)
             correction = correction if self._descent.corrects else None
             last = torch.zeros_like(start)
-            self._votes = None if terms.clip_norm is None else NormVotes.none(terms.clip_norm, start[None])
             for slot in range(int(steps)):
                 gradient: Gradient = partial(self._gradient, records, int(row), batches, slot, position, own, others)
                 gradient = gradient if terms.noise is None else once(gradient)
                 moved = self._descent.step(state, gradient, start, step_size, correction, slot)
                 last, state = state.models - moved.models, moved
-            counted = None if self._votes is None else self._votes.sums[0]
-            trained.place(position, TrainingResult(*self._descent.ended(start, state), last, counted))
+            trained.place(position, TrainingResult(*self._descent.ended(start, state), last))
         return trained
 
     def _gradient(
@@ -111,10 +106,7 @@ class LoopEngine:
         """(M,) sum of the records' gradients / divisor, clipped one by one where the scope is `record`."""
         if self._clipping is not None and self._clipping.scope == "record":
             per_record = self._losses.gradients(model, x, y, *others)
-            if self._votes is not None:
-                norms = torch.linalg.vector_norm(per_record, dim=-1)[None]
-                self._votes.count(norms, torch.ones_like(norms, dtype=torch.bool))
-            return self._to_norm(self._clipping).apply(per_record).sum(dim=0) / divisor
+            return self._clipping.apply(per_record).sum(dim=0) / divisor
         leaf = model.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._losses.mean(leaf, x, y, *others), leaf)
         return gradient * (len(y) / divisor)
@@ -123,8 +115,4 @@ class LoopEngine:
         """A batch's mean gradient, clipped where batches are."""
         if self._clipping is None or not self._clipping.of_batches:
             return gradient
-        return self._to_norm(self._clipping.for_batches).apply(gradient)
-
-    def _to_norm(self, clipping: Clipping) -> Clipping:
-        """The same to the clip norm of the interval, where it moves."""
-        return clipping if self._votes is None else replace(clipping, norm=self._votes.norm)
+        return self._clipping.for_batches.apply(gradient)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from h2fdp.training.batches import Batches
-from h2fdp.training.clipping import Clipping, NormVotes
+from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords, placed
 from h2fdp.training.gradients.rule import GradientRule, LayeredGradients, Precision, gradient_rule
 from h2fdp.training.local_steps import (
@@ -173,8 +173,7 @@ class StackedEngine:
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
-        votes = terms.clip_norm is not None
-        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched, votes)
+        trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
         # Devices that stop early stand last in their stack, and alike beside each other.
         order = np.argsort(-batches.steps_done, kind="stable")
         for stack in np.array_split(order, max(1, -(-len(rows) // size))):
@@ -201,7 +200,6 @@ class StackedEngine:
         last = torch.zeros_like(stack.starts) if stack.terms.watched else None
         starts, corrections = stack.starts, stack.terms.corrections if self._descent.corrects else None
         moving = len(starts)
-        votes = None if stack.terms.clip_norm is None else NormVotes.none(stack.terms.clip_norm, starts)
         slots = int(stack.steps.max(initial=0))
         if rule := self._in_place(stack):
             state = replace(state, models=stack.starts.clone())
@@ -217,7 +215,7 @@ class StackedEngine:
                 moving, computed = active, max(active, stack.at_least)
                 state, starts = state.part(slice(computed)), starts[:computed]
                 corrections = None if corrections is None else corrections[:computed]
-            gradient: Gradient = partial(self._gradient, stack, slot, len(starts), votes)
+            gradient: Gradient = partial(self._gradient, stack, slot, len(starts))
             gradient = gradient if stack.terms.noise is None else once(gradient)
             moved = self._descent.step(state, gradient, starts, stack.step_size, corrections, slot)
             if last is not None:
@@ -225,37 +223,28 @@ class StackedEngine:
             state = moved
         whole = DescentState.joined([state.part(slice(moving)), *reversed(ended)])
         updates, personal = self._descent.ended(stack.starts, whole, None if rule is None else whole.models)
-        return TrainingResult(updates, personal, last, None if votes is None else votes.sums)
+        return TrainingResult(updates, personal, last)
 
     def _in_place(self, stack: _Stack) -> LayeredGradients | None:
         """The rule where one device takes plain steps, w - eta g: each layer's gradient goes to the weights at once."""
         terms = stack.terms
-        more = terms.corrections is not None or terms.noise is not None or terms.clip_norm is not None
+        more = terms.corrections is not None or terms.noise is not None
         alone = self._plain and len(stack.starts) == 1 and not more
         return self._rule if alone and isinstance(self._rule, LayeredGradients) else None
 
-    def _gradient(self, stack: _Stack, slot: int, devices: int, votes: NormVotes | None, models: Tensor) -> Tensor:
+    def _gradient(self, stack: _Stack, slot: int, devices: int, models: Tensor) -> Tensor:
         """(n, M) what a step follows: gradients over the drawn records, clipped and noisy as asked."""
         passes = stack.passes
         others = self._others(stack, devices)
-        cast = None if votes is None else NormVotes.none(votes.norm, models)
-        total = self._rule.sums(models, *passes.first(slot, devices), others, cast)
+        total = self._rule.sums(models, *passes.first(slot, devices), others)
         for chosen, each in passes.later(slot, devices, stack.at_least):
             own = None if others is None else (others[0].index_select(0, chosen), others[1].index_select(0, chosen))
-            later = None if votes is None else NormVotes.none(votes.norm, chosen)
-            found = self._rule.sums(models.index_select(0, chosen), *each, own, later)
-            total.index_add_(0, chosen, found)
-            if cast is not None and later is not None:
-                cast.sums.index_add_(0, chosen, later.sums)
-        if votes is not None and cast is not None:  # a device that is computed on for nothing has no vote
-            active = int(np.count_nonzero(stack.steps > slot))
-            votes.sums[:active] += cast.sums[:active]
+            total.index_add_(0, chosen, self._rule.sums(models.index_select(0, chosen), *each, own))
         empty = np.flatnonzero(passes.counts[slot, :devices] == 0)
         if empty.size:  # an empty Poisson batch gives a zero gradient
             total.index_fill_(0, placed(empty, total.device), 0.0)
         if self._batch_clipping is not None:
-            clipping = self._batch_clipping if votes is None else replace(self._batch_clipping, norm=votes.norm)
-            clipping.apply(total, out=total)
+            self._batch_clipping.apply(total, out=total)
         if stack.terms.noise is not None:
             stack.terms.noise.add(total, slot, passes.divisors[slot, :devices])
         return total

@@ -73,6 +73,11 @@ def test_a_schedule_that_measures_private_losses_is_marked_or_refused():
     Experiment(method={**leaking, "schedule": stated, "privacy": "hierarchical"})
 
 
+def test_a_clip_norm_is_one_number():
+    words = "clip_norm: expected a number from 1e-9 to 1e9, normalized or null; or no clip_norm, which auto chooses"
+    assert words in refusal(method="h2fdp", clip_norm={"quantile": 0.5})
+
+
 @pytest.mark.parametrize("stated", ["released", "private", "oracle"])
 def test_a_source_of_estimates_is_refused_with_what_to_state_instead(stated):
     words = "control.estimates: this key is gone; estimates are those of released vectors: leave the line out"

@@ -278,7 +278,6 @@ def test_bits_do_not_depend_on_where_devices_are():
     [
         ("secure-sum", {}, "devices add shares of one noise, and a sum of laplace noises is of no such law"),
         ("untrusted", {"control": {"enabled": True}}, "the controller is about Gaussian noise; expected false"),
-        ("untrusted", {"clip_norm": {"quantile": 0.5, "initial": 1}, "clip_scope": "record"}, "clipped together in L2"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(trust, changes, text):

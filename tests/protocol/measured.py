@@ -7,7 +7,7 @@ the records, z the draws of the run. Each draw moves one coordinate of the model
 which it is added: so N is read off what passes. The draws themselves are made, too, and their variance is measured.
 
 Integers of secure sums are rounded as they are, with the numbers that both runs draw; their noise is added where the
-sum is decoded, in whole cells. Clip norms that move do so by released votes: both runs have the first one's.
+sum is decoded, in whole cells.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,9 +26,7 @@ import h2fdp.privacy.vectors
 import h2fdp.protocol.cloud
 from h2fdp.privacy.mechanisms.compression import RandK
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
-from h2fdp.protocol import Cloud
 from h2fdp.streams import Streams
-from h2fdp.training.clipping import NormVotes
 from tests.protocol.overhearing import Overheard, devices_of, listen
 
 FEATURES, CLASSES = 200, 2
@@ -198,15 +196,13 @@ class Neighbour:
 
     Attributes:
         rows: (edge server, row) of the device, wherever it ever is.
-        to: by which its first record is multiplied; 0 is the null record, which has no vote about clip norms either.
+        to: by which its first record is multiplied; 0 is the null record.
         whole: all its records are.
-        norms: the clip norms of the first run.
     """
 
     rows: tuple
     to: float = 0.0
     whole: bool = False
-    norms: tuple = ()
 
 
 @dataclass
@@ -216,21 +212,18 @@ class Performed:
     Attributes:
         uploads: device's name -> its uploads as noise left them, before any compression.
         ends: after each interval, how many vectors of each kind and node there are, and how many rows.
-        norms, votes: the clip norm after each interval in which it moved, and the mean vote by which it did.
     """
 
     heard: Overheard = field(default_factory=Overheard)
     draws: Draws = field(default_factory=Draws)
     uploads: dict[str, list[np.ndarray]] = field(default_factory=dict)
     ends: list[dict] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    votes: list[float] = field(default_factory=list)
 
     def lists(self):
         """(kind, node) -> vectors in order."""
         kinds = {"sent down": self.heard.broadcasts, "received": self.heard.received, "uploads": self.uploads}
         found = {(kind, node): vectors for kind, of_nodes in kinds.items() for node, vectors in of_nodes.items()}
-        others = {"models": self.heard.models, "rows": self.heard.rows, "votes": self.votes}
+        others = {"models": self.heard.models, "rows": self.heard.rows}
         return found | {(kind, None): vectors for kind, vectors in others.items()}
 
     def until(self, interval, kind, node=None, only=None):
@@ -240,15 +233,6 @@ class Performed:
         during = [vectors[begin:end] for begin, end in pairwise(ends)]
         return [vector for at, of in enumerate(during) if only is None or at in only for vector in of]
 
-    def with_votes(self):
-        """Complete what was heard in the interval that ends: the cloud's models lack the votes that were released."""
-        begun = self.ends[-1] if self.ends else {}
-        before = sum(self.votes[: begun.get(("votes", None), 0)])
-        self.heard.models[-1] = np.append(self.heard.models[-1], -sum(self.votes))
-        for node, vectors in self.heard.broadcasts.items():
-            for vector in vectors[begun.get(("sent down", node), 0) :]:
-                vector[-1] -= before
-
 
 def performed(setup, monkeypatch, changed=None, draws=None):
     """Run a prepared run.
@@ -257,7 +241,7 @@ def performed(setup, monkeypatch, changed=None, draws=None):
         changed: the `Neighbour`; None for the records as they are.
     """
     run = Performed(draws=draws or Draws())
-    encode, moves, counts = UpdateNoise.encode, Cloud._moved, NormVotes.count
+    encode = UpdateNoise.encode
 
     def noisy(stage, updates, received, at):
         sent = encode(stage, updates, received, at)
@@ -273,25 +257,12 @@ def performed(setup, monkeypatch, changed=None, draws=None):
             x[offsets[row] : offsets[row + 1] if changed.whole else offsets[row] + 1] *= changed.to
         return replace(made, records=replace(made.records, x=x))
 
-    def moved(cloud, plan, norm, votes):
-        run.votes.append(votes)
-        known = changed is not None and changed.norms
-        run.norms.append(changed.norms[len(run.norms)] if known else moves(cloud, plan, norm, votes))
-        return run.norms[-1]
-
-    def count(votes, norms, drawn):
-        counts(votes, norms, drawn & (norms > 0))
-
     def ended():
-        if setup.blueprint.adaptive is not None:
-            run.with_votes()
         run.ends.append({key: len(vectors) for key, vectors in run.lists().items()})
 
     with monkeypatch.context() as patched:
         run.draws.patch(patched)
         patched.setattr(UpdateNoise, "encode", noisy)
-        patched.setattr(Cloud, "_moved", moved)
-        patched.setattr(NormVotes, "count", count)
         # All leave out the same coordinates of what has its noise. Signals and noises are in different ones here.
         patched.setattr(RandK, "encode", lambda stage, updates, received, at: updates)
         start = torch.zeros_like(setup.initial)

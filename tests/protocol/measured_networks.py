@@ -1,7 +1,7 @@
 """Random networks in which methods, noises, turns, budgets, clipping and compression are combined; their observers.
 
 `PYTHONPATH=. python -m tests.protocol.measured_networks 260` measures as many and prints the figures. Not measured are
-Laplace noise, buffered rounds, noise on steps under clip norms that move, and what a controller measures.
+Laplace noise, and buffered rounds.
 """
 
 import math
@@ -46,7 +46,6 @@ FAMILIES = (
     "robust",
     "one message",
     "central",
-    "moving norm",
     "integers",
     "mobility",
     "lying edges",
@@ -214,14 +213,6 @@ class _Drawn:
         settings |= ALONE | {"method": {"extends": "hfl", "privacy": "central"}}
         settings |= {"clip_norm": pick(rng, [1.0, 1.0, "normalized"])}
         return flat(rng, ["trusted", "untrusted"])
-
-    @staticmethod
-    def moving_norm(rng, settings):
-        quantile, initial = pick(rng, [0.3, 0.7]), pick(rng, [1.0, 15.0])  # gradients are longer, but for some
-        settings |= {"clip_norm": {"quantile": quantile, "initial": initial}, "clip_scope": "record"}
-        settings["local_steps"] = pick(rng, [1, 4])
-        settings["aggregate_every"] = pick(rng, [1, 1, 2]) if settings["local_steps"] > 1 else 1
-        return flat(rng, ["trusted", "untrusted", "secure-sum"])
 
     @staticmethod
     def integers(rng, settings):
@@ -431,7 +422,7 @@ def measured(family, number, monkeypatch, **planted):
     for device in views.devices:
         if views.name(device) in views.liars:
             continue  # it has no account
-        changed = Neighbour(views.rows[device], to, views.central, tuple(found.run.norms))
+        changed = Neighbour(views.rows[device], to, views.central)
         found.others[device] = performed(setup, monkeypatch, changed, draws=Draws(**planted, free=free))
     return found
 

@@ -259,7 +259,6 @@ CHAIN = Topology(
         (replace(CHAIN, adversaries=Adversaries(SignFlip(), edges=("a",))), {}, "a sends up what has no noise yet"),
         (replace(CHAIN, adversaries=Adversaries(Alie(), edges=("top",))), {}, "expected one tier"),
         (replace(network(liars=["a/1"]), mobility=Mobility([(2, "a/2", "b")])), {}, "expected no mobility"),
-        (network(liars=["a/1"]), {"clip_norm": {"initial": 1.0}, "clip_scope": "record"}, "liars vote"),
         (network(liars=["a/1"]), {"method": BUFFERED, "calibration": "accounted"}, "expected schedule fixed"),
         (network(liars=["a/1"]), {"method": "h2fdp-adaptive"}, "expected schedule fixed"),
     ],

@@ -201,7 +201,6 @@ def test_under_krum_each_device_has_the_account_of_its_own_noise(rule):
     ("change", "message"),
     [
         ({"weights": "by-size"}, "expected uniform"),
-        ({"clip_norm": {"initial": 1.0}, "clip_scope": "record"}, "votes"),
         ({"method": {"extends": "hfl", "aggregation": "median", "privacy": "central"}}, "for an average"),
         ({"network": Topology("one", (subnet("a", "secure-sum", 3),))}, "secure sum"),
         ({"method": {"extends": "h2fdp", "aggregation": {"edge": "median"}, "topology": "star"}}, "a star has no edge"),

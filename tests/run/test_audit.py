@@ -167,11 +167,6 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
         ({}, ("moon", 10), "expected one of edge, peer, cloud, public"),
         ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside the threat model"),
         (
-            BY_RECORD | {"clip_norm": {"quantile": 0.5, "initial": 2.0}},
-            ("edge", 4),
-            "training.clip_norm: .*this one moves",
-        ),
-        (
             ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": "central"}},
             ("public", 10),
             "central noise protects dev",

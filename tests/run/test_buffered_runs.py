@@ -197,7 +197,6 @@ REFUSED = [
         {"calibration": "paper", "method": OBJECTIVE},
         r"^Experiment: method\.privacy: objective has no account .*expected hierarchical or local, or schedule fixed$",
     ),
-    ({"clip_norm": {"quantile": 0.5}}, r"training\.clip_norm: buffered reckons with one clip norm"),
     ({"aggregate_every": 3}, r"training: the uploads of e0 would have 3, 1 local steps"),
     (
         {"topology": Topology.regular(edges=2, devices=3, trust=0.0, secure_sum=1.0)},

@@ -315,7 +315,6 @@ REFUSED = [
     ({"calibration": "paper"}, r"privacy\.calibration: .*expected accounted, found paper"),
     ({"method": "scaffold", "calibration": "paper"}, r"method\.objective: .*without a memory"),
     ({"method": BUFFERED}, r"method\.schedule: .*expected fixed, found buffered"),
-    ({"clip_norm": {"quantile": 0.5}, "clip_scope": "record"}, r"training\.clip_norm: .*expected a number"),
     ({"topology": SECURE}, r"topology: .*expected no secure sums"),
     ({"topology": DEEP}, r"topology: .*expected one tier of edge servers, found 2 tiers"),
     (

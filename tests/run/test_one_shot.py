@@ -182,7 +182,6 @@ REFUSED = {
     "method.schedule: class-sums is one message": {"method": {"extends": "one-shot", "schedule": "buffered"}},
     "method.upcycle: class-sums is one message": {"method": "upcycled-one-shot"},
     "training.clip_scope: the cloud divides by the number of records": {"clip_scope": "batch", "clip_norm": 1.0},
-    "method.objective: votes go with updates": {"clip_norm": {"quantile": 0.5}},
     "training.clip_norm: vectors of records are 1.0065 long": {"clip_norm": 2.0},
     "training.clip_norm: the cloud would not know how much of an update was cut": {
         "method": {"extends": "one-shot", "privacy": "central"},

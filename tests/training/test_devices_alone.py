@@ -68,7 +68,7 @@ def both(name, clipping, objective, batches, *, momentum=0.0, loss=CROSS_ENTROPY
 
 def assert_alike(expected, found):
     """Within 1e-5 of each device's own."""
-    for name in ("updates", "personal", "last_steps", "votes"):
+    for name in ("updates", "personal", "last_steps"):
         a, b = getattr(found, name), getattr(expected, name)
         assert (a is None) == (b is None), name
         if a is not None:
@@ -135,11 +135,3 @@ def test_what_is_not_finite_never_gets_out_under_clipping(clipping):
     made = build_engine("stacked", module, CLIPPINGS[clipping], Plain())
     batches = Batches(np.array([[[3, 4, 5]]]), np.array([[3]]))
     assert made.train(start[None], held, np.arange(1), batches, 0.1).updates.isfinite().all()
-
-
-def test_a_clip_norm_that_moves_is_the_loops_and_so_are_the_votes_about_it():
-    clipping = Clipping(9.0, "record", mean_too=True, moves=True)
-    batches = draw("poisson", SIZES, RATES, 3)
-    expected, found = both("own", clipping, Plain(), batches, terms=lambda starts: StepTerms(clip_norm=0.6))
-    assert len(set(found.votes.tolist())) == 3
-    assert_alike(expected, found)

@@ -114,9 +114,6 @@ class DpSgdMechanism(Mechanism):
     def scaled(self, factor: float) -> DpSgdMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
-    def clipped_to(self, length: float) -> DpSgdMechanism:
-        return replace(self, clip_norm=length)
-
     @property
     def step_noise_multiplier(self) -> float:
         """z."""
@@ -194,7 +191,7 @@ class DpSgd(StatedNoise):
             yield "method.privacy.rc_search", text
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), self.normalize)
+        return Pipeline((NoisySteps(),), self.normalize)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
@@ -269,9 +266,6 @@ class CentralMechanism(Mechanism):
     def scaled(self, factor: float) -> CentralMechanism:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
-    def clipped_to(self, length: float) -> CentralMechanism:
-        return replace(self, clip_norm=length)
-
 
 class CentralDp(StatedNoise):
     """Noise at the cloud.
@@ -316,7 +310,7 @@ class CentralDp(StatedNoise):
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         assert clipping.norm is not None, "a guarantee comes with clipping"
-        return Pipeline((ClippedUpdate(clipping.norm, clipping.gamma, clipping.moving),))
+        return Pipeline((ClippedUpdate(clipping.norm, clipping.gamma),))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"

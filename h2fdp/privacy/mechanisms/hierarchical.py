@@ -84,9 +84,6 @@ class NoiseInside(Mechanism):
     def scaled(self, factor: float) -> NoiseInside:
         return replace(self, steps=self.steps.scaled(factor), sums=self.sums.scaled(factor))
 
-    def clipped_to(self, length: float) -> NoiseInside:
-        return replace(self, steps=self.steps.clipped_to(length), sums=self.sums.clipped_to(length))
-
 
 class NonPrivate(NoisePlacement):
     """No noise."""
@@ -185,13 +182,13 @@ class GradientNoise(BoundedInputs):
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         place = self.place((trust,), 1)
         if place.holder is Holder.STEP:
-            return Pipeline((NoisySteps(), *clipping.votes(noisy_gradients=True)), "expected")
+            return Pipeline((NoisySteps(),), "expected")
         expected = clipping.by_record or self.noise == "steps" or self.input_bound is not None
         noise: tuple[Stage, ...] = () if place.by_node else (UpdateNoise(self.noise_law),)
         if place.holder is Holder.SHARE and self.rounding is not None:
             assert clipping.longest is not None, "integers stand for vectors of bounded length"
             noise = (ModularShares(self.rounding, clipping.longest),)
-        return Pipeline((*clipping.votes(), *noise), "expected" if expected else "drawn", self.noise_law)
+        return Pipeline(noise, "expected" if expected else "drawn", self.noise_law)
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """The paper's calibration for the numbers of releases that are planned.

@@ -14,7 +14,7 @@ import numpy as np
 from h2fdp.privacy.accounting import Accountant
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
-from h2fdp.privacy.gradient_bounds import ClippedRecords, GradientBound, expected_batches, moved
+from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches, moved
 from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Tier
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.privacy.views import Reach, Sampling, Uploads, variance_of
@@ -167,13 +167,6 @@ class Mechanism(Protocol):
         """The same under noise `factor` times as large."""
         ...
 
-    def clipped_to(self, length: float) -> Self:
-        """The same where what one record, or device, adds is no longer than this: noises keep their multipliers.
-
-        For a clip norm that moves, see `AdaptiveClipping`.
-        """
-        raise AssertionError("the clip norm of this mechanism does not move")
-
 
 @dataclass(frozen=True)
 class GradientSumMechanism(Mechanism):
@@ -233,8 +226,3 @@ class GradientSumMechanism(Mechanism):
 
     def scaled(self, factor: float) -> GradientSumMechanism:
         return replace(self, calibration=self.calibration.scaled(factor))
-
-    def clipped_to(self, length: float) -> GradientSumMechanism:
-        """See `Mechanism.clipped_to`; of uploads of one step, the only ones that count votes."""
-        assert isinstance(self.bound, ClippedRecords), "votes are those of records"
-        return replace(self, bound=replace(self.bound, clip_norm=length))

@@ -12,9 +12,8 @@ from h2fdp.config.named_options import Choices
 from h2fdp.network import Topology, Trust
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
-from h2fdp.privacy.mechanisms.stages import RecordVotes
 from h2fdp.privacy.places import Observer, Place, Seen, height_of
-from h2fdp.privacy.vectors import GAUSSIAN, AdaptiveClipping, NoiseLaw
+from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 
 Clips = Literal["gradient", "record", "update", "model", "nothing"]
 
@@ -59,22 +58,16 @@ class UploadClipping:
     """How a run clips, as far as stages of uploads depend on it.
 
     Attributes:
-        norm: the first one, where it moves.
+        norm: C.
         by_record: records' gradients are clipped one by one.
         gamma: of whole updates or models that are normalised, see `clip_rows`; None for others.
-        moving: how the norm moves; None where it does not.
         longest: from a step size and a number of steps to the longest update; None where none is known.
     """
 
     norm: float | None = None
     by_record: bool = False
     gamma: float | None = None
-    moving: AdaptiveClipping | None = None
     longest: Callable[[float, int], float] | None = None
-
-    def votes(self, noisy_gradients: bool = False) -> tuple[RecordVotes, ...]:
-        """The stage of records' votes, where the norm moves."""
-        return () if self.moving is None else (RecordVotes(self.moving, noisy_gradients),)
 
 
 class NoisePlacement(Options, ABC):

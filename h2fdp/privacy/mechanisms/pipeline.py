@@ -28,16 +28,14 @@ Divisor = Literal["expected", "drawn"] | float
 class StageFacts:
     """What stages need to know of one aggregation. It is public; the planner makes it, plans and orders carry it.
 
-    Besides the stages, the engine reads the clip norm (votes), and the ledger's rows follow from the code.
+    Besides the stages, the ledger's rows follow from the code.
 
     Attributes:
-        clip_norm: C of the interval, where it moves.
         code: of a sum in which integers stand for the updates; None elsewhere.
         numbers: (s_c,) of the newest release in the noise stream that covers each device of the subnet, its own or its
             edge server's, where noises are correlated; empty elsewhere.
     """
 
-    clip_norm: float | None = None
     code: IntegerSum | None = None
     numbers: tuple[int, ...] = ()
 
@@ -75,10 +73,8 @@ class Moment(Rows):
         kind: of the aggregation that it is for; `down` of a model that is broadcast.
         step_size: eta_k.
         steps: (s,) that each device does; None where no stage asks.
-        batches: (s,) by which sums of gradients are divided; None: by the records that are drawn.
         rows: (s,) of the devices within their subnet; empty where no stage asks.
         facts: what stages go by.
-        votes: (s,) sums of records' votes about it, as the engine counted them.
         memory: (s, M) what the senders remember of earlier uploads; a stage writes what they remember next into it.
     """
 
@@ -91,10 +87,8 @@ class Moment(Rows):
     kind: AggregationKind | Literal["down"] = "local"
     step_size: float = 0.0
     steps: np.ndarray | None = None
-    batches: np.ndarray | None = None
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     facts: StageFacts = NO_FACTS
-    votes: Tensor | None = None
     memory: Tensor | None = None
 
     def keys(self, purpose: str, law: NoiseLaw = GAUSSIAN) -> list[Any]:
@@ -150,8 +144,6 @@ class Stage(Protocol):
         noisy: the devices add noise.
         noisy_steps: they add it to the gradient of each step.
         hides: nothing but the updates may leave the devices: no last steps, no ends of their way.
-        counts_votes: the engine counts records' votes about the clip norm.
-        extra: coordinates that it appends to every update.
         has_code: what it uploads is no vector of the model's space: the node decodes the sum.
         draws: it draws private numbers of each device.
         remembers: it reads and writes `Moment.memory`, of noisy updates alone where it comes after the noise.
@@ -163,15 +155,10 @@ class Stage(Protocol):
     noisy: ClassVar[bool] = False
     noisy_steps: ClassVar[bool] = False
     hides: ClassVar[bool] = True
-    counts_votes: ClassVar[bool] = False
     has_code: ClassVar[bool] = False
     draws: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
     keeps_sums: ClassVar[bool] = False
-
-    @property
-    def extra(self) -> int:
-        return 0
 
     def linear_terms(self, model: Tensor, at: Moment) -> Tensor | None:
         """(s, M) added to every direction of each device's steps; None for nothing."""
@@ -256,16 +243,6 @@ class Pipeline:
         """Whether nothing but updates leaves the devices."""
         return any(stage.hides for stage in self.stages)
 
-    @property
-    def counts_votes(self) -> bool:
-        """Whether engines count records' votes."""
-        return any(stage.counts_votes for stage in self.stages)
-
-    @property
-    def extra(self) -> int:
-        """Coordinates that models and updates have more than the M parameters."""
-        return sum(stage.extra for stage in self.stages)
-
     def linear_terms(self, model: Tensor, at: Moment) -> Tensor | None:
         """(s, M) added to every direction of each device's steps; None for nothing."""
         terms = (stage.linear_terms(model, at) for stage in self.stages)
@@ -277,7 +254,7 @@ class Pipeline:
         return next((each for each in noises if each is not None), None)
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        """(s, M + extra) what devices upload of their updates (s, M), which may be overwritten; see `Stage.encode`."""
+        """(s, M) what devices upload of their updates (s, M), which may be overwritten; see `Stage.encode`."""
         for stage in self.stages:
             updates = stage.encode(updates, received, at)
         return updates

@@ -1,8 +1,7 @@
-"""The stages of devices' uploads: lengths are cut, votes counted, noise added."""
+"""The stages of devices' uploads: lengths are cut, noise added."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -12,7 +11,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.privacy.mechanisms.pipeline import Moment, PlannedSum, Stage, StepNoise
 from h2fdp.privacy.modular_sums import IntegerSum, code_for
-from h2fdp.privacy.vectors import GAUSSIAN, ROUNDING, AdaptiveClipping, NoiseLaw, add_gaussian_noises, clip_rows
+from h2fdp.privacy.vectors import GAUSSIAN, ROUNDING, NoiseLaw, add_gaussian_noises, clip_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,18 +23,13 @@ class CutToLongest(Stage):
 
     Attributes:
         longest: from the step size and the number of steps to the longest update that clipped gradients make.
-        initial: the clip norm that this is for, where it moves.
     """
 
     longest: Callable[[float, int], float]
-    initial: float | None = None
     hides: ClassVar[bool] = False
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        longest = self.longest(at.step_size, at.last_slot - at.first_slot)
-        if self.initial is not None and at.facts.clip_norm is not None:
-            longest *= at.facts.clip_norm / self.initial
-        clip_rows(updates, longest, ROUNDING)
+        clip_rows(updates, self.longest(at.step_size, at.last_slot - at.first_slot), ROUNDING)
         return updates
 
 
@@ -44,75 +38,16 @@ class ClippedUpdate(Stage):
     """The whole update of an interval, scaled to a norm of at most C.
 
     Attributes:
-        norm: C, where it does not move.
+        norm: C.
         gamma: updates are normalised, see `clip_rows`; None cuts those that are longer.
-        moving: how C moves: by votes about whole updates.
     """
 
     norm: float
     gamma: float | None = None
-    moving: AdaptiveClipping | None = None
-
-    @property
-    def extra(self) -> int:
-        return int(self.moving is not None)
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        import torch
-
-        if self.moving is None:
-            clip_rows(updates, self.norm, gamma=self.gamma)
-            return updates
-        norm = _moved_to(at)
-        within = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64) <= norm
-        clip_rows(updates, norm)
-        vote = self.moving.vote(norm)
-        return torch.cat([updates, torch.where(within, vote, -vote).to(updates)[:, None]], dim=1)
-
-
-@dataclass(frozen=True)
-class RecordVotes(Stage):
-    """The last coordinate: votes about the clip norm of records, which go the way that gradients go.
-
-    Attributes:
-        noisy_gradients: each step's gradient has noise, and so have the votes: that of all steps together.
-    """
-
-    moving: AdaptiveClipping
-    noisy_gradients: bool = False
-    counts_votes: ClassVar[bool] = True
-    keeps_sums: ClassVar[bool] = True
-
-    @property
-    def extra(self) -> int:
-        return 1
-
-    def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        import torch
-
-        vote = self.moving.vote(_moved_to(at))
-        assert at.votes is not None, "engines count them"
-        assert at.batches is not None, "sums are divided by public numbers"
-        means = 2 * at.votes.double().cpu().numpy() / at.batches
-        noise = noise_on_votes(at) / at.batches if self.noisy_gradients else np.zeros(len(means))
-        if not self.noisy_gradients:
-            means = means.clip(-1, 1)  # as the mean of the gradients is clipped: a batch may be larger than expected
-        votes = torch.from_numpy(at.step_size * (vote * means + noise))
-        return torch.cat([updates, votes.to(updates)[:, None]], dim=1)
-
-
-def noise_on_votes(at: Moment) -> np.ndarray:
-    """(s,) on sums of votes, in the unit of a gradient: the sum of all steps' noises, which is all that is seen."""
-    assert at.steps is not None, "the noise is that of all steps"
-    found = np.zeros(len(at.steps))
-    for position, level, stream in at.drawn("votes"):
-        found[position] = level * math.sqrt(at.steps[position]) * stream.standard_normal()
-    return found
-
-
-def _moved_to(at: Moment) -> float:
-    assert at.facts.clip_norm is not None, "an order says what devices vote about"
-    return at.facts.clip_norm
+        clip_rows(updates, self.norm, gamma=self.gamma)
+        return updates
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,6 @@ class CompiledEngine:
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
         """See `Engine.train`; records and models are on the CPU."""
-        assert terms.clip_norm is None, "kernels have one clip norm, and count nothing"
         starts = starts.contiguous()
         trained = TrainingResult.room(starts, False, terms.watched)
         models = trained.updates.copy_(starts)

@@ -7,7 +7,6 @@ parameters' gradients where layers allow it. Of any other module torch.func make
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, cast
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from h2fdp.models.construct import ParameterLayout
-from h2fdp.training.clipping import Clipping, NormVotes, clip_factors
+from h2fdp.training.clipping import Clipping, clip_factors
 from h2fdp.training.gradients.layers import chain_of
 from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target
 from h2fdp.training.local_steps import FeatureComparison
@@ -49,7 +48,6 @@ class LayeredGradients:
         y: Tensor,
         shares: Tensor,
         others: tuple[Tensor, Tensor] | None = None,
-        votes: NormVotes | None = None,
     ) -> Tensor:
         """sum_r shares_r g_r of each device, where g_r is the gradient of its r-th record.
 
@@ -61,26 +59,23 @@ class LayeredGradients:
             y: (n, W) labels.
             shares: (n, W) 1 / |xi_i| for a drawn record, 0 for padding.
             others: none: the loss is one of scores, which no other models enter.
-            votes: where records' votes are counted, whose clip norm then takes the place of the rule's own.
 
         Returns:
             (n, M); where the rule has a clip norm G, each g_r is scaled down to it first.
         """
         if len(models) == 1:
             sums = torch.empty_like(models)
-            self._add(models, x, y, shares, InPlace(self._flat.views(sums), kept=0.0, factor=1.0), votes)
+            self._add(models, x, y, shares, InPlace(self._flat.views(sums), kept=0.0, factor=1.0))
             return sums
         collected = Collected()
-        self._add(models, x, y, shares, collected, votes)
+        self._add(models, x, y, shares, collected)
         return collected.vector(self._flat.names)
 
     def descend(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor, step_size: float) -> None:
         """model (1, M) - step_size `sums`, in the memory of the model: no gradient is ever stored."""
         self._add(model, x, y, shares, InPlace(self._flat.views(model), kept=1.0, factor=-step_size))
 
-    def _add(
-        self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, target: Target, votes: NormVotes | None = None
-    ) -> None:
+    def _add(self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, target: Target) -> None:
         """Add the sums to the target, which may be the models."""
         parameters, saved = self._flat.views(models), []
         for step in self._chain:
@@ -100,15 +95,10 @@ class LayeredGradients:
             for name, each in zip(step.names, gradients, strict=True):
                 each.add(None, name, target)
         if clips:
-            self._add_clipped(names, records, shares, target, votes)
+            self._add_clipped(names, records, shares, target)
 
     def _add_clipped(
-        self,
-        names: list[str],
-        records: list[PerExampleGradients],
-        shares: Tensor,
-        target: Target,
-        votes: NormVotes | None,
+        self, names: list[str], records: list[PerExampleGradients], shares: Tensor, target: Target
     ) -> None:
         assert self._record_norm is not None
         # Added one by one: torch sums the rows of one tensor in an order that depends on how many columns it has.
@@ -118,11 +108,7 @@ class LayeredGradients:
         bad = total.isfinite().logical_not_()
         if bad.device.type != "cpu" or bad.any():  # a GPU would have to be waited for, to know
             records = [each.without(bad) for each in records]
-        norms, bound = total.sqrt_(), self._record_norm
-        if votes is not None:
-            votes.count(norms, shares > 0)
-            bound = votes.norm
-        factors = clip_factors(norms, bound, self._gamma).mul_(shares)
+        factors = clip_factors(total.sqrt_(), self._record_norm, self._gamma).mul_(shares)
         for name, each in zip(names, records, strict=True):
             each.add(factors, name, target)
 
@@ -154,7 +140,6 @@ class FunctionalGradients:
         y: Tensor,
         shares: Tensor,
         others: tuple[Tensor, Tensor] | None = None,
-        votes: NormVotes | None = None,
     ) -> Tensor:
         given = (models, x, y, shares, *(others or ()))
         if self._clipping is None:
@@ -163,9 +148,7 @@ class FunctionalGradients:
             padded = (torch.cat([each, each[-1:].expand(padding, *each.shape[1:])]) for each in given)
             sums: Tensor = vmap(grad(self._sum))(*padded)
             return sums[: len(models)]
-        summed, clipping, norms = torch.empty_like(models), self._clipping, torch.empty_like(shares)
-        if votes is not None:
-            clipping = replace(clipping, norm=votes.norm)
+        summed = torch.empty_like(models)
         alike = (None,) * len(others or ())
         one_by_one = vmap(grad(self._record_loss), in_dims=(None, 0, 0, *alike))
         at_once = max(1, _VALUES_AT_ONCE // models.shape[1])
@@ -174,15 +157,11 @@ class FunctionalGradients:
             for first in range(0, shares.shape[1], at_once):
                 part = slice(first, first + at_once)
                 each = one_by_one(models[device], x[device, part], y[device, part], *fixed)
-                if votes is not None:
-                    norms[device, part] = torch.linalg.vector_norm(each, dim=-1)
-                clipped = clipping.apply(each)
+                clipped = self._clipping.apply(each)
                 if first:
                     total.addmv_(clipped.T, shares[device, part])
                 else:
                     torch.mv(clipped.T, shares[device, part], out=total)
-        if votes is not None:
-            votes.count(norms, shares > 0)
         return summed
 
     def _sum(self, model: Tensor, x: Tensor, y: Tensor, shares: Tensor, *others: Tensor) -> Tensor:

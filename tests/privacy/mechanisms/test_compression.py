@@ -266,7 +266,6 @@ def test_devices_with_clocks_of_their_own_keep_no_sums():
         ),
         (tree(), {"control": {"enabled": True}}, "edge", "reckons with uploads as devices made them"),
         (tree(), {"control": {"enabled": True}}, "down", "reckons with uploads as devices made them"),
-        (tree(), {"clip_norm": {"quantile": 0.5}, "clip_scope": "record"}, "down", "votes about the clip norm"),
         (tree("secure-sum"), {}, "down", "b holds secure sums, whose messages are counted by those of whole models"),
         (tree(), {"method": "scaffold", "calibration": "paper"}, "down", "devices of scaffold are sent more"),
     ],
