@@ -41,7 +41,7 @@ FLOORS = {
     "cli": 11,
     "__main__": 12,
 }
-ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods"), ("integrity", "tuning")}
+ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
 
 
 @cache

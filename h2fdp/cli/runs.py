@@ -138,19 +138,17 @@ def _check(directory: Path, as_json: bool) -> None:
     else:
         for each in checks:
             _show(each)
-    if any(each.damaged for each in checks):
+    if not all(each.whole for each in checks):
         raise typer.Exit(_DAMAGED)
 
 
 def _show(check: Findings) -> None:
     """A line about the directory, then what is wrong; runs of a sweep that are intact are counted only."""
-    word = "DAMAGED" if check.damaged else "nothing is damaged, but not all has begun" if check.waiting else "intact"
     lines = [f"agree: {'; '.join(check.confirmed)}"] if check.confirmed else []
     lines += [f"not checked: {text}" for text in check.unknown] + [str(problem) for problem in check.problems]
-    lines += [f"not begun: {', '.join(check.waiting)}"] if check.waiting else []
     if check.runs:
         lines.append(f"{sum(run.whole for run in check.runs.values())} of {len(check.runs)} runs are intact")
-    typer.echo(f"{check.directory}: {word} ({check.state})")
+    typer.echo(f"{check.directory}: {'intact' if check.whole else 'DAMAGED'} ({check.state})")
     for line in lines:
         typer.echo(fitted(f"  {line}", sys.stdout))
     for run in check.runs.values():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.integrity import check_run
+from h2fdp.integrity import check
 from h2fdp.network import Radio
 from h2fdp.privacy.releases import rows_in
 from h2fdp.run.forecast import planned_accounts, planned_work
@@ -75,7 +75,7 @@ def test_shares_change_what_a_run_costs_and_no_bit_of_it(tmp_path):
     assert columns(equal)["clock_s"].tolist() == columns(plain)["clock_s"].tolist()
     assert (columns(equal)["energy_j"] > columns(plain)["energy_j"]).all()
     assert columns(together)["clock_s"].iloc[-1] < columns(plain)["clock_s"].iloc[-1]
-    assert not check_run(together.directory).problems
+    assert not check(together.directory).problems
 
 
 def test_where_all_send_a_sum_over_the_air_is_the_run_of_any_access(tmp_path):
@@ -126,7 +126,7 @@ def test_the_account_counts_the_rounds_in_which_a_device_sends_and_meets_the_tar
     assert truncated.summary["privacy"]["worst"]["edge"]["pld"] == pytest.approx(worst, rel=1e-3)
     everywhere = max(each["pld"] for each in truncated.summary["privacy"]["worst"].values())
     assert 0.95 * 20 < everywhere <= 20
-    assert not check_run(truncated.directory).problems
+    assert not check(truncated.directory).problems
 
 
 def test_a_forecast_knows_every_channel(truncated):

@@ -10,7 +10,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.data.federated import FederatedData
-from h2fdp.integrity import check_run
+from h2fdp.integrity import check
 from h2fdp.network import Radio, read
 from h2fdp.network.association import AssociationSection
 from h2fdp.run import devices
@@ -138,7 +138,7 @@ def test_by_data_labels_below_edge_servers_are_nearer_to_those_of_all():
 def test_a_run_directory_has_what_was_joined(tmp_path):
     """The network as it is, and which device was where; from there the run is made again, to the bit."""
     first = experiment(network("data", labels="public"), **PRIVATE).run(tmp_path / "first")
-    assert not check_run(first.directory).problems
+    assert not check(first.directory).problems
     written = read(first.directory / "topology.yaml", seed=5)
     assert written.association.was is not None
     assert any("records of each label" in note for note in first.summary["privacy"]["notes"])

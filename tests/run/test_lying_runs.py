@@ -9,7 +9,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audits
-from h2fdp.integrity import check_run
+from h2fdp.integrity import check
 from h2fdp.network import Adversaries
 from h2fdp.network.adversaries import Alie, Backdoor, LabelFlip, Scaling, SignFlip
 from h2fdp.privacy.releases import rows_in
@@ -93,7 +93,7 @@ def test_backdoors_are_of_images():
 @pytest.mark.parametrize("tree", [lying(devices=["edge-1/2", "edge-2/1"]), lying(Scaling(), edges=["edge-3"])])
 def test_accounts_meet_the_target_beside_liars_and_a_run_is_whole(tmp_path, tree):
     run = small(tree, calibration="accounted", epsilon=2.0).run(tmp_path / "run")
-    check_run(run.directory)
+    check(run.directory)
     worst = max(each["pld"] for each in run.summary["privacy"]["worst"].values() if each["pld"] is not None)
     assert 1.9 < worst <= 2.0
     assert any(note.startswith("adversaries: these epsilons are of honest devices") for note in run.summary["notes"])

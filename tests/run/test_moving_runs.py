@@ -12,7 +12,7 @@ import pytest
 
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audits
-from h2fdp.integrity import check_run
+from h2fdp.integrity import check
 from h2fdp.network import Aggregator, Link, Radio
 from h2fdp.network.mobility import Mobility
 from h2fdp.privacy.accounting import ACCOUNTANTS
@@ -144,7 +144,7 @@ def test_the_account_of_the_run_directory_is_that_of_the_run_and_a_ledger_alone_
     assert after["devices"] == whole.summary["privacy"]["devices"]
     with pytest.raises(UserError, match="expected the run directory"):
         RunPrivacy(whole.directory / "privacy.jsonl", delta=1e-5)
-    assert not check_run(whole.directory).problems
+    assert not check(whole.directory).problems
     assert whole.summary["devices"] == 6
     assert any(note.startswith("mobility: ") for note in whole.summary["privacy"]["notes"])
 
