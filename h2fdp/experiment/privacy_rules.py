@@ -16,7 +16,6 @@ from h2fdp.privacy import Holder, RequestedExperiment
 from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.schedules import AggregationTimes
 from h2fdp.schedules.aggregation_times import share_of
-from h2fdp.schedules.utility import UtilityOptions
 from h2fdp.training.local_steps import gradients_of, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
@@ -30,7 +29,8 @@ Found = Iterator[tuple[str, str]]
 
 def problems(experiment: ExperimentFile) -> Found:
     """(key, what is wrong and would be right) of settings that no account covers."""
-    yield from _of_selection(experiment)
+    if experiment.method.privacy.private:
+        yield from experiment.method.traits.problems(experiment.method.privacy.clips, calibration_of(experiment))
     yield from _of_noise_under_a_schedule(experiment)
     yield from _of_calibration(experiment)
     if experiment.privacy.noise_law is not None:
@@ -75,19 +75,6 @@ def default_calibration(experiment: ExperimentFile) -> Literal["paper", "account
 def calibration_of(experiment: ExperimentFile) -> str:
     """As it is stated, or the default."""
     return experiment.privacy.calibration or default_calibration(experiment)
-
-
-def _of_selection(experiment: ExperimentFile) -> Found:
-    """What cannot select devices by what was released."""
-    schedule, placement = experiment.method.schedule, experiment.method.privacy
-    if not isinstance(schedule, UtilityOptions) or schedule.foreseen or not placement.private:
-        return
-    if placement.clips == "update":
-        text = "the cloud releases one average alone, whose length tells no device from another"
-        yield "method.schedule.norm", f"{text}; expected 0, or devices or edge servers that add the noise"
-    if calibration_of(experiment) == "paper":
-        text = "who sends would depend on what was released, which the formula does not know"
-        yield "privacy.calibration", f"{text}; expected accounted, or method.schedule.norm: 0"
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:

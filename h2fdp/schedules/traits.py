@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -164,6 +164,10 @@ class ScheduleTraits(ABC):
     def measures_within(self, intervals: int, iterations: int | None) -> Measure | None:
         """What is measured in a run of this many intervals and, at most, local iterations."""
         return self.measures
+
+    def problems(self, clips: str, calibration: str) -> Iterable[tuple[str, str]]:
+        """(key, what is wrong and would be right) under noise whose placement clips this and is calibrated so."""
+        return ()
 
     def longest_interval(self, horizon: Horizon) -> int:
         """The most local steps of any interval.

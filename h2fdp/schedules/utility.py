@@ -12,7 +12,7 @@ run to its target. No amplification is claimed for who is selected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -167,6 +167,15 @@ class UtilityOptions(ScheduleOptions):
     def reads_releases(self) -> bool:  # type: ignore[override]
         """Where they do."""
         return self.norm > 0
+
+    def problems(self, clips: str, calibration: str) -> Iterator[tuple[str, str]]:
+        """See `ScheduleTraits.problems`: what cannot select devices by what was released."""
+        if self.norm and clips == "update":
+            text = "the cloud releases one average alone, whose length tells no device from another"
+            yield "method.schedule.norm", f"{text}; expected 0, or devices or edge servers that add the noise"
+        if self.norm and calibration == "paper":
+            text = "who sends would depend on what was released, which the formula does not know"
+            yield "privacy.calibration", f"{text}; expected accounted, or method.schedule.norm: 0"
 
     def build(self, context: ScheduleContext) -> UtilitySchedule:
         return UtilitySchedule(context, self, FixedOptions().build(context))
