@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,9 +93,10 @@ class Probe:
         batches = sampler.draw(order.interval, [order.slot], order.rows, "secants")
         ends, last = order.ends.to(model.device), order.last_steps.to(model.device)
         answer = self.measure(MeasuringDevices(model, ends, last, self, records, held, batches))
-        if not isinstance(answer, Mapping) or not all(len(each) == len(held) for each in answer.values()):
-            text = f"its measures gave {type(answer).__name__}; expected names with an array of a row for each device"
-            raise UserError(text, key="method.schedule")
+        found: Any = {name: len(each) for name, each in answer.items()} if isinstance(answer, Mapping) else answer
+        if not isinstance(answer, Mapping) or any(rows != len(held) for rows in found.values()):
+            text = f"expected names with an array of {len(held)} rows, one for each device, as `measures`"
+            raise UserError(f"{text}; found {found}", key="method.schedule")
         return {name: np.asarray(each) for name, each in answer.items()}
 
 

@@ -81,7 +81,7 @@ def test_devices_measure_where_they_ended_and_at_the_model_that_followed(tmp_pat
 
 @pytest.mark.run
 def test_an_answer_that_is_not_of_each_device_is_refused(tmp_path):
-    with pytest.raises(UserError, match="expected names with an array of a row for each device"):
+    with pytest.raises(UserError, match=r"expected names with an array of 3 rows.*; found \{'mean': 1\}"):
         experiment(Measuring(lambda devices: {"mean": np.ones(1)})).run(tmp_path / "run")
 
 

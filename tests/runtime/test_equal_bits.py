@@ -86,6 +86,21 @@ def test_a_host_for_each_node_goes_on_from_models_of_devices_own(session, tmp_pa
     assert_equal(recorded(one), recorded(other.run(tmp_path / "ray")))
 
 
+def test_a_host_for_each_node_measures_for_a_schedule_as_one_process_does(session, tmp_path):
+    schedule = {"name": "experiments.resource_budget:ResourceBudgetSchedule"}
+    schedule |= {"units": 60.0, "step_cost": 1.0, "aggregation_cost": 5.0}
+    settings = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "aggregate_every": None}
+    settings |= {"aggregations_per_interval": 0}
+    one = small({"extends": "hfl", "schedule": schedule}, **settings).run(tmp_path / "inline")
+    other = small({"extends": "hfl", "schedule": schedule}, **settings, runtime={"placement": "entity"})
+    away = other.run(tmp_path / "ray")
+    assert_equal(recorded(one), recorded(away))
+    decisions = [(each.directory / "control.jsonl").read_text() for each in (one, away)]
+    assert decisions[0] == decisions[1]
+    assert '"beta": null' in decisions[0].partition("\n")[0], "nothing is known before the first interval"
+    assert '"beta": null' not in decisions[0].partition("\n")[2], "and then measured"
+
+
 FEEDBACK = {"top_k": 0.1, "error_feedback": True}
 
 
