@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 
 import numpy as np
@@ -78,8 +78,11 @@ def _type_of(
     return ReleaseType(ratio, steps, sampling_rate, sampling, bound, own, adjacency == "replace", law)
 
 
-def _coarsened(kind: ReleaseType) -> ReleaseType:
-    """The type with its noise multiplier rounded down on a grid of half a per cent: that much may be over-counted."""
+def coarsened(kind: ReleaseType) -> ReleaseType:
+    """The type with its noise multiplier rounded down on a grid of half a per cent: that much may be over-counted.
+
+    Accounts of many types, or under many noises that are tried, have few types on that grid.
+    """
     if not 0 < kind.noise_multiplier < math.inf:
         return kind
     step = math.log(COARSE)
@@ -130,7 +133,7 @@ class _Book:
         self.counts = np.zeros((0, size), dtype=np.int64)
         self.kinds: dict[ReleaseType, int] = {}
         self.shared = False
-        self._rdp = np.empty((0, len(ORDERS)))
+        self._divergences = np.empty((0, len(ORDERS)))  # of the first types
 
     def copy(self) -> _Book:
         """The same for one subnet alone."""
@@ -147,11 +150,10 @@ class _Book:
     def row(self, kind: ReleaseType) -> np.ndarray:
         """The counts of one type, to be changed in place."""
         if kind not in self.kinds and len(self.kinds) >= _MOST_EXACT:
-            kind = _coarsened(kind)
+            kind = coarsened(kind)
         if kind not in self.kinds:
             self.kinds[kind] = len(self.kinds)
             self.counts = np.concatenate([self.counts, np.zeros((1, self.counts.shape[1]), dtype=np.int64)])
-            self._rdp = np.concatenate([self._rdp, rdp_of(kind)[None]])
         counts: np.ndarray = self.counts[self.kinds[kind]]
         return counts
 
@@ -172,17 +174,25 @@ class _Book:
 
     def rdp(self, rows: np.ndarray) -> np.ndarray:
         """(classes, orders) Renyi divergence of each of these accounts, see `distinct`."""
-        endless = np.isinf(self._rdp)
-        total: np.ndarray = rows @ np.where(endless, 0.0, self._rdp)
+        by_kind = self._rdp()
+        endless = np.isinf(by_kind)
+        total: np.ndarray = rows @ np.where(endless, 0.0, by_kind)
         total[(rows @ endless) > 0] = np.inf
         return total
 
     def rdp_of_devices(self, order_index: int) -> np.ndarray:
         """(s,) Renyi divergence at one order of each device."""
-        column = self._rdp[:, order_index]
+        column = self._rdp()[:, order_index]
         total: np.ndarray = self.counts.T @ np.where(np.isinf(column), 0.0, column)
         total[(self.counts.T @ np.isinf(column)) > 0] = np.inf
         return total
+
+    def _rdp(self) -> np.ndarray:
+        """(types, orders) of a release of each type: made when it is read, which few calibrations do."""
+        added = [rdp_of(kind) for kind in islice(self.kinds, len(self._divergences), None)]
+        if added:
+            self._divergences = np.concatenate([self._divergences, added])
+        return self._divergences
 
 
 class _SingleEdges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,9 +12,9 @@ import numpy as np
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
-from h2fdp.privacy.accounting import ACCOUNTANTS
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE
-from h2fdp.privacy.accounts import COARSE, MARGIN
+from h2fdp.privacy.accounts import COARSE, MARGIN, coarsened
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.subnet_facts import most_of_tiers
@@ -144,7 +145,10 @@ def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
 
     def quick(held: Composition, enough: float) -> float:
         """By divergences where these will do. By losses it may be above the exact epsilon by as much as is added."""
-        bound = ACCOUNTANTS["rdp"].epsilon(held, privacy.delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
+        above: Counter[ReleaseType] = Counter()
+        for kind, count in held.items():
+            above[coarsened(kind)] += count
+        bound = ACCOUNTANTS["rdp"].epsilon(above, privacy.delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
         return bound if bound <= enough else accountant.epsilon(held, privacy.delta, enough)
 
     exact = partial(accountant.epsilon, delta=privacy.delta)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.schedules import AggregationTimes, FixedSchedule
-from h2fdp.schedules.aggregation_times import decayed
+from h2fdp.schedules.aggregation_times import decayed, noise_of_share
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,19 @@ def test_the_fixed_schedule_falls_over_the_planned_intervals_also_where_it_ends_
     decisions = [schedule.decide(k, 2 * k) for k in range(3)]
     assert [each.step_size for each in decisions] == [0.8, 0.6000000000000001, 0.4]
     assert [each.local_steps for each in decisions] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("decay", ["linear", "sqrt"])
+@pytest.mark.parametrize("turns", [30, 64, 65, 400, 2000])
+def test_shares_of_many_turns_have_few_levels_and_leave_hardly_more_noise_in_the_last_model(decay, turns):
+    """Against shares that fall as step sizes do, under which Cauchy and Schwarz's inequality is an equality."""
+    noises = np.array([noise_of_share(decay, turn, turns) for turn in range(turns)])
+    steps = np.array([decayed(1.0, decay, turn, turns) for turn in range(turns)])
+    assert (noises**-2.0).sum() == pytest.approx(turns)  # mu^2 of equal noises, each of which is 1
+    in_last_model, least = (steps**2 * noises**2).sum(), steps.sum() ** 2 / turns
+    if turns <= 64:
+        assert len(set(noises)) == turns
+        assert in_last_model == pytest.approx(least)
+    else:
+        assert 10 <= len(set(noises)) <= 20
+        assert 1 < in_last_model / least < 1.01
