@@ -6,6 +6,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from h2fdp.errors import check_addresses
+
 if TYPE_CHECKING:
     from h2fdp.integrity import check as check
     from h2fdp.network import Topology as Topology
@@ -51,6 +53,7 @@ _PACKAGES = ("algorithms", "errors", "network", "privacy", "run", "schedules")
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        check_addresses()
         return getattr(import_module(_HOMES[name]), name)
     if name in _PACKAGES:
         return import_module(f"h2fdp.{name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,21 @@ class UserError(Exception):
     def __reduce__(self) -> tuple[type[UserError], tuple[tuple[Problem, ...]]]:
         """Survive the way from a Ray worker to the driver."""
         return type(self), (self.problems,)
+
+
+_ADDRESSES_GB = 6.0  # a small run maps 4.9 GB, most of it libraries that it never touches
+
+
+def check_addresses() -> None:
+    """Refuse a limit of this process's addresses under which torch cannot be imported, or a library spins for ever.
+
+    Raises:
+        UserError: there is such a limit.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0] / 1e9
+    if 0 <= limit < _ADDRESSES_GB:
+        text = f"this process may have {limit:.2g} GB of addresses; expected at least {_ADDRESSES_GB:g} GB, or no limit"
+        raise UserError(f"{text} (limit memory in use by a control group instead)", "ulimit -v")
 
 
 def meant(found: object, names: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from h2fdp import __version__
 from h2fdp.cli import prepare, privacy, run, runs, sweep, topology
 from h2fdp.cli.terminal import print_problem
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, check_addresses
 
 MISTAKE, INTERRUPTED = 2, 130
 
@@ -25,6 +25,7 @@ class Command(TyperCommand):
     """
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        check_addresses()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

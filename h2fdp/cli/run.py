@@ -62,27 +62,27 @@ def run_command(
     if dry_run:
         _show_plan(experiment, data_root, as_json)
         return
-    directory = new_directory(out, experiment.config.name, overwrite)  # before the data are loaded
-    setup = experiment.prepare(data_root)
-    control, intervals = setup.config.control, setup.config.training.intervals
-    planned = setup.schedule().planned if control.enabled and control.turns is not None else None
-    if not quiet and not as_json:
-        for line in setup.chosen:
-            typer.echo(line)
-        if planned is not None:
-            typer.echo(f"planned: {planned} intervals")
-    stated = [word for each in settings or () for word in ("--set", each)]
-    with experiment.mistakes_placed():
-        watch(
-            lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
-            directory,
-            setup.config,
-            intervals=planned or intervals,
-            again=shlex.join(["h2fdp", "run", str(file), *stated]),
-            quiet=quiet,
-            verbose=verbose,
-            as_json=as_json,
-        )
+    with new_directory(out, experiment.config.name, overwrite) as directory:  # before the data are loaded
+        setup = experiment.prepare(data_root)
+        control, intervals = setup.config.control, setup.config.training.intervals
+        planned = setup.schedule().planned if control.enabled and control.turns is not None else None
+        if not quiet and not as_json:
+            for line in setup.chosen:
+                typer.echo(line)
+            if planned is not None:
+                typer.echo(f"planned: {planned} intervals")
+        stated = [word for each in settings or () for word in ("--set", each)]
+        with experiment.mistakes_placed():
+            watch(
+                lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
+                directory,
+                setup.config,
+                intervals=planned or intervals,
+                again=shlex.join(["h2fdp", "run", str(file), *stated]),
+                quiet=quiet,
+                verbose=verbose,
+                as_json=as_json,
+            )
 
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -85,7 +86,7 @@ def _acquired(path: Path) -> int | None:
             time.sleep(_SECONDS_BETWEEN)
         path.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except FileNotFoundError:  # who had the lock has removed the empty directory meanwhile
             continue
         try:
@@ -201,6 +202,10 @@ def reopen(path: Path) -> Iterator[RunDirectory]:
     directory = RunDirectory(path)
     if not directory.config.is_file() or not directory.topology.is_file():
         raise no_directory("not a run directory (expected config.yaml and topology.yaml)", where)
+    for each in path.rglob("*"):
+        if each.is_symlink():
+            text = f"is a link to {os.readlink(each)}, and a run writes to its own files alone; put that in its place"
+            raise UserError(text, str(each))
     with locked(path, where):
         for folder in (path, directory.checkpoints, path / SUMS):
             for part in folder.glob("*.part"):
@@ -214,19 +219,32 @@ def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
     return "killed" if killed else summary.get("state")
 
 
-def new_directory(out: Path | None, name: str, overwrite: bool) -> Path:
-    """Where a run of this name goes: `out`, or `runs/<name>-<time>`, with a number where that is taken.
+@contextmanager
+def new_directory(out: Path | None, name: str, overwrite: bool) -> Iterator[Path]:
+    """Where a run of this name goes: `out`, or `runs/<name>-<time>`, with a number where that is taken. The latter is
+    made at once, so that no other run takes it, and goes again if it stays empty.
 
     Raises:
         UserError: as for `create`.
     """
-    if out is None:
-        stem = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-        out, number = stem, 2
-        while out.exists():
-            out, number = stem.with_name(f"{stem.name}-{number}"), number + 1
-    check_room(out, overwrite)
-    return out
+    if out is not None:
+        check_room(out, overwrite)
+        yield out
+        return
+    stem = out = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    for number in count(2):
+        try:
+            out.mkdir(parents=True)
+            break
+        except FileExistsError:
+            out = stem.with_name(f"{stem.name}-{number}")
+        except OSError as error:
+            raise UserError(_why_not(error), str(out)) from None
+    try:
+        yield out
+    finally:
+        with suppress(OSError):
+            out.rmdir()
 
 
 def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = False) -> None:

@@ -256,10 +256,10 @@ class Experiment:
             on_interval: called with each row of the metrics, a mapping of their columns.
             progress: show how far the run is; null: in notebooks and on terminals.
         """
-        directory = new_directory(None if out is None else Path(out), self.config.name, overwrite)
-        setup = self.prepare(data_root)
-        with self.mistakes_placed(), shown(setup.config.training.intervals, progress, on_interval) as watcher:
-            return start_run(setup, directory, watcher, overwrite=overwrite)
+        with new_directory(None if out is None else Path(out), self.config.name, overwrite) as directory:
+            setup = self.prepare(data_root)
+            with self.mistakes_placed(), shown(setup.config.training.intervals, progress, on_interval) as watcher:
+                return start_run(setup, directory, watcher, overwrite=overwrite)
 
 
 @dataclass(frozen=True, repr=False)

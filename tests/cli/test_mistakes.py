@@ -355,3 +355,11 @@ def test_explain_says_what_changes_where_noise_and_joules_do_not(h2fdp, experime
     assert lines[-1].endswith("the first interval releases the mean of these numbers")
     assert max(map(len, lines)) <= 80
     assert "pays most" not in h2fdp("explain", experiment, "--set", "model=auto").stdout
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_limit_of_addresses_is_refused_before_any_work(h2fdp, experiment, monkeypatch, command):
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (3_500_000_000, -1))
+    refused = h2fdp(command, experiment)
+    assert refused.returncode == 2
+    assert "ulimit -v: this process may have 3.5 GB of addresses; expected at least 6 GB" in refused.stderr

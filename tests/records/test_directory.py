@@ -7,13 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
+from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 
 from h2fdp.errors import UserError
 from h2fdp.records import directory as lock
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import check_room, create, in_use, locked, reopen
+from h2fdp.records.directory import check_room, create, in_use, locked, new_directory, reopen
 
 
 def a_run(path):
@@ -118,3 +120,35 @@ def test_what_another_run_left_meanwhile_is_not_written_into(tmp_path, monkeypat
     with pytest.raises(UserError, match="the directory is not empty"), create(tmp_path):
         pass
     assert (tmp_path / "config.yaml").read_text() == "of the other run"
+
+
+def test_runs_that_start_in_one_second_have_directories_of_their_own(tmp_path, monkeypatch):
+    """Each is made at once, not when its data are loaded; what stays empty goes again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("h2fdp.records.directory.datetime", SimpleNamespace(now=lambda: datetime(2026, 1, 2)))
+    with new_directory(None, "one", False) as first, new_directory(None, "one", False) as second:
+        assert [each.name for each in (first, second)] == ["one-20260102-000000", "one-20260102-000000-2"]
+        (second / "kept").touch()
+    assert os.listdir("runs") == [second.name]
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "privacy.jsonl", "control.jsonl", "checkpoint", "checksums", "model.pt"])
+def test_a_run_whose_file_is_a_link_is_not_gone_on_with(tmp_path, name):
+    run, target = tmp_path / "run", tmp_path / "victim"
+    run.mkdir()
+    target.write_text("precious")
+    for file in ("config.yaml", "topology.yaml"):
+        (run / file).touch()
+    (run / name).symlink_to(target)
+    with pytest.raises(UserError, match=rf"{name}: is a link to .*victim"), reopen(run):
+        pass
+    assert target.read_text() == "precious"
+
+
+def test_a_lock_that_is_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError, match="cannot be written"), create(tmp_path / "run"):
+        pass
+    assert (tmp_path / "victim").read_text() == "precious"

@@ -1,6 +1,6 @@
 """Accountants: what a composition of noisy releases reveals to its observer about one record of one device.
 
-Everything is in units of a release's sensitivity. scipy is imported when first needed.
+Everything is in units of a release's sensitivity.
 """
 
 from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, coarse, total_rdp

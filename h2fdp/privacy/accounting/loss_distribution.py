@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from h2fdp.privacy.accounting.mixtures import AnyMixture, LawPair, privacy_loss
 
@@ -96,8 +97,6 @@ _BEYOND_REACH = 1e-7  # of delta: what may lie beyond the reach, of all releases
 def reach_of(delta: float, releases: int) -> float:
     """How many standard deviations beyond its outermost shifts a release is followed; what is beyond is counted as an
     infinite loss, which must not matter beside `delta`."""
-    from scipy.special import ndtri
-
     exact = -float(ndtri(max(_BEYOND_REACH * delta / releases, 1e-290)))
     return min(max(LEAST_REACH, math.ceil(2 * exact) / 2), MOST_REACH)  # in halves, so that runs share what is cached
 
@@ -226,8 +225,6 @@ def normal_masses(edges: np.ndarray, centre: float) -> np.ndarray:
     Args:
         edges: ascending.
     """
-    from scipy.special import ndtr
-
     middle = int(np.searchsorted(edges, centre, side="right"))  # where each tail is the smaller one
     below, above = ndtr(edges[: middle + 1] - centre), ndtr(centre - edges[middle:])
     return np.concatenate([below[:1], np.diff(below), above[:-1] - above[1:], ndtr(centre - edges[-1:])])
