@@ -52,7 +52,7 @@ def init_command(
     folder, file = shlex.quote(str(directory)), shlex.quote(str(directory / "experiment.yaml"))
     commands = {
         f"h2fdp topology show {shlex.quote(str(directory / 'network.yaml'))}": "the network",
-        f"h2fdp datasets {file}": "who holds which labels",
+        f"h2fdp data {file}": "who holds which labels",
         f"h2fdp privacy explain {file}": "who learns what, before a run",
         f"h2fdp run {file} --out {shlex.quote(f'runs/{directory.resolve().name}')}": "train",
         f"python -m unittest discover {folder}": "the test",
@@ -139,17 +139,23 @@ def models_command(as_json: AsJson = False) -> None:
 
 _MOST_ROWS = 40
 _WIDEST = 40  # columns of labels; more are drawn together
+_TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 _SHADES = "·░▒▓█"
 
 
-def datasets_command(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="An experiment file (YAML).")] = None,
+def data_command(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="An experiment (YAML), or a table.")] = None,
     settings: Settings = None,
     data_root: DataRoot = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it into this .png or .pdf file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the data sets; of an experiment show how many records of each label each device holds."""
+    """List the data sets; show who holds which labels in an experiment; print the `data:` section of a table (CSV)."""
+    if file is not None and file.suffix.lower() in _TABLES:
+        from h2fdp.data.files import section_of
+
+        print_json({"section": section_of(file)}) if as_json else typer.echo(section_of(file))
+        return
     if file is None:
         from h2fdp.data.federate import describe
 

@@ -222,6 +222,8 @@ def learned(summary: dict[str, Any], config: ExperimentFile, again: str) -> dict
     found: dict[str, str] = {}
     loss, since, classes = summary["loss"], summary["not_finite_from"], summary["classes"]
     smaller = "; a smaller training.step_size may help"
+    if columns := summary.get("columns_without_ranges"):
+        smaller = f"; data.ranges of {', '.join(columns)} may help: these inputs are not scaled"
     if since is not None:
         found["not finite"] = f"the test loss, since interval {since}: the accuracy says nothing{smaller}"
     elif loss is not None and config.training.loss.name in _OF_PROBABILITIES:

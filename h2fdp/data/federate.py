@@ -21,8 +21,8 @@ from h2fdp.data.folders import Images, Leaf
 from h2fdp.data.from_python import PythonData, from_python
 from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
-from h2fdp.data.records import Records, Scaling, as_records, class_count
-from h2fdp.data.source import GIVEN, DataOptions, DataRequest, Given, Pool
+from h2fdp.data.records import Records, Scaling, alike, as_records, class_count
+from h2fdp.data.source import GIVEN, DataOptions, DataRequest, Given, Pool, part_of
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
@@ -43,7 +43,7 @@ else:
 
 
 def describe() -> list[dict[str, str]]:
-    """A row for each data set, for `h2fdp datasets`; nothing is loaded.
+    """A row for each data set, for `h2fdp data`; nothing is loaded.
 
     >>> describe()[0]["name"]
     'digits'
@@ -136,6 +136,7 @@ def load(
         public=open_part,
         class_names=pool.class_names,
         holders=_holders(pool, given, devices),
+        unbounded=pool.unbounded,
     )
 
 
@@ -159,12 +160,12 @@ def from_function(
 
     >>> data = from_function(lambda name: ([[len(name), 0.5]], [1]), ["ab", "c"], test=([[1.0, 2.0]], [0]))
     >>> data.device(0).x, data.classes
-    (array([[2. , 0.5]], dtype=float32), 2)
+    (array([[2. , 0.5]]), 2)
     """
     assert device_names, "a topology has devices"
     parts = [_given(function(device), f"the data of device {device}") for device in device_names]
     for device, records in zip(device_names, parts, strict=True):
-        if records.x.shape[1:] != parts[0].x.shape[1:] or records.x.dtype != parts[0].x.dtype:
+        if not alike(records, parts[0]):
             shapes = f"{records.x.shape[1:]} {records.x.dtype}, not {parts[0].x.shape[1:]} {parts[0].x.dtype}"
             raise UserError(f"the inputs of device {device} have shape and type {shapes}", key="data")
     train = Records.joined(parts)
@@ -214,10 +215,9 @@ def _spread(
 ) -> FederatedData:
     order, offsets = gather(owners, devices)
     assert (np.diff(offsets) > 0).all(), "every device holds a record"
-    shape = pool.train.x.shape[1:]
-    return FederatedData(
-        name, pool.train, pool.test, validation, pool.classes, shape, scaling, order, offsets, pool.test_owners
-    )
+    train, test, shape = pool.train, pool.test, pool.train.x.shape[1:]
+    data = FederatedData(name, train, test, validation, pool.classes, shape, scaling, order, offsets, pool.test_owners)
+    return replace(data, whole=train.whole and test.whole)
 
 
 class Subnet(Protocol):
@@ -369,7 +369,7 @@ def given_records(data: Any, test_data: Any) -> PythonData | None:
     """
     if isinstance(data, PythonData):
         return data
-    named = isinstance(data, str) or (isinstance(data, Mapping) and "train" not in data)
+    named = isinstance(data, str) or (isinstance(data, Mapping) and "train" not in map(part_of, data))
     if not named:
         return from_python(data, test_data)
     if test_data is not None:

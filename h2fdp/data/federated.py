@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -36,6 +36,8 @@ class FederatedData:
         public: training records that are no device's and count as public, or None.
         class_names: what the labels are called, in order; empty where they are numbers alone.
         holders: whose records each device has, by name; empty where these have no owner.
+        unbounded: columns without public bounds, as `Pool` has them.
+        whole: inputs came as whole numbers, so a model that takes nothing else may have them.
     """
 
     name: str
@@ -51,6 +53,8 @@ class FederatedData:
     public: Records | None = None
     class_names: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
+    unbounded: tuple[str, ...] | None = None
+    whole: bool = False
 
     @property
     def devices(self) -> int:
@@ -81,6 +85,16 @@ class FederatedData:
         offsets = self.offsets[first : first + count + 1]
         return self.train.part(self.order[offsets[0] : offsets[-1]]), offsets - offsets[0]
 
+    @property
+    def rounded(self) -> FederatedData:
+        """The same devices, with inputs as models compute with them."""
+        return self.of_records(lambda records: records.rounded)
+
+    def of_records(self, change: Callable[[Records], Records]) -> FederatedData:
+        """The same devices, with all records changed."""
+        validation, public = (None if each is None else change(each) for each in (self.validation, self.public))
+        return replace(self, train=change(self.train), test=change(self.test), validation=validation, public=public)
+
     def for_rows(self, devices: NDArray[np.int64]) -> FederatedData:
         """The same records for rows of which several may be one device's, each with all the records of its own.
 
@@ -106,8 +120,8 @@ class FederatedData:
 
     def fingerprint(self) -> str:
         """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""
-        digest = _begun_with(self.train)
-        parts = [each for each in (self.test, self.validation, self.public) if each is not None]
+        digest = _begun_with(self.train.rounded)
+        parts = [each.rounded for each in (self.test, self.validation, self.public) if each is not None]
         for array in [a for records in parts for a in (records.x, records.y)] + [self.order, self.offsets]:
             _add(digest, array)
         if self.test_owners is not None:
@@ -183,52 +197,49 @@ class Standardizing:
     Columns of large means or unlike deviations make gradient descent slow, and clipping cuts off what is small.
 
     Attributes:
-        mean, deviation: of each value, the shape of one record.
+        mean, deviation: of each value, float64 (64 bits, for columns of large means), the shape of one record.
+        base: is subtracted first, in whole numbers where inputs are such, as these may be beyond 2^53.
     """
 
-    mean: NDArray[np.float32]
-    deviation: NDArray[np.float32]
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    base: NDArray[Any] | int = 0
 
     @classmethod
-    def of(cls, data: DeviceData, *, bounded: bool = False) -> Standardizing | None:
+    def of(cls, data: DeviceData) -> Standardizing | None:
         """By the test records' inputs; None where these belong to devices, or records are drawn.
 
-        Args:
-            bounded: all inputs go from 0 to 1, so that those of devices are standardised as uniform numbers are.
+        Where the inputs of devices' test records go from 0 to 1, they are standardised as uniform numbers are.
 
         >>> Standardizing(np.array([2.0]), np.array([0.5]))(np.array([[1.0], [9.0]])).tolist()
         [[-2.0], [5.0]]
         """
-        if data.test_owners is not None and bounded:
-            return cls(*(np.full(data.shape, each, dtype=np.float32) for each in (1 / 2, 1 / math.sqrt(12))))
+        if data.test_owners is not None and data.unbounded == ():
+            return cls(*(np.full(data.shape, each) for each in (1 / 2, 1 / math.sqrt(12))))
         if data.test_owners is not None or not isinstance(data, FederatedData) or len(data.test) < 2:
             return None
-        seen = data.test.x.astype(np.float64)
-        return cls(seen.mean(axis=0).astype(np.float32), seen.std(axis=0).astype(np.float32))
+        base = data.test.x[0] if data.test.whole else 0
+        seen = (data.test.x - base).astype(np.float64)
+        return cls(seen.mean(axis=0), seen.std(axis=0), base)
 
     def written(self) -> dict[str, list[float]]:
         """Both, value after value, for a file."""
-        return {"mean": self.mean.ravel().tolist(), "deviation": self.deviation.ravel().tolist()}
+        mean = self.base + self.mean
+        return {"mean": mean.ravel().tolist(), "deviation": self.deviation.ravel().tolist()}
 
-    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Inputs (n, *shape), alike."""
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Inputs (n, *shape), alike; only the result is rounded to 32 bits."""
         divisor = np.where(self.deviation > 0, self.deviation, np.inf)
-        scaled: NDArray[np.float32] = np.clip((x - self.mean) / divisor, -_FARTHEST, _FARTHEST).astype(np.float32)
-        return scaled
+        scaled = np.clip((x - self.base - self.mean) / divisor, -_FARTHEST, _FARTHEST)
+        rounded: NDArray[np.float32] = scaled.astype(np.float32)
+        return rounded
 
     def applied(self, data: DeviceData) -> DeviceData:
         """The same devices and records, with standardised inputs."""
         assert isinstance(data, FederatedData), "drawn records stay as they are"
 
-        def of(records: Records | None) -> Records | None:
-            return None if records is None else Records(self(records.x.astype(np.float32)), records.y)
-
-        train, test = of(data.train), of(data.test)
-        assert train is not None, "devices hold records"
-        assert test is not None, "there are test records"
-        return replace(
-            data, train=train, test=test, validation=of(data.validation), public=of(data.public), scaling=Scaling()
-        )
+        changed = data.of_records(lambda records: Records(self(records.x), records.y))
+        return replace(changed, scaling=Scaling())
 
 
 _VALUES_AT_ONCE = 4_000_000

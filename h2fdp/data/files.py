@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import shlex
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
-from h2fdp.config.own_parts import OwnPart
-from h2fdp.data.from_python import LABELS, first_row, from_python, stated_column
+from h2fdp.data.from_python import LABELS, from_python, is_number
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import (
@@ -25,21 +27,29 @@ from h2fdp.data.source import (
     TEST_SHARE,
     VALIDATION,
     Classes,
-    DataOptions,
     DataRequest,
     FromFiles,
     Pool,
     WithOwners,
+    part_of,
     pool_of,
     splits_of,
 )
 from h2fdp.errors import UserError, near_file, not_one_of
+from h2fdp.wording import note
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KEY = "data.path"
 _PARQUET = (".parquet", ".pq")
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("device_train", "device_test", "x_validation", "y_validation")
-_Bounds = Annotated[list[Number], Field(min_length=2, max_length=2), Expect("a pair of numbers")]
+_Bounds = Annotated[
+    list[Number],
+    Field(min_length=2, max_length=3),
+    Expect("the lowest and highest number, and perhaps what a gap counts as"),
+]
 _Words = Annotated[list[Any], Field(min_length=1), Expect("a list of values")]
 _Labels = Annotated[
     Annotated[Classes | None, Tag("scalar")] | Annotated[_Words, Tag("list")],
@@ -139,26 +149,25 @@ class Columned(Described, WithOwners):
     label: Text | None = None
     inputs: _Inputs = None
 
-    def _pool(self, parts: dict[str, Any], classes: Any, ranges: dict[str, list[float]]) -> Pool:
+    def _pool(self, parts: dict[str, Any], classes: Any, **stated: Any) -> Pool:
         test = TEST_SHARE if splits_of(parts)[1] is None else None
-        return from_python(
-            parts,
-            test,
-            label=self.label,
-            inputs=self.inputs,
-            by=self.by,
-            classes=classes,
-            ranges=ranges,
-            place=self.path,
-        ).pool
+        columns = {"label": self.label, "inputs": self.inputs, "by": self.by, "classes": classes}
+        return from_python(parts, test, **columns, **stated, place=self.path).pool
 
 
 class Table(Columned):
     """A table in a file, or a folder with train.csv and perhaps test.csv and validation.csv (or .parquet).
 
     Attributes:
-        ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1.
-        categories: column -> its values, public; each becomes a feature that is 0 or 1.
+        ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1. A third
+            number is what a gap counts as, and another feature is 1 there.
+        categories: column -> its values, public; each becomes a feature that is 0 or 1. A null among them is for gaps.
+        exclude: columns that are no inputs, as numbers of patients.
+        separator: of columns of a CSV file; null: a comma, semicolon, tab or bar, whichever the first line has most of.
+        decimal: point or comma of numbers of a CSV file; null: a comma where columns are not separated by commas and
+            have such numbers.
+        missing: words of a CSV file that mean a gap, as an empty cell does; null: NA, N/A, NaN, null, None and a few
+            more. A word that is stated as a category or a class is no gap.
     """
 
     description: ClassVar[str] = (
@@ -167,6 +176,10 @@ class Table(Columned):
     name: Literal["table"] = "table"
     ranges: dict[Text, _Bounds] = Field(default_factory=dict)
     categories: dict[Text, _Words] = Field(default_factory=dict)
+    exclude: list[Text] = Field(default_factory=list)
+    separator: Annotated[str, Field(min_length=1, max_length=1), Expect('one character, as ";" or "\\t"')] | None = None
+    decimal: Literal[".", ","] | None = None
+    missing: list[Text] | None = None
 
     def load(self, request: DataRequest) -> Pool:
         """All records.
@@ -177,13 +190,26 @@ class Table(Columned):
         path = Path(self.path).expanduser()
         divided = path.is_dir() and path.suffix not in _PARQUET  # some programs write one table as a folder
         files = _tables(path) if divided else {"train": path}
-        return self._pool({name: self._frame(file) for name, file in files.items()}, self.classes, self.ranges)
+        stated = {"ranges": self.ranges, "categories": self.categories, "exclude": self.exclude}
+        try:
+            return self._pool({name: self.frame(file) for name, file in files.items()}, self.classes, **stated)
+        except UserError as error:
+            if len(error.problems) < 2:
+                raise
+            *others, last = error.problems
+            text = f"{last.text}; h2fdp data {shlex.quote(str(files['train']))} prints a data section to fill in"
+            raise UserError([*others, replace(last, text=text)]) from None
 
-    def _frame(self, file: Path) -> Any:
+    def frame(self, file: Path) -> pd.DataFrame:
+        """A table as pandas reads it.
+
+        Raises:
+            UserError: there is no such file, or it is no table.
+        """
         import pandas as pd
 
         try:
-            frame = pd.read_parquet(file) if file.suffix in _PARQUET else pd.read_csv(file)
+            frame = self._parquet(file) if file.suffix in _PARQUET else self._csv(file)
         except FileNotFoundError:
             raise UserError(f"there is no file {file}", key=_KEY) from None
         except pd.errors.EmptyDataError:
@@ -193,26 +219,121 @@ class Table(Columned):
             raise UserError(f"cannot be read as a table: {reason}"[:300], str(file), _KEY) from None
         if frame.empty:
             raise UserError("expected a line of column names and a line for each record, found none", str(file), _KEY)
-        columns = list(map(str, frame.columns))
-        for column, values in self.categories.items():
-            stated_column(column, columns, f"the table {file.name}: categories")
-            if (outside := ~np.asarray(frame[column].isin(values))).any():
-                value = frame[column].tolist()[outside.argmax()]
-                what = "no value" if pd.isna(value) else repr(value)
-                text = f"the table {file.name}: the column {column} has {what} in {first_row(outside)}"
-                raise UserError(f"{text}, which is none of its categories {', '.join(map(repr, values))}", key="data")
-            frame[column] = pd.Categorical(frame[column], categories=values)
+        return frame
+
+    def _parquet(self, file: Path) -> pd.DataFrame:
+        import pandas as pd
+
+        for key in ("separator", "decimal", "missing"):
+            if getattr(self, key) is not None:
+                raise UserError(f"means nothing for {file.name}, which is no CSV file; leave it out", key=f"data.{key}")
+        return pd.read_parquet(file)
+
+    def _csv(self, file: Path) -> pd.DataFrame:
+        import pandas as pd
+
+        candidates = _SEPARATORS if self.separator is None else (self.separator,)
+        lines = {
+            each: pd.read_csv(file, sep=each, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+            for each in candidates
+        }
+        separator = max(lines, key=lambda each: len(lines[each]))
+        heads = [name or f"Unnamed: {place}" for place, name in enumerate(lines[separator])]
+        if repeated := [name for name in heads if heads.count(name) > 1]:
+            raise UserError(f"{file}: {repeated[0]} is the name of two columns; expected different names", key=_KEY)
+        named = self.classes if isinstance(self.classes, list) else []
+        words = {**self.categories, (self.label or next((each for each in LABELS if each in heads), "")): named}
+        gaps = {"", *(_GAPS.split("|") if self.missing is None else self.missing)}
+        stated = {column: [each for each in words.get(column, ()) if isinstance(each, str)] for column in heads}
+
+        def read(decimal: str) -> pd.DataFrame:
+            return pd.read_csv(
+                file,
+                sep=separator,
+                header=0,
+                names=heads,
+                decimal=decimal,
+                na_values={column: list(gaps.difference(stated[column])) for column in heads},
+                keep_default_na=False,
+                dtype={column: str for column in heads if stated[column]},
+                low_memory=False,
+            )
+
+        frame, decimal = read(self.decimal or "."), self.decimal
+        others = {*words, self.by, *self.exclude}
+        texts = [each for each in heads if each not in others and frame[each].dtype.kind not in "buif"]
+        guessed = decimal is None and separator != ","
+        if guessed and any(frame[each].astype(str).str.fullmatch(_COMMA).any() for each in texts):
+            frame, decimal = read(","), ","
+        for each in texts if decimal == "," else ():  # columns that have words too
+            frame[each] = frame[each].replace(_COMMA, r"\1.\2", regex=True)
+        if self.separator is None and separator != ",":
+            commas = " and have decimal commas" if decimal == "," and self.decimal is None else ""
+            marks = {";": "semicolons", "\t": "tabs", "|": "bars"}[separator]
+            note(f"{file.name}: columns are separated by {marks}{commas} (data.separator, data.decimal)")
         return frame
 
 
-def is_bounded(section: DataOptions | OwnPart, shape: tuple[int, ...]) -> bool:
-    """Whether every column of a table goes from 0 to 1, as public ranges or categories are stated for it."""
-    if not isinstance(section, Table):
-        return False
-    stated = [section.inputs] if isinstance(section.inputs, str) else section.inputs
-    others = {section.by, *(LABELS if section.label is None else [section.label])}
-    inputs = [column for column in section.categories if column not in others and (stated is None or column in stated)]
-    return shape == (len(section.ranges) + sum(len(section.categories[column]) for column in inputs),)
+_SEPARATORS = (",", ";", "\t", "|")
+_COMMA = r"^([+-]?\d+),(\d+)$"  # a number with a decimal comma
+_GAPS = (
+    "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null"  # of pandas
+)
+
+
+_MOST_KINDS = 50  # values of a column of texts that are taken for categories
+
+_WHY = """\
+# Fill in what is empty. All that stands here is public, so state what you know without these records (ages go from 0
+# to 110): a range or a list that follows from them reveals some, and no account covers that. So no lowest and highest
+# numbers are printed, and the values after # are for your eyes.
+"""
+
+
+def section_of(file: Path) -> str:
+    """The `data:` section of a table as YAML, to be filled in: which columns there are, of what kind, with which gaps.
+
+    Raises:
+        UserError: it is no table.
+    """
+    frame = Table.model_validate({"name": "table", "path": str(file)}).frame(file)
+    rows: dict[str, list[str]] = {"exclude": [], "categories": [], "ranges": []}
+    label, kinds = next((each for each in LABELS if each in frame), ""), ""
+    for name in map(str, frame.columns):
+        values = frame[name].dropna()
+        gaps, different = len(frame) - len(values), values.unique()
+        few = len(different) <= min(_MOST_KINDS, max(2, len(frame) // 4))
+        listed = ", ".join(sorted(map(_scalar, different.tolist()))) if few else ""
+        said = f", gaps in {gaps} of {len(frame)} rows" if gaps else ""
+        words = [] if values.dtype.kind in "buif" else [each for each in different if not is_number(each)]
+        if name == label:
+            kinds = f"[]  # {listed}" if values.dtype.kind not in "buif" else f"  # {listed or 'numbers'}"
+        elif not words or len(words) < len(different) / 2:
+            kind = "0 or 1" if set(different) <= {0, 1} else "whole numbers" if values.dtype.kind in "iu" else "numbers"
+            kind += f" but for {', '.join(map(repr, words))} (a gap? then in missing)" if words else ""
+            told = f"{said}: a third number stands for them" if gaps else ""
+            rows["ranges"].append(f"    {_scalar(name)}: []  # {kind}{told}")
+        elif few:
+            rows["categories"].append(
+                f"    {_scalar(name)}: []  # {listed}{said}{': null stands for them' if gaps else ''}"
+            )
+        else:
+            rows["exclude"].append(f"    - {_scalar(name)}  # {len(different)} different texts{said}")
+    stated = "" if label else "  # which column?"
+    lines = [f"  {key}:\n" + "\n".join(listed) for key, listed in rows.items() if listed]
+    head = f"# {len(frame):,} records in {len(frame.columns)} columns.\n{_WHY}data:"
+    columns = (
+        f"  label: {label and _scalar(label)}{stated}\n  classes: {kinds or '[]  # its values in order, if texts'}"
+    )
+    by = "  by:  # the column that says who holds a record, if any"
+    return "\n".join([head, "  name: table", f"  path: {_scalar(str(file))}", columns, by, *lines])
+
+
+def _scalar(value: Any) -> str:
+    """As YAML writes it."""
+    return (
+        yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000).removesuffix("...\n").strip()
+    )
 
 
 def _tables(folder: Path) -> dict[str, Path]:
@@ -223,10 +344,11 @@ def _tables(folder: Path) -> dict[str, Path]:
     """
     tables: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
-        if file.stem in ("train", "test", *VALIDATION) and file.suffix in (".csv", *_PARQUET):
-            if file.stem in tables:
-                raise UserError(f"{folder}: expected {tables[file.stem].name} or {file.name}, found both", key=_KEY)
-            tables[file.stem] = file
+        part = part_of(file.stem)
+        if part is not None and file.suffix in (".csv", ".tsv", *_PARQUET):
+            if part in tables:
+                raise UserError(f"{folder}: expected {tables[part].name} or {file.name}, found both", key=_KEY)
+            tables[part] = file
     if "train" not in tables:
         text = "expected a table, or a folder with train.csv and perhaps test.csv and validation.csv (or .parquet)"
         raise UserError(f"{text}, found no train.csv in {folder}", key=_KEY)
@@ -256,7 +378,7 @@ class HuggingFace(Columned):
         if "train" not in splits:
             text = "expected a data set that save_to_disk wrote, or Parquet files whose names begin with train and test"
             raise UserError(f"{text}, in {folder}", key=_KEY)
-        return self._pool(splits, self.classes or stated, {})
+        return self._pool(splits, self.classes or stated)
 
 
 def _splits(folder: Path) -> Iterator[tuple[str, pa.Table]]:
@@ -271,7 +393,12 @@ def _splits(folder: Path) -> Iterator[tuple[str, pa.Table]]:
         return
     parquet = sorted(folder.rglob("*.parquet"))
     for name in ("train", "test", *VALIDATION):
-        if files := [file for file in parquet if file.name.startswith(name)]:
+        files = [file for file in parquet if file.name.lower().startswith(name)]
+        homes = sorted({str(file.parent.relative_to(folder)) for file in files})
+        if len(homes) > 1:
+            text = f"{folder}: the configurations {', '.join(homes)} have {name} records each, perhaps the same"
+            raise UserError(f"{text}; expected the path of one, as {folder / homes[0]}", key=_KEY)
+        if files:
             yield name, pa.concat_tables([pq.read_table(file) for file in files])
 
 

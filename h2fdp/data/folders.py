@@ -24,12 +24,12 @@ from h2fdp.data.partition import Partition
 from h2fdp.data.records import Records, Scaling, as_records
 from h2fdp.data.source import (
     TEST_SHARE,
-    VALIDATION,
     DataRequest,
     FromFiles,
     Pool,
     Pooled,
     WithOwners,
+    part_of,
     pool_of,
     splits_of,
 )
@@ -117,13 +117,17 @@ class Images(WithOwners, Pooled):
 
 def _parts(folder: Path) -> dict[str, Path]:
     """The folders of train, and perhaps test and validation; the folder itself as train where it has the classes."""
-    below = {each.name: each for each in _listed(folder) if each.is_dir()}
-    if "train" not in below or not any(each.is_dir() for each in _listed(below["train"])):
+    below = [each for each in _listed(folder) if each.is_dir()]
+    parts: dict[str, Path] = {}
+    strangers = [
+        each for each in below if part_of(each.name) is None or parts.setdefault(part_of(each.name) or "", each) != each
+    ]
+    if "train" not in parts or not any(each.is_dir() for each in _listed(parts["train"])):
         return {"train": folder}
-    parts = ("train", "test", *VALIDATION)
-    if strangers := [each for name, each in below.items() if name not in parts]:
-        raise _wrong(strangers[0], "expected train, test and validation alone, as there is a folder train with classes")
-    return below
+    if strangers:
+        text = f"expected one folder each for train, test and validation alone, as {parts['train'].name} has classes"
+        raise _wrong(strangers[0], text)
+    return parts
 
 
 class _Part:

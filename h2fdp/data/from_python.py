@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.records import Scaling, as_records
+from h2fdp.data.records import CLASSES_ALONE, Scaling, as_records
 from h2fdp.data.source import Owned, Pool, pool_of, splits_of
-from h2fdp.errors import UserError, hint
+from h2fdp.errors import Problem, UserError, hint
+from h2fdp.wording import counted
 
 LABELS = ("label", "labels", "target", "targets", "class", "y", "fine_label", "character")
 INPUTS = ("image", "img", "pixel_values", "x", "input", "inputs", "features", "input_ids")
@@ -40,7 +41,10 @@ class Columns:
         inputs: one, or several that are joined; null for one of the usual names, of a frame for all others.
         by: the device of a record; null: no column has it.
         names: the labels in order; null where they are whole numbers, or a categorical column states them.
-        ranges: column of a frame -> (lowest, highest), public: such columns are cut to them and go from 0 to 1.
+        ranges: column of a frame -> (lowest, highest), public: such columns are cut to them and go from 0 to 1. A third
+            number is what a gap counts as; another feature is 1 there.
+        categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap.
+        exclude: columns of a frame that are no inputs.
     """
 
     label: str | None = None
@@ -48,13 +52,15 @@ class Columns:
     by: str | None = None
     names: Sequence[Any] | None = None
     ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    exclude: Sequence[str] = ()
 
     def of_others(self, training: Any, other: Any) -> Columns:
         """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
         heads = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
         by = self.by if self.by in heads else None
         inputs = self._inputs_of(training, "the training data") if _is_frame(other) else self.inputs
-        return replace(self, by=by, inputs=inputs)
+        return replace(self, by=by, inputs=inputs, exclude=())
 
     def arrays(self, source: Any, what: str) -> Arrays:
         """Inputs, labels and, where `by` names a column, owners.
@@ -74,11 +80,25 @@ class Columns:
             return self._of_items(source, what)
         raise UserError(f"{what}: expected {_KINDS}; found {type(source).__name__}", key="data")
 
+    def unbounded(self, source: Any) -> tuple[str, ...] | None:
+        """The inputs of a frame that have neither ranges nor categories; None of what is no frame."""
+        if not _is_frame(source):
+            return None
+        frame, stated = _named(source, ""), {*self.ranges, *self.categories}
+        used = [each for each in self._listed_inputs(frame, "") if each not in stated]
+        return tuple(each for each in used if not hasattr(frame[each], "cat"))
+
     def _inputs_of(self, source: Any, what: str) -> str | Sequence[str] | None:
-        if self.inputs is not None or not _is_frame(source):
-            return self.inputs
-        heads = list(map(str, source.columns))
-        used = [each for each in heads if each not in (_column(self.label, LABELS, heads, "label", what), self.by)]
+        return self._listed_inputs(_named(source, what), what) if _is_frame(source) else self.inputs
+
+    def _listed_inputs(self, frame: Any, what: str) -> Sequence[str]:
+        if self.inputs is not None:
+            if self.exclude:
+                raise UserError(f"{what}: expected inputs, or what to exclude, found both", key="data.exclude")
+            return [self.inputs] if isinstance(self.inputs, str) else self.inputs
+        heads = list(frame.columns)
+        others = _column(self.label, LABELS, heads, "label", what), self.by, *self.exclude
+        used = [each for each in heads if each not in others]
         if bare := [each for each in used if _NO_HEADING.fullmatch(each)]:
             rest = ", ".join(each for each in used if each not in bare)
             text = f"{what}: column {heads.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote"
@@ -86,25 +106,40 @@ class Columns:
         return used
 
     def _of_frame(self, frame: Any, what: str) -> Arrays:
-        heads = list(map(str, frame.columns))
-        target = _column(self.label, LABELS, heads, "label", what)
-        owner = None if self.by is None else _column(self.by, (), heads, "by", what)
-        inputs = self._inputs_of(frame, what) or []
-        used = [_column(each, (), heads, "inputs", what) for each in ([inputs] if isinstance(inputs, str) else inputs)]
-        if not used:
-            raise UserError(f"{what}: no columns are left as inputs", key="data")
-        for key in self.ranges:
-            if key not in used:
-                raise UserError(f"{what}: ranges: {key} is no input; inputs are {', '.join(used)}", key="data")
-        parts = [_features(frame[each], each, self.ranges.get(each), what) for each in used]
-        labels = frame[target]
-        for stated in (target,) if owner is None else (target, owner):
-            if (missing := np.asarray(frame[stated].isna())).any():
-                raise UserError(f"{what}: the column {stated} has no value in {first_row(missing)}", key="data")
-        names = list(labels.cat.categories) if self.names is None and hasattr(labels, "cat") else self.names
-        owners = None if owner is None else np.asarray(frame[owner])
-        x = np.concatenate(parts, axis=1).astype(np.float32)
-        return x, label_numbers(np.asarray(labels), names, what), owners
+        frame = _named(frame, what)
+        heads, problems = list(frame.columns), list[Problem]()
+
+        def tried(function: Callable[..., Any], *arguments: Any) -> Any:
+            """Its answer; a problem is kept, so that all are told at once."""
+            try:
+                return function(*arguments, what)
+            except UserError as error:
+                problems.extend(error.problems)
+
+        target = tried(_column, self.label, LABELS, heads, "label")
+        owner = None if self.by is None else tried(_column, self.by, (), heads, "by")
+        for each in self.exclude:
+            tried(stated_column, each, heads)
+        listed = tried(self._listed_inputs, frame) if target or self.inputs is not None else None
+        used = [each for each in listed or () if tried(stated_column, each, heads)]
+        if not used and not problems:
+            problems.append(Problem(f"{what}: no columns are left as inputs", key="data"))
+        for key, stated in (("ranges", self.ranges), ("categories", self.categories)):
+            for column in stated:
+                if tried(stated_column, column, heads) and used and column not in (*used, target, owner, *self.exclude):
+                    text = f"{what}: {column} is no input; inputs are {', '.join(used)}"
+                    problems.append(Problem(text, key=f"data.{key}"))
+        parts = [tried(_features, frame[each], each, self.ranges.get(each), self.categories.get(each)) for each in used]
+        owners = None if owner is None else tried(_filled, frame[owner])
+        labels = None if target is None else tried(_filled, frame[target])
+        if labels is not None:
+            stated_by_frame = self.names is None and hasattr(frame[target], "cat")
+            names = list(frame[target].cat.categories) if stated_by_frame else self.names
+            labels = tried(label_numbers, labels, names)
+        if problems:
+            raise UserError(problems)
+        assert labels is not None, "else there is a problem"
+        return np.concatenate(parts, axis=1), labels, owners
 
     def _of_columns(self, source: Any, heads: Sequence[str], what: str) -> Arrays:
         """Of an object with named columns, `source["label"]`."""
@@ -144,6 +179,26 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "iloc") and hasattr(source, "columns")
 
 
+def _named(frame: Any, what: str) -> Any:
+    """The frame with texts as names of columns.
+
+    Raises:
+        UserError: a name that occurs twice.
+    """
+    heads = list(map(str, frame.columns))
+    if len(set(heads)) < len(heads):
+        repeated = next(each for each in heads if heads.count(each) > 1)
+        raise UserError(f"{what}: the name {repeated} is that of two columns; expected different names", key="data")
+    return frame.set_axis(heads, axis=1)
+
+
+def _filled(values: Any, what: str) -> NDArray[Any]:
+    """The values of a column that may have no gaps."""
+    if (gaps := np.asarray(values.isna())).any():
+        raise UserError(f"{what}: the column {values.name} has no value in {first_row(gaps)}", key="data")
+    return np.asarray(values)
+
+
 def _column(stated: str | None, usual: Sequence[str], heads: Sequence[str], key: str, what: str) -> str:
     """The column that is stated, or the first of the usual names.
 
@@ -178,10 +233,12 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
     """
     if names is None:
         if labels.dtype.kind in "OSU":
-            text = f"{what}: labels are texts; say them in order as classes=[...], since their list must be public"
-            raise UserError(text, key="data")
+            text = f"{what}: labels are texts; state them in order, as [no, yes]: their list must be public"
+            raise UserError(text, key="data.classes")
         if labels.dtype.kind == "b" or (labels.dtype.kind == "f" and (labels == np.floor(labels)).all()):
             return labels.astype(np.int64)
+        if labels.dtype.kind == "f":
+            raise UserError(f"{what}: {CLASSES_ALONE}; found {labels.dtype} with fractions", key="data.label")
         return labels
     places = {name: place for place, name in enumerate(names)}
     unknown = np.array([each not in places for each in labels.tolist()])
@@ -192,37 +249,61 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
     return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
 
 
-def _features(values: Any, name: str, bounds: Sequence[float] | None, what: str) -> NDArray[Any]:
+def _features(
+    values: Any, name: str, bounds: Sequence[float] | None, kinds: Sequence[Any] | None, what: str
+) -> NDArray[Any]:
     """A column of a frame as one or more features (n, .): a number, or for each category 1 where it holds."""
-    if hasattr(values, "cat"):
-        if (missing := np.asarray(values.isna())).any():
-            text = f"the column {name} has no value, or none of its categories, in {first_row(missing)}"
-            raise UserError(f"{what}: {text}", key="data")
-        return np.stack([np.asarray(values) == each for each in values.cat.categories], axis=1).astype(np.float64)
-    array = np.asarray(values)
+    column, gaps = f"{what}: the column {name}", np.asarray(values.isna())
+    if kinds is not None or hasattr(values, "cat"):
+        kinds = list(values.cat.categories) if kinds is None else kinds
+        if bounds is not None:
+            raise UserError(f"{column} has ranges and categories; expected one of them", key=f"data.ranges.{name}")
+        holds = np.stack(
+            [gaps if each is None else np.asarray((values == each).fillna(False), bool) for each in kinds], axis=1
+        )
+        outside = np.asarray(~holds.any(axis=1))
+        if outside.any():
+            found = "no value" if gaps[outside.argmax()] else repr(values.tolist()[outside.argmax()])
+            text = f"{column} has {found} in {first_row(outside)}, which is none of its categories"
+            how = "; a null among them counts gaps as one" if (gaps & outside).any() else ""
+            raise UserError(f"{text} {', '.join(map(repr, kinds))}{how}", key=f"data.categories.{name}")
+        return np.asarray(holds, np.float64)
+    array: NDArray[Any] = values.dropna().to_numpy()
     if array.dtype.kind not in "buif":
-        texts = np.array([not _is_number(each) for each in array.tolist()])
-        first = array.tolist()[texts.argmax()]
-        wrong_one = f"{first!r} in {first_row(texts)}, which is no number" if texts.any() else f"the type {array.dtype}"
-        right = "make it categorical with stated categories (in a file data.categories), or leave it out of inputs"
-        raise UserError(f"{what}: the column {name} has {wrong_one}; {right}", key="data")
-    numbers = array.astype(np.float64)[:, None]
+        texts = np.zeros(len(gaps), bool)
+        texts[~gaps] = [not is_number(each) for each in array.tolist()]
+        if not texts.any():
+            raise UserError(f"{column} has the type {array.dtype}; expected numbers", key="data")
+        wrong = f"{values.tolist()[texts.argmax()]!r} in {first_row(texts)}, which is no number"
+        right = "state its categories (data.categories), or leave it out (data.exclude)"
+        if (texts | gaps).mean() < 1 / 2:
+            right = "where it means a gap, make it one (in a file data.missing)"
+        raise UserError(f"{column} has {wrong}; {right}", key="data")
+    if array.dtype.kind in "iu" and array.dtype != np.uint64 and bounds is None and not gaps.any():
+        return array.astype(np.int64)[:, None]  # whole numbers stay such where all inputs are
+    numbers = np.full(len(gaps), np.nan)
+    numbers[~gaps] = array
     with np.errstate(over="ignore"):
-        wrong = ~np.isfinite(numbers.astype(np.float32))[:, 0]
-    if wrong.any():
-        wrong_one = numbers[wrong.argmax(), 0]
-        shown = "no value (or NaN)" if np.isnan(wrong_one) else f"{wrong_one:g}"
-        text = f"the column {name} has {shown} in {first_row(wrong)}; expected finite numbers: fill in, or drop the row"
-        raise UserError(f"{what}: {text}", key="data")
+        huge = np.isinf(numbers.astype(np.float32))
+    if huge.any():
+        text = f"{column} has {numbers[huge.argmax()]:g} in {first_row(huge)}; expected finite numbers of 32 bits"
+        raise UserError(text, key="data")
+    if bounds is not None and not (len(bounds) in (2, 3) and bounds[0] < bounds[1]):
+        text = f"{column}: expected (lowest, highest), perhaps with what a gap counts as, found {bounds}"
+        raise UserError(text, key=f"data.ranges.{name}")
+    if gaps.any() and (bounds is None or len(bounds) < 3):
+        text = f"{column} has no value (or NaN) in {first_row(gaps)}"
+        how = "state what a gap counts as, the third number of its ranges; or fill in, or drop rows"
+        raise UserError(f"{text}; {how}", key="data")
     if bounds is None:
-        return numbers
-    if len(bounds) != 2 or not bounds[0] < bounds[1]:
-        raise UserError(f"{what}: ranges.{name}: expected (lowest, highest), found {bounds}", key="data")
-    low, high = map(float, bounds)
-    return np.asarray((np.clip(numbers, low, high) - low) / (high - low))
+        return numbers[:, None]
+    low, high, *instead = map(float, bounds)
+    scaled = (np.clip(np.where(gaps, instead, numbers) if instead else numbers, low, high) - low) / (high - low)
+    return np.asarray(np.stack([scaled, gaps], axis=1) if instead else scaled[:, None])
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether Python reads it as a number."""
     try:
         float(value)
     except (TypeError, ValueError):
@@ -231,8 +312,9 @@ def _is_number(value: Any) -> bool:
 
 
 def first_row(marked: NDArray[np.bool_]) -> str:
-    """The number of the first row that is marked."""
-    return f"row {int(marked.argmax()) + 1} (the first is 1)"
+    """The number of the first row that is marked, and how many more are."""
+    more = int(marked.sum()) - 1
+    return f"row {int(marked.argmax()) + 1} (the first is 1)" + (f", as {counted(more, 'more row')}" if more else "")
 
 
 def as_array(values: Any, what: str) -> NDArray[Any]:
@@ -292,6 +374,8 @@ def from_python(
     by: str | Sequence[Any] | NDArray[Any] | None = None,
     classes: int | Sequence[Any] | None = None,
     ranges: Mapping[str, Sequence[float]] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    exclude: Sequence[str] = (),
     scaling: Scaling | None = None,
     place: str = "",
     **options: Any,
@@ -307,6 +391,9 @@ def from_python(
         by: who holds each record: a column, or a value for each training record. Each of them is a device then.
         classes: the number of labels, or what they are called in order; null for as many as the test labels show.
         ranges: column of a frame -> (lowest, highest): public bounds; such columns are cut to them and go from 0 to 1.
+            With a third number, that is what a gap counts as, and another feature is 1 there.
+        categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap.
+        exclude: columns of a frame that are no inputs.
         scaling: public constants between stored inputs and those of the model; null: 8-bit inputs are divided by 255.
         place: the file or folder that the records are from, for messages.
         options: `partition`, `validation`, `public` as in an experiment file.
@@ -324,8 +411,13 @@ def from_python(
         raise UserError("expected test data: test_data=(inputs, labels), or a share of the records as 0.2", key="data")
     if isinstance(test, (int, str)):
         raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
-    named = by if isinstance(by, str) else None
-    columns = Columns(label, inputs, named, None if isinstance(classes, int) else classes, ranges or {})
+    named = str(by) if isinstance(by, str | int) else None
+    if _is_frame(training):  # whose columns may have numbers for names
+        label = None if label is None else str(label)
+        inputs = list(map(str, inputs)) if isinstance(inputs, list | tuple) else inputs
+        ranges, categories = ({str(key): each for key, each in (some or {}).items()} for some in (ranges, categories))
+    names = None if isinstance(classes, int) else classes
+    columns = Columns(label, inputs, named, names, ranges or {}, categories or {}, list(map(str, exclude)))
     of = f" of {place}" if place else ""
     train = _records(columns, training, f"the training data{of}")
     if by is not None and named is None:
@@ -340,7 +432,8 @@ def from_python(
         without_owners = replace(columns.of_others(training, validation), by=None)
         valid = _records(without_owners, validation, f"the validation data{of}")[0]
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
-    return PythonData(pool_of(train, test, valid, classes, stored, "data"), options)
+    pool = pool_of(train, test, valid, classes, stored, "data")
+    return PythonData(replace(pool, unbounded=columns.unbounded(training)), options)
 
 
 def _records(columns: Columns, source: Any, what: str) -> Owned:

@@ -211,7 +211,7 @@ def _by_name(owners: Sequence[str], devices: Sequence[str]) -> Integers | None:
         places = {name: place for place, name in enumerate(names)}
         if owners and places.keys() == set(owners):
             return np.array([places[owner] for owner in owners])
-    alike = {_letters(each) for each in owners} & {_letters(each) for each in (*devices, *servers)}
+    alike = {_letters(each) for each in owners} & {_letters(each) for each in devices} or {*owners} & {*servers}
     given = not all(map(_GENERATED.fullmatch, devices)) and not all(map(str.isdecimal, owners))
     if not alike and not (given and len(owners) <= len(devices)):
         return None

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.errors import UserError
+from h2fdp.wording import note
 
 
 class Rows:
@@ -84,7 +86,7 @@ class Records(Rows):
     """Inputs and labels of the same records.
 
     Attributes:
-        x: inputs, shape (n, *shape), uint8 (images, kept small) or float32.
+        x: inputs, shape (n, *shape), uint8 (images, kept small), float32, float64 or int64.
         y: labels, shape (n,), int64, from 0 to classes - 1.
     """
 
@@ -93,6 +95,16 @@ class Records(Rows):
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @cached_property
+    def rounded(self) -> Records:
+        """The same as models compute with them: inputs are uint8 or float32."""
+        return self if self.x.dtype in (np.uint8, np.float32) else Records(self.x.astype(np.float32), self.y)
+
+    @property
+    def whole(self) -> bool:
+        """Whether inputs are whole numbers, which may stand for words."""
+        return self.x.dtype == np.int64
 
 
 @dataclass(frozen=True)
@@ -150,11 +162,10 @@ class Scaling:
 
 
 def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
-    """Arrays from outside as records: inputs become uint8 or float32, labels int64.
+    """Arrays from outside as records: labels become int64; inputs stay as they are until columns are standardised.
 
     Args:
-        x: at least two-dimensional, numbers only; 8-bit images stay uint8, all else becomes float32. 8-bit inputs of
-            two sides (n, h, w) are grey images, (n, 1, h, w).
+        x: at least two-dimensional, numbers only. 8-bit inputs of two sides (n, h, w) are grey images, (n, 1, h, w).
         y: one-dimensional, whole numbers of at least 0.
         what: what the arrays are, for messages ("x_train and y_train of points.npz").
         key: the key of the experiment file to blame.
@@ -164,7 +175,7 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
 
     >>> records = as_records([[0.5, 1.0], [2.0, 3.0]], [0, 1], "two points")
     >>> records.x.dtype.name, records.y.dtype.name, len(records)
-    ('float32', 'int64', 2)
+    ('float64', 'int64', 2)
     """
     try:
         inputs, labels = np.asarray(x), np.asarray(y)
@@ -174,9 +185,13 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
         raise UserError(f"{what}: {problem}", key=key)
     if inputs.dtype != np.uint8:
         with np.errstate(over="ignore"):
-            inputs = np.ascontiguousarray(inputs, dtype=np.float32)
-        if not np.isfinite(inputs).all():
+            rounded = np.ascontiguousarray(inputs, dtype=np.float32)
+        if not np.isfinite(rounded).all():
             raise UserError(f"{what}: inputs must be finite in 32 bits; found NaN, infinite or huge values", key=key)
+        if inputs.dtype.kind in "iu":  # others than 64 bits could overflow where columns are standardised
+            inputs = inputs.astype(np.float64 if inputs.dtype == np.uint64 else np.int64)
+        elif inputs.dtype != np.float64:
+            inputs = rounded
     elif inputs.ndim == 3:
         inputs = inputs[:, None]
     return Records(np.ascontiguousarray(inputs), labels.astype(np.int64))
@@ -193,19 +208,35 @@ def class_count(train: Records, test: Records, stated: int | None, what: str, va
     """
     others = {"training": train} if validation is None else {"training": train, "validation": validation}
     for name, part in others.items():
-        if part.x.shape[1:] != test.x.shape[1:] or part.x.dtype != test.x.dtype:
+        if not alike(part, test):
             shapes = f"{part.x.shape[1:]} {part.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
             raise UserError(f"{what}: {name} and test inputs must be alike, found {shapes}", key="data")
     highest = int(test.y.max())
     public = max(2, highest + 1) if stated is None else stated
     shown = max(highest, *(int(part.y.max()) for part in others.values()))
+    different = len(np.unique(test.y))
+    amounts = different > max(_FEW, len(test) / 2)
     if shown >= public and stated is None:
         text = f"{what}: the test labels, which are public, go up to {highest}, those of devices to {shown}"
         hint = "the number of classes must be public: state it, or have test records of every class"
+        hint = CLASSES_ALONE if amounts else hint
         raise UserError(f"{text}; {hint}", key="data.classes")
     if shown >= public:
         raise UserError(f"{what}: {public} classes have labels 0 to {public - 1}, found {shown}", key="data.classes")
+    if amounts or public > len(train) + len(test):
+        note(f"{what}: {public:,} classes, {different:,} of them among {len(test):,} test records; {CLASSES_ALONE}")
+    elif different == 1 and len(test) > 1:
+        note(f"{what}: all test records have the label {highest}, so accuracy says nothing")
     return public
+
+
+CLASSES_ALONE = "labels are the numbers of classes: h2fdp classifies, and a continuous target is not supported"
+_FEW = 20  # different labels, which no one takes for amounts
+
+
+def alike(one: Records, other: Records) -> bool:
+    """Whether inputs have one shape, and are pixels of 8 bits in both or in neither."""
+    return one.x.shape[1:] == other.x.shape[1:] and (one.x.dtype == np.uint8) == (other.x.dtype == np.uint8)
 
 
 def _problem(inputs: NDArray[Any], labels: NDArray[Any]) -> str:
@@ -213,15 +244,16 @@ def _problem(inputs: NDArray[Any], labels: NDArray[Any]) -> str:
     if inputs.ndim < 2:
         return f"inputs must have a row for each record (two dimensions or more), found shape {inputs.shape}"
     if labels.shape != (len(inputs),):
-        return f"expected one label for each of the {len(inputs)} inputs, found labels of shape {labels.shape}"
+        several = "; several labels of one record are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
+        return f"expected one label for each of the {len(inputs)} inputs, found labels of shape {labels.shape}{several}"
     if inputs.size == 0:
         return f"no records: inputs of shape {inputs.shape}"
     if inputs.dtype.kind not in "buif":
         return f"inputs must be numbers, found type {inputs.dtype}"
     if labels.dtype.kind not in "ui":
-        return f"labels must be whole numbers, found type {labels.dtype}"
+        return f"labels must be whole numbers, found type {labels.dtype}; {CLASSES_ALONE}"
     if labels.min() < 0:
         return f"labels must be at least 0, found {labels.min()}"
     if labels.max() >= MOST_CLASSES:
-        return f"labels must be below {MOST_CLASSES}, found {labels.max()}"
+        return f"labels must be below {MOST_CLASSES}, found {labels.max()}; {CLASSES_ALONE}"
     return ""

@@ -22,6 +22,8 @@ from h2fdp.streams import Streams
 LABELS_3 = PartitionSection(labels_per_device=3)  # the paper's, Sec. 6.1
 TEST_SHARE = 0.2  # of records that come without test records
 VALIDATION = ("validation", "valid", "val", "dev")  # what files call that part
+_PARTS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+_PARTS |= dict.fromkeys(VALIDATION, VALIDATION[0])
 Classes = Annotated[int, Field(ge=2, le=65_536), Expect("a whole number from 2 to 65536")]
 HeldOut = Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")]
 Share = Annotated[float, Field(gt=0, lt=1), Expect("a number between 0 and 1")]
@@ -41,7 +43,7 @@ class DataOptions(Options):
     """The options of a data set under `data:`, with its loader.
 
     Attributes:
-        description: one line for `h2fdp datasets`.
+        description: one line for `h2fdp data`.
         on_disk: its records are read from files, which may be missing or wrong.
         spread: the partition of records without owners, where none is stated.
         validation: the share of the training records that is held out; 0: the validation part of the data, if any.
@@ -169,6 +171,7 @@ class Pool:
         validation: the data set's own validation records; None where it has none.
         class_names: what the labels are called, in order; empty where they are numbers alone.
         owner_names: the same of `owners`.
+        unbounded: the columns of inputs that have neither ranges nor categories; None where inputs are no columns.
     """
 
     train: Records
@@ -180,6 +183,7 @@ class Pool:
     validation: Records | None = None
     class_names: tuple[str, ...] = ()
     owner_names: tuple[str, ...] = ()
+    unbounded: tuple[str, ...] | None = None
 
     def without_owners(self) -> Pool:
         """The same records, without owners."""
@@ -263,6 +267,15 @@ def numbered(
     return numbers.astype(np.int64), np.searchsorted(names, test_owners).astype(np.int64)
 
 
+def part_of(name: str) -> str | None:
+    """Which of train, test and validation a file, a folder or a split of this name is; None for none of them.
+
+    >>> part_of("Training"), part_of("dev"), part_of("cat")
+    ('train', 'validation', None)
+    """
+    return _PARTS.get(name.lower())
+
+
 def splits_of(source: Any) -> tuple[Any, Any, Any]:
     """The training, test and validation part of a mapping of splits; else the source, and None twice.
 
@@ -271,10 +284,16 @@ def splits_of(source: Any) -> tuple[Any, Any, Any]:
     >>> splits_of({"train": 1, "dev": 2})
     (1, 2, None)
     """
-    if not isinstance(source, Mapping) or "train" not in source:
+    if not isinstance(source, Mapping):
         return source, None, None
-    validation = next((source[name] for name in VALIDATION if name in source), None)
-    return (source["train"], source["test"], validation) if "test" in source else (source["train"], validation, None)
+    named = {str(name).lower(): name for name in source}
+    parts: dict[str, Any] = {}
+    for name in filter(named.__contains__, _PARTS):  # the usual names come first
+        parts.setdefault(_PARTS[name], source[named[name]])
+    if "train" not in parts:
+        return source, None, None
+    train, test, validation = (parts.get(part) for part in ("train", "test", VALIDATION[0]))
+    return (train, validation, None) if test is None else (train, test, validation)
 
 
 GIVEN = "given"

@@ -234,6 +234,13 @@ class DrawnData:
     scaling: Scaling = field(default_factory=Scaling)
     class_names: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
+    unbounded: None = None
+    whole: bool = False
+
+    @property
+    def rounded(self) -> DrawnData:
+        """Drawn with 32 bits."""
+        return self
 
     @classmethod
     def of(cls, recipe: Synthetic, groups: Sequence[tuple[str, int]], streams: Streams) -> DrawnData:

@@ -180,5 +180,5 @@ def triggered(run: RunInputs, attack: Backdoor) -> Records:
         features = PublicFeatures.of(raw.shape, run.config.model.size)
         inputs = features.kept(inputs, *pixel_bounds(raw)).astype(np.float32)
     elif run.standardizing is not None:
-        inputs = run.standardizing(inputs.astype(np.float32))
+        inputs = run.standardizing(inputs)
     return Records(inputs, np.full(len(others), attack.target))

@@ -15,8 +15,7 @@ from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSource, configured_data
 from h2fdp.data.federated import DeviceData, Standardizing, dealt, within_unit_ball
-from h2fdp.data.files import is_bounded
-from h2fdp.data.public_features import with_features
+from h2fdp.data.public_features import are_images, with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
@@ -71,6 +70,7 @@ def prepare(
         filed = topology.as_filed()
         source = data_source or configured_data(config.data)
         data = source(filed, Streams(config.seed), None if data_root is None else Path(data_root))
+        data = data.rounded if are_images(data.shape) else data
         owners = dealt(data.holders, filed.device_names()) if data.holders else ""
     control = config.control
     if control.enabled and control.trust == "weighed" and config.method.topology != "star":
@@ -85,7 +85,9 @@ def prepare(
         return RunSetup.of(inputs, calibrate(inputs, foreseen))
 
     with one_thread():
-        config, given = recipe.with_model(config, data, noisy, topology), data
+        config = recipe.with_model(config, data, noisy, topology)
+        standardize = isinstance(config.model, Logistic) and config.model.standardize
+        given = data = data if standardize else data.rounded  # columns are standardised first
         _refuse_small_budget(config, topology, data)
     if isinstance(config.model, PublicFeatures):
         products = int(data.sizes.sum()) * config.model.size * data.classes
@@ -93,10 +95,8 @@ def prepare(
     with one_thread():
         if topology.association is not None:
             topology, data = associated(topology, config, data)
-        standardizing = None
-        if isinstance(config.model, Logistic) and config.model.standardize:
-            standardizing = Standardizing.of(data, bounded=is_bounded(config.data, data.shape))
-            data = data if standardizing is None else standardizing.applied(data)
+        standardizing = Standardizing.of(data) if standardize else None
+        data = data.rounded if standardizing is None else standardizing.applied(data)
         placement = config.method.privacy
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)

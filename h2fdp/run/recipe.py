@@ -28,6 +28,7 @@ on tasks that had no part in it.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,6 @@ from h2fdp.algorithms.one_shot import SIZE
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSection
 from h2fdp.data.federated import DeviceData
-from h2fdp.data.files import is_bounded
 from h2fdp.data.folders import Leaf
 from h2fdp.data.public_features import PublicFeatures, are_images
 from h2fdp.errors import Problem, UserError
@@ -435,8 +435,9 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     most = "at most " if _in_turns(config) else ""  # as many as the budget pays for
     unlike: tuple[str, ...] = ()
     scaled = isinstance(config.model, registry.Logistic) and config.model.standardize
-    if scaled and data.test_owners is not None and not is_bounded(config.data, data.shape):
-        unlike = ("not standardised, as test records are devices': state ranges of all columns",)
+    if scaled and data.test_owners is not None and data.unbounded != ():
+        columns = textwrap.shorten(", ".join(data.unbounded or ("all columns",)), 80, placeholder=" ...")
+        unlike = ("not standardised, as test records are devices'; this needs ranges of", columns)
     return (
         f"chosen: {model}{size}",
         f"{most}{counted(training.intervals, 'interval')} of {steps} {records}{clipped}{norm}",

@@ -65,7 +65,7 @@ class WithInputs(nn.Module):
     """Inputs to scores: changed as in the run, then what the trained model makes of them.
 
     Args:
-        change: (n, *shape), float32 -> what the model was trained on, alike for each record.
+        change: (n, *shape) -> what the model was trained on, alike for each record.
         model: maps these to scores.
     """
 
@@ -75,7 +75,8 @@ class WithInputs(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(n, *shape) -> (n, classes), where the inputs are; no gradient reaches them."""
-        changed = torch.from_numpy(self.change(inputs.detach().float().cpu().numpy()))
+        numbers = inputs.detach() if isinstance(self.change, Standardizing) else inputs.detach().float()
+        changed = torch.from_numpy(self.change(numbers.cpu().numpy()))
         scores: Tensor = self.model(changed.to(inputs.device))
         return scores
 
@@ -86,7 +87,7 @@ def whole(model: nn.Module, summary: dict[str, Any]) -> nn.Module:
     if summary.get("image_shape"):
         return WithInputs(PublicFeatures.of(tuple(summary["image_shape"]), shape[0] - 1), model)
     if stated := summary.get("standardized_by"):
-        mean, deviation = (np.array(stated[key], np.float32).reshape(shape) for key in ("mean", "deviation"))
+        mean, deviation = (np.array(stated[key]).reshape(shape) for key in ("mean", "deviation"))
         return WithInputs(Standardizing(mean, deviation), model)
     return model
 
@@ -288,6 +289,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "shape": list(setup.data.shape),
         "image_shape": None if setup.image_shape is None else list(setup.image_shape),
         "standardized_by": None if setup.standardizing is None else setup.standardizing.written(),
+        "columns_without_ranges": list(setup.data.unbounded or ()) if setup.standardizing is None else [],
         "classes": setup.data.classes,
         # An adversary who knows all records but one could find that one by a digest of them all.
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,

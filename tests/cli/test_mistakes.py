@@ -11,7 +11,7 @@ from h2fdp.wording import word, wrapped
 from tests.cli.conftest import SMALL
 
 
-@pytest.mark.parametrize("command", ["methods", "models", "datasets", "schema"])
+@pytest.mark.parametrize("command", ["methods", "models", "data", "schema"])
 def test_the_catalogues_print_json_and_tables(h2fdp, command):
     assert json.loads(h2fdp(command, *([] if command == "schema" else ["--json"])).stdout)
     assert "Traceback" not in h2fdp(command).stderr

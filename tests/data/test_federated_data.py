@@ -108,7 +108,7 @@ def test_a_users_function_gives_each_device_its_own_records():
     )
     assert data.sizes.tolist() == [2, 3, 1]
     assert (data.device(1).x == 3).all()
-    assert (data.classes, data.shape, data.train.x.dtype) == (2, (4,), np.float32)
+    assert (data.classes, data.shape, data.rounded.train.x.dtype) == (2, (4,), np.float32)
 
 
 @pytest.mark.parametrize(

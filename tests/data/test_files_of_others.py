@@ -118,15 +118,17 @@ def test_a_table_in_a_file_with_stated_bounds_and_categories(tmp_path):
     assert {tuple(row) for row in found.device(0).x.tolist()} <= {(1.0, 0.0, 1.0), (0.5, 1.0, 0.0)}  # iowa
     with pytest.raises(UserError, match="there is no column incme; did you mean `income`"):
         loaded(section | {"label": "incme"})
-    with pytest.raises(UserError, match=r"the column sex has 'f' in row 1 .*, which is no number; make it categorical"):
+    with pytest.raises(
+        UserError, match=r"the column sex has 'f' in row 1 .*, which is no number; state its categories"
+    ):
         loaded(section | {"categories": {}})
     with pytest.raises(UserError, match=r"data.path: there is no file .*none.csv"):
         loaded(section | {"path": str(tmp_path / "none.csv")})
     with pytest.raises(UserError, match=r"column sex has 'm' in row 2 .*, which is none of its categories 'f', 'x'"):
         loaded(section | {"categories": {"sex": ["f", "x"]}})
-    with pytest.raises(UserError, match="categories: there is no column sx; did you mean `sex`"):
+    with pytest.raises(UserError, match="there is no column sx; did you mean `sex`"):
         loaded(section | {"categories": {"sx": ["f", "m"]}})
-    with pytest.raises(UserError, match=r"column age has 20 in row 1 .* none of its categories '20', '30'"):
+    with pytest.raises(UserError, match=r"column age has '70' in row 2 .* none of its categories '20', '30'"):
         loaded(section | {"ranges": {}, "categories": {"sex": ["f", "m"], "age": ["20", "30"]}})
     frame.assign(sex=["f", None, *frame["sex"][2:]]).to_csv(tmp_path / "people.csv", index=False)
     with pytest.raises(UserError, match="column sex has no value in row 2"):
@@ -191,3 +193,127 @@ def test_what_is_wrong_with_a_table_is_told_by_column_and_row(tmp_path, files, t
         loaded({"name": "table", "path": str(tmp_path), "label": "label", "classes": [0, 1]})
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+EXCEL = """\ufeffid;clinic;age;dose;smoker;cellar;label
+a1;south;20,0;1,5;never;NA;0
+a2;north;70,0;;;good;1
+a3;south;45,0;2,5;former;NA;1
+a4;north;30,0;?;never;good;0
+a5;north;30,0;0,5;never;good;1
+"""
+STATED = {
+    "exclude": ["id"],
+    "by": "clinic",
+    "missing": ["?", "NA"],
+    "ranges": {"age": [20, 70], "dose": [0.5, 2.5, 1.5]},
+    "categories": {"smoker": ["never", "former", None], "cellar": ["NA", "good"]},
+}
+
+
+def excel(tmp_path, text=EXCEL, **stated):
+    (tmp_path / "excel.csv").write_text(text, encoding="utf-8")
+    return {"name": "table", "path": str(tmp_path / "excel.csv"), "classes": 2, **stated}
+
+
+def test_semicolons_decimal_commas_gaps_and_excluded_columns(tmp_path, capsys):
+    found = loaded(excel(tmp_path, **STATED))
+    told = " ".join(capsys.readouterr().err.split())
+    assert "excel.csv: columns are separated by semicolons and have decimal commas" in told
+    rows = np.concatenate([found.train.x, found.test.x])
+    expected = [  # age, dose, its gap, never, former, no word, NA, good
+        [0.0, 0.5, 0, 1, 0, 0, 1, 0],
+        [1.0, 0.5, 1, 0, 0, 1, 0, 1],
+        [0.5, 1.0, 0, 0, 1, 0, 1, 0],
+        [0.2, 0.5, 1, 1, 0, 0, 0, 1],
+        [0.2, 0.0, 0, 1, 0, 0, 0, 1],
+    ]
+    assert sorted(rows.round(6).tolist()) == sorted(expected)
+    assert found.unbounded == ()
+    assert found.holders == ("north", "south")
+    stated = loaded(excel(tmp_path, **STATED, separator=";", decimal=","))
+    assert capsys.readouterr().err == ""
+    np.testing.assert_array_equal(stated.train.x, found.train.x)
+
+
+@pytest.mark.parametrize("mark", [",", "\t", "|"])
+def test_other_separators_give_the_same_records(tmp_path, mark):
+    same = loaded(excel(tmp_path, **STATED)).train.x
+    text = EXCEL.replace(",", ".").replace(";", mark)
+    np.testing.assert_array_equal(loaded(excel(tmp_path, text, **STATED)).train.x, same)
+
+
+def test_all_problems_of_a_table_are_told_at_once(tmp_path):
+    with pytest.raises(UserError) as caught:
+        loaded(excel(tmp_path, by="clinic", label="label", exclude=["nowhere"], ranges={"age": [20, 70]}))
+    told = [str(each) for each in caught.value.problems]
+    for text, words in zip(
+        told,
+        ["no column nowhere", "column id has 'a1'", "column dose has '?'", "column smoker", "column cellar"],
+        strict=True,
+    ):
+        assert words in text
+    assert "where it means a gap, make it one (in a file data.missing)" in told[2]
+    assert f"h2fdp data {tmp_path / 'excel.csv'} prints a data section to fill in" in told[-1]
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"inputs": ["age"]}, "data.exclude: .*expected inputs, or what to exclude, found both"),
+        ({"inputs": ["age"], "exclude": []}, "data.ranges: .*dose is no input; inputs are age"),
+        ({"ranges": {"age": [20, 70], "dose": [0, 3]}}, "dose has no value .*third number of its ranges"),
+        ({"ranges": {"age": [70, 20], "dose": [0, 3, 0]}}, "data.ranges.age: .*expected .lowest, highest"),
+        (
+            {"categories": {**STATED["categories"], "smoker": ["never", "former"]}},
+            "a null among them counts gaps as one",
+        ),
+    ],
+)
+def test_columns_that_are_stated_wrongly_are_refused(tmp_path, stated, told):
+    with pytest.raises(UserError, match=told):
+        loaded(excel(tmp_path, **{**STATED, **stated}))
+
+
+def test_what_means_nothing_for_a_table_is_refused(tmp_path):
+    pd.DataFrame({"x": [1, 2], "label": [0, 1]}).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(UserError, match=r"data.decimal: means nothing for t.parquet, which is no CSV file"):
+        loaded({"name": "table", "path": str(tmp_path / "t.parquet"), "decimal": ","})
+    with pytest.raises(UserError, match="x is the name of two columns"):
+        loaded(excel(tmp_path, "x,x,label\n1,2,0\n3,4,1\n"))
+
+
+def test_the_section_of_a_table_has_its_columns_and_no_numbers_of_records(tmp_path):
+    import yaml
+
+    from h2fdp.data.files import section_of
+
+    excel(tmp_path)
+    text = section_of(tmp_path / "excel.csv")
+    section = yaml.safe_load(text)["data"]
+    assert section["exclude"] == ["id"]
+    assert section["categories"] == {"clinic": [], "smoker": [], "cellar": []}
+    assert (section["label"], section["ranges"]) == ("label", {"age": [], "dose": []})
+    for number in ("20", "70", "45"):
+        assert number not in text
+    assert "dose: []  # numbers but for '?' (a gap? then in missing), gaps in 1 of 5 rows" in text
+
+
+def test_folders_of_parts_in_any_spelling(tmp_path):
+    told = tables(tmp_path / "parts", Training=ROWS * 4, TEST=ROWS)
+    assert len(loaded(told).test) == 2
+    tables(tmp_path / "parts", train=ROWS)
+    with pytest.raises(UserError, match=r"expected Training.csv or train.csv, found both"):
+        loaded(told)
+
+
+def test_configurations_of_the_hub_are_not_put_together(tmp_path):
+    frame = pd.DataFrame({"inputs": [[float(i), 1.0] for i in range(8)], "label": [0, 1] * 4})
+    for name in ("en", "de"):
+        (tmp_path / name).mkdir()
+        frame.to_parquet(tmp_path / name / "train-00000-of-00001.parquet")
+    with pytest.raises(
+        UserError, match=f"configurations de, en have train records.*expected the path of one, as {tmp_path}/de"
+    ):
+        loaded({"name": "huggingface", "path": str(tmp_path), "inputs": "inputs"})
+    assert len(loaded({"name": "huggingface", "path": str(tmp_path / "en"), "inputs": "inputs"}).test) == 1

@@ -112,16 +112,19 @@ TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1]
         ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean `label`?"),
         (
             {"source": FRAME.assign(a="x"), "test": 0.2},
-            "the column a has 'x' in row 1 (the first is 1), which is no number; make it categorical",
+            "the column a has 'x' in row 1 (the first is 1), as 39 more rows, which is no number; state its categories",
         ),
         (
             {"source": FRAME.assign(b=FRAME.b.where(FRAME.index != 4)), "test": 0.2},
             "the column b has no value (or NaN) in",
         ),
-        ({"source": FRAME.assign(label="x"), "test": 0.2}, "labels are texts; say them in order as classes="),
+        (
+            {"source": FRAME.assign(label="x"), "test": 0.2},
+            "data.classes: the training data: labels are texts; state them in order",
+        ),
         (
             {"source": (X, Y), "test": TEST, "classes": [0, 1]},
-            "the label 2 in row 3 (the first is 1) is none of the classes 0, 1",
+            "the label 2 in row 3 (the first is 1), as 19 more rows is none of the classes 0, 1",
         ),
     ],
 )
@@ -188,3 +191,51 @@ def test_a_mapping_has_records_of_all_devices_and_of_no_others(names, told):
         Experiment(topology=network, data=dict.fromkeys(names, (X, Y)), test_data=TEST, method="hfl").prepare()
     assert str(caught.value).startswith(f"Experiment: {told}")
     assert "federate" not in str(caught.value)
+
+
+@pytest.mark.parametrize("offset", [0, 1_700_000_000, 2**60])
+def test_columns_are_standardised_before_they_are_rounded(offset):
+    numbers = np.arange(100) * 37 % 100
+    frame = pd.DataFrame({"t": offset + numbers, "label": (numbers > 50).astype(int)})
+    settings = {"test_data": 0.2, "method": "hfl", "model": {"name": "logistic", "standardize": True}}
+    seen = Experiment(topology=NETWORK, data=frame, **settings).prepare()
+    small = Experiment(topology=NETWORK, data=frame.assign(t=numbers), **settings).prepare()
+    assert (seen.data.train.x.dtype, seen.given.train.x.dtype) == (np.float32, np.int64)
+    np.testing.assert_array_equal(seen.data.train.x, small.data.train.x)
+
+
+def test_columns_have_numbers_for_names_but_no_name_twice():
+    plain = from_python(FRAME, TEST_FRAME.drop(columns="who")).pool
+    numbers = from_python(FRAME.rename(columns={"a": 0, "b": 1, "c": 2}), 0.2, ranges={0: (-9, 9)}, exclude=[2]).pool
+    assert numbers.train.x.shape[1:] == (2,)
+    assert (plain.unbounded, numbers.unbounded) == (("a", "b", "c"), ("1",))
+    frame = FRAME.set_axis(["a", "a", "b", "label"], axis=1)
+    with pytest.raises(UserError, match="the name a is that of two columns"):
+        from_python(frame, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.arange(80) * 800, "h2fdp classifies, and a continuous target is not supported"),
+        (np.zeros(80, int), "all test records have the label 0, so accuracy says nothing"),
+        (np.arange(80) % 4, ""),
+    ],
+    ids=["prices", "one class", "four classes"],
+)
+def test_labels_that_are_no_classes_are_told(labels, told, capsys):
+    from_python((np.ones((80, 2)), labels), 0.3, classes=65_536 if labels.max() > 999 else None)
+    said = " ".join(capsys.readouterr().err.split())
+    assert told in said if told else said == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.linspace(0, 1, 40), "h2fdp classifies, and a continuous target is not supported"),
+        (np.ones((40, 3), int), "several labels of one record are not supported"),
+    ],
+)
+def test_other_targets_are_refused(labels, told):
+    with pytest.raises(UserError, match=told):
+        from_python((X, labels), 0.2)

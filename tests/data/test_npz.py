@@ -35,7 +35,7 @@ def test_owners_in_the_archive_decide(tmp_path):
     data = read(saved(tmp_path, device_train=np.repeat([7, 3, 5], 4)), devices=3)
     assert data.sizes.tolist() == [4, 4, 4]
     assert data.device(0).x[0, 0] == 12  # identifier 3 comes first
-    assert (data.classes, data.shape, data.train.x.dtype) == (4, (3,), np.float32)
+    assert (data.classes, data.shape, data.rounded.train.x.dtype) == (4, (3,), np.float32)
 
 
 def test_bytes_of_two_sides_are_grey_images_and_numbers_are_not(tmp_path):
