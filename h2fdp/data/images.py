@@ -13,9 +13,10 @@ import zlib
 from collections.abc import Iterator
 from hashlib import blake2b
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -134,7 +135,7 @@ class ImageSet(Pooled):
         return images[16:].reshape(count, height, width), labels[8:].astype(np.int64)
 
     def _by_torchvision(self, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        data_set = getattr(import_module("torchvision.datasets"), self.reader)(str(root), train=train)
+        data_set = getattr(_torchvision(), self.reader)(str(root), train=train)
         return np.asarray(data_set.data), np.asarray(data_set.targets, dtype=np.int64)
 
     def _advice(self, root: Path, missing: list[str], reason: str) -> str:
@@ -211,7 +212,7 @@ def download(reader: str, root: Path, folder: str, files: list[str]) -> str:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as workshop:
             with _time_limit(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                getattr(import_module("torchvision.datasets"), reader)(workshop, download=True)
+                getattr(_torchvision(), reader)(workshop, download=True)
             (root / folder).mkdir(parents=True, exist_ok=True)
             for name in files:
                 os.replace(Path(workshop) / folder / name, root / folder / name)
@@ -219,6 +220,19 @@ def download(reader: str, root: Path, folder: str, files: list[str]) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return lines[-1].strip("<>") if lines else type(error).__name__
     return ""
+
+
+def _torchvision() -> Any:
+    """Its data sets.
+
+    Raises:
+        UserError: it cannot be imported beside this torch.
+    """
+    try:
+        return import_module("torchvision.datasets")
+    except (ImportError, RuntimeError, AttributeError, OSError) as error:
+        text = f"torchvision cannot be imported ({error}): it has to be that of torch {version('torch')}"
+        raise UserError(f"{text}; install both anew, from one index", key="data.name") from None
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ def build(
     classes: int,
     options: Mapping[str, Any] | None = None,
     seed_key: int = 0,
+    whole: bool = False,
 ) -> nn.Module:
     """A model on the CPU, initialised by torch's defaults, the same for the same key.
 
@@ -40,6 +41,8 @@ def build(
         classes: number of labels; the model maps (n, *shape) to scores of shape (n, classes).
         options: a named model's options.
         seed_key: key of the initialisation, as from `Streams.key`.
+        whole: inputs are whole numbers: a module that fails with floats and takes these, as `nn.Embedding` does, is
+            called with int64.
 
     Raises:
         UserError: an unknown name, records that the model cannot take, or a module that cannot be trained by many
@@ -53,14 +56,32 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_key % 2**63)
         module = _make(source, shape, classes, options or {})
+        if whole and not _takes(module, torch.ones(2, *shape)) and _takes(module, torch.ones(2, *shape).long()):
+            module.register_forward_pre_hook(_as_whole)
         check_fitness(module, shape, classes)
     return module
 
 
-def builder_of(model: ModelSection, shape: tuple[int, ...], classes: int, seed_key: int) -> Callable[[], nn.Module]:
+def _takes(module: nn.Module, inputs: Tensor) -> bool:
+    """Whether a module answers such inputs at all."""
+    try:
+        with torch.no_grad():
+            module(inputs)
+    except FAILURES:
+        return False
+    return True
+
+
+def _as_whole(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(each.long() for each in inputs)
+
+
+def builder_of(
+    model: ModelSection, shape: tuple[int, ...], classes: int, seed_key: int, whole: bool = False
+) -> Callable[[], nn.Module]:
     """What builds the model of a `model:` section, with the same initial parameters each time; see `build`."""
     if isinstance(model, OwnPart):
-        return partial(_build_own, own_model(model), model.origin, shape, classes, seed_key)
+        return partial(_build_own, own_model(model), model.origin, shape, classes, seed_key, whole)
     return partial(build, model.name, shape, classes, model.architecture, seed_key)
 
 
@@ -95,10 +116,10 @@ def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _build_own(
-    function: Callable[[], nn.Module], origin: Origin, shape: tuple[int, ...], classes: int, seed_key: int
+    function: Callable[[], nn.Module], origin: Origin, shape: tuple[int, ...], classes: int, seed_key: int, whole: bool
 ) -> nn.Module:
     try:
-        return build(function, shape, classes, None, seed_key)
+        return build(function, shape, classes, None, seed_key, whole)
     except UserError as error:
         raise origin.located(error) from error.__cause__
 

@@ -76,7 +76,9 @@ def _cost_of_joining(topology: Topology, config: ExperimentFile, data: Federated
     (_, times), every = check_network(config, topology), topology.everywhere()
     rates = training.sampling_rates(data.sizes)
     steps = training.interval_steps(data.sizes, rates)
-    module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))()
+    module = builder_of(
+        config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"), data.whole
+    )()
     parameters = ParameterLayout(module).to_vector(module).numel()
     costs = costs_of(config, every)(parameters, np.tile(rates * data.sizes, topology.edges)).drawn(0)
     segments = [times.of(subnet.name).segments(steps) for subnet in topology.subnets]

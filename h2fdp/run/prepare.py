@@ -100,7 +100,9 @@ def prepare(
         placement = config.method.privacy
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
-        module = builder_of(config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"))
+        module = builder_of(
+            config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"), data.whole
+        )
         complete, lines = recipe.completed(config, data, module, noisy, topology)
         inputs = _inputs(complete, topology, data)
         inputs = replace(inputs, given=given, standardizing=standardizing, chosen=(*lines, *filter(None, [owners])))
@@ -172,7 +174,7 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     expected_records = training.records_of_interval(data.sizes, rates)
     faults = config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
-    module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"))
+    module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"), data.whole)
     initial = module()
     warm_start = None if begun is None else begun.warm_start
     if begun is None and not isinstance(config.model, OwnPart) and config.model.start is not None:

@@ -194,7 +194,9 @@ def load_model(run: str | Path) -> torch.nn.Module:
         raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
     spec = CHOICES.read(values["model"], path)
     source, options = (own_model(spec), {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
-    module: torch.nn.Module = build(source, tuple(summary["shape"]), summary["classes"], options, 0)
+    module: torch.nn.Module = build(
+        source, tuple(summary["shape"]), summary["classes"], options, 0, summary.get("whole_inputs", False)
+    )
     module.load_state_dict(state)
     return whole(module, summary)
 
@@ -287,6 +289,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "public_records": 0 if setup.data.public is None else len(setup.data.public),
         "model_from": setup.warm_start,
         "shape": list(setup.data.shape),
+        "whole_inputs": setup.data.whole,
         "image_shape": None if setup.image_shape is None else list(setup.image_shape),
         "standardized_by": None if setup.standardizing is None else setup.standardizing.written(),
         "columns_without_ranges": list(setup.data.unbounded or ()) if setup.standardizing is None else [],

@@ -99,3 +99,12 @@ def test_a_broken_download_leaves_nothing_behind(tmp_path, monkeypatch):
     fake_torchvision(monkeypatch, RuntimeError("Error:\nTried https://x, got:\n<urlopen error timed out>\n"))
     assert download("FashionMNIST", tmp_path, "FashionMNIST/raw", FILES) == "urlopen error timed out"
     assert not any(tmp_path.iterdir())
+
+
+def test_a_torchvision_that_does_not_fit_torch_is_named(tmp_path, monkeypatch):
+    def broken(name):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(images, "import_module", broken)
+    with pytest.raises(UserError, match=r"torchvision cannot be imported .operator torchvision::nms.*that of torch"):
+        images.download("MNIST", tmp_path, "MNIST/raw", [])
