@@ -61,7 +61,7 @@ def print_accounts(report: dict[str, Any]) -> None:
     if report["factor"] != 1.0:
         lines.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
     if report["iterations"] is not None:
-        lines.append(f"the target allows at most {report['iterations']} local steps of a device; the run stops there")
+        lines.append(f"the run takes at most {report['iterations']} local steps of a device, which the target allows")
     for text in (*lines, *report["notes"]):
         print_text(text)
         typer.echo()

@@ -191,9 +191,9 @@ Count = Annotated[int, Field(ge=1, le=LARGEST_INTEGER), Expect("a whole number o
 Whole = Annotated[int, Field(ge=0, le=LARGEST_INTEGER), Expect("a whole number of at least 0")]
 Number = Annotated[float, Expect("a finite number")]
 Positive = Annotated[float, Field(gt=0), Expect("a finite number above 0")]
+Delta = Annotated[float, Field(ge=1e-300, lt=1), Expect("a number of at least 1e-300, and below 1")]  # a normal number
 # A factor of products that must neither vanish nor overflow in float32.
 Magnitude = Annotated[float, Field(ge=1e-9, le=1e9), Expect("a number from 1e-9 to 1e9")]
 NonNegative = Annotated[float, Field(ge=0), Expect("a finite number of at least 0")]
 Probability = Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")]
 Share = Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1")]
-OpenProbability = Annotated[float, Field(gt=0, lt=1), Expect("a number above 0 and below 1")]

@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator,
 from h2fdp.config import Section
 from h2fdp.config.fields import (
     Count,
+    Delta,
     Expect,
     Flag,
     Magnitude,
-    OpenProbability,
     Positive,
     Probability,
     Text,
@@ -167,7 +167,7 @@ class PrivacySection(Section):
     """
 
     epsilon: Magnitude = 1.0
-    delta: OpenProbability = 1e-5
+    delta: Delta = 1e-5
     calibration: Literal["paper", "accounted"] | None = None
     adjacency: Adjacency = "null-record"
     sensitivity: SensitivityRule = "paper"

@@ -187,10 +187,13 @@ MOST_RELEASES = 1 << 40
 _FASTEST = 64  # by which the search may grow at once
 
 
-def largest_count(release: ReleaseType, epsilon: float, delta: float, accountant: Accountant) -> int:
-    """The largest number of releases of one type that the accountant puts at `epsilon` or below; 0 if none.
+def largest_count(
+    release: ReleaseType, epsilon: float, delta: float, accountant: Accountant, most: int = MOST_RELEASES
+) -> int:
+    """The largest number of releases of one type, up to `most`, that the accountant puts at `epsilon` or below.
 
-    By steps that grow with what is left of the budget, then by bisection.
+    By steps that grow with what is left of the budget, then by bisection. No more than `most` are composed: an account
+    of far more than a run makes may take minutes, and gigabytes.
 
     >>> from h2fdp.privacy.accounting import ACCOUNTANTS
     >>> largest_count(ReleaseType(1.1, steps=1, sampling_rate=0.015), 2.0, 1e-5, ACCOUNTANTS["classic-rdp"])
@@ -202,10 +205,11 @@ def largest_count(release: ReleaseType, epsilon: float, delta: float, accountant
 
     enough, too_many, spends = 0, 1, spent(1)
     while spends <= epsilon:
+        if too_many == most:
+            return most
         # Epsilon grows like the root of the count at first, like the count in the end: this rarely overshoots.
         growth = min(max(epsilon / spends, 2.0), _FASTEST) if spends > 1 else 2.0
-        enough, too_many = too_many, math.floor(too_many * growth)
-        assert too_many <= MOST_RELEASES, f"{release} costs nothing"
+        enough, too_many = too_many, min(most, math.floor(too_many * growth))
         spends = spent(too_many)
     while too_many - enough > 1:
         middle = (enough + too_many) // 2
@@ -220,8 +224,15 @@ _CEILING = 1e5  # where it starts; its midpoints, and so what it finds, depend o
 _NARROW = 1e-3  # steps, where a target is met too steeply to stop within the tolerance
 
 
-def iteration_budget(search: RcSearch, step: ReleaseType, epsilon: float, delta: float, accountant: Accountant) -> int:
-    """R_c for one device.
+def iteration_budget(
+    search: RcSearch,
+    step: ReleaseType,
+    epsilon: float,
+    delta: float,
+    accountant: Accountant,
+    most: int = MOST_RELEASES,
+) -> int:
+    """R_c for one device, or `most`.
 
     Args:
         search: `safe` is the largest number whose epsilon is at most the target. `paper` is the bisection of the
@@ -238,16 +249,16 @@ def iteration_budget(search: RcSearch, step: ReleaseType, epsilon: float, delta:
     [314, 317]
     """
     if search == "safe":
-        return largest_count(step, epsilon, delta, accountant)
+        return largest_count(step, epsilon, delta, accountant, most)
     if accountant.name != "classic-rdp":
         raise UserError(
             f"rc_search paper needs classic-rdp, found {accountant.name}; choose that accountant, or `safe`",
             key="method.privacy.rc_search",
         )
-    return _as_published(step, epsilon, delta)
+    return min(_as_published(step, epsilon, delta, most), most)
 
 
-def _as_published(step: ReleaseType, epsilon: float, delta: float) -> int:
+def _as_published(step: ReleaseType, epsilon: float, delta: float, most: int) -> int:
     of_one = total_rdp({step: 1})
 
     def spent(steps: float) -> float:
@@ -255,8 +266,9 @@ def _as_published(step: ReleaseType, epsilon: float, delta: float) -> int:
 
     enough, too_many = 0.0, _CEILING
     while spent(too_many) <= epsilon:
+        if too_many >= most:
+            return most
         too_many *= 2
-        assert too_many <= MOST_RELEASES, f"{step} costs nothing"
     while too_many - enough > _NARROW:
         middle = (enough + too_many) / 2
         excess = spent(middle) - epsilon

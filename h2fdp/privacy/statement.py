@@ -12,7 +12,17 @@ from h2fdp.privacy.accounts import Accounts, DeviceClass
 from h2fdp.privacy.places import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
+DELTA = "privacy.delta"
 _QUICK = ("rdp", "classic-rdp")
+
+
+def about_delta(delta: float, count: int, devices: bool) -> str | None:
+    """What must be said of a delta that allows to publish a record, or a device's update, of so many; else None."""
+    if delta * count <= 1:
+        return None
+    what = f"{count} devices" if devices else f"the {count} records of the smallest device"
+    text = f"{DELTA}: {delta:g} allows a mechanism that publishes one of {what}, drawn at random, as it is"
+    return f"{text}; expected far less than {1 / count:.2g}"
 
 
 def statement(

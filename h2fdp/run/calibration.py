@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
-from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE
+from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE
 from h2fdp.privacy.accounts import COARSE, MARGIN, coarsened
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import LARGEST_NOISE, SMALLEST_NOISE
@@ -66,6 +67,8 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
         noise = _scaled_to_target(inputs, noise, foreseen(run))
         if inputs.placement.rounding is not None:
             noise = _settled(inputs, noise, foreseen)
+        if privacy.epsilon < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
+            noise = _of_rough_accounts(inputs, noise, foreseen)
         run = RunSetup.of(inputs, noise)
         if inputs.adapts:
             budgets = dict.fromkeys(inputs.target_observers, privacy.epsilon)
@@ -125,9 +128,28 @@ def _settled(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunSetup], Acc
     return best
 
 
-def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
-    """The smallest multiple of all noises at which the target observers' accounts meet the target."""
+def _of_rough_accounts(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunSetup], Accounts]) -> Noise:
+    """Noise whose account is at most the target, where accounts are rough: of epsilons that are near to 0.
+
+    Raises:
+        UserError: none was found.
+    """
     privacy, accountant = inputs.config.privacy, ACCOUNTANTS[inputs.accountant]
+    reached = math.inf
+    for _ in range(_ROUNDS):
+        held = _distinct(inputs, foreseen(RunSetup.of(inputs, noise)))
+        reached = max(accountant.epsilon(each, privacy.delta) for each in held)
+        if reached <= privacy.epsilon:
+            return noise
+        assert noise.noise is not None, "there is noise to scale"
+        factor = reached / privacy.epsilon * MARGIN
+        noise = replace(noise, noise=noise.noise.scaled(factor), factor=noise.factor * factor)
+    text = f"no noise was found whose account by {inputs.accountant} is so small: it stays at {reached:.3g}"
+    raise UserError(f"{text}; expected a larger epsilon or delta, found {privacy.epsilon:g}", key="privacy.epsilon")
+
+
+def _distinct(inputs: RunInputs, accounts: Accounts) -> list[Composition]:
+    """What the target observers hold about devices, each once."""
     compositions: list[Composition] = [
         each.composition for observer in inputs.target_observers for each in accounts.classes(observer)
     ]
@@ -140,7 +162,13 @@ def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
         watched = ", ".join(inputs.target_observers)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")
-    distinct = list({tuple(sorted(each.items())): each for each in compositions}.values())
+    return list({tuple(sorted(each.items())): each for each in compositions}.values())
+
+
+def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
+    """The smallest multiple of all noises at which the target observers' accounts meet the target."""
+    privacy, accountant = inputs.config.privacy, ACCOUNTANTS[inputs.accountant]
+    distinct = _distinct(inputs, accounts)
     most = privacy.epsilon / (1 + accountant.spread)
 
     def quick(held: Composition, enough: float) -> float:
@@ -190,6 +218,7 @@ def _context(inputs: RunInputs) -> MechanismContext:
         parameters=inputs.initial.numel(),
         accounted=privacy.calibration == "accounted",
         correlated=privacy.noise_law is not None,
+        open_ended=schedule.counts_iterations,
     )
 
 
@@ -257,4 +286,5 @@ def _check_holdable(setup: RunSetup) -> None:
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):
             text = f"the noise would lie between {smallest:.3g} and {largest:.3g}, outside the range of 32-bit numbers"
-            raise UserError(f"{text}; check epsilon, c2, clip_norm, step_size and the sampling rate", key="privacy")
+            text = f"{text}; check epsilon, delta, c2, clip_norm, step_size and the sampling rate"
+            raise UserError(text, key="privacy")

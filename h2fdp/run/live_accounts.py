@@ -21,7 +21,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.places import UNTARGETED, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
-from h2fdp.privacy.statement import statement, verdict_of, worst_epsilon
+from h2fdp.privacy.statement import about_delta, statement, verdict_of, worst_epsilon
 from h2fdp.protocol import IntervalPlan
 from h2fdp.records import about, noise_key
 from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
@@ -70,8 +70,12 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
     """What must be said with every epsilon of this run."""
     if setup.noise is None:
         return setup.placement.notes
+    protects_devices = setup.noise.releases == "central"
+    units = setup.drawn.devices if protects_devices else int(setup.data.sizes.min())
+    delta = about_delta(setup.config.privacy.delta, units, protects_devices)
     features = None if setup.image_shape is None else public_features.note(setup.image_shape)
     conditions = {
+        delta: delta is not None,
         noise_key.BY_SEED: not setup.has_noise_key,
         SUMS_ALONE: any(facts.sees_sums for facts in setup.blueprint.facts),
         DEVICES_TEST: setup.data.test_owners is not None,

@@ -26,7 +26,7 @@ from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.releases import Adjacency, release_of
-from h2fdp.privacy.statement import epsilons, statement
+from h2fdp.privacy.statement import DELTA, about_delta, epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
 
 _MOST_COMBINED = 4096  # combinations of distinct accounts that are looked at one by one
@@ -104,7 +104,10 @@ class RunPrivacy:
         """What must be said with the accounts: as the run's summary has it, or that it is not known."""
         if not self._whole:
             return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
-        return tuple(self._summary.get("notes", (_NO_NOTES,)))
+        stated = [each for each in self._summary.get("notes", (_NO_NOTES,)) if not each.startswith(DELTA)]
+        units = self._summary.get("devices" if self.protects_devices else "smallest_device", 1)
+        own = about_delta(self.delta, units, self.protects_devices)
+        return tuple(stated if own is None else [own, *stated])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._run)!r}, delta={self.delta:g}, accountant={self.accountant!r})"

@@ -279,6 +279,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "adaptive": setup.adapts,
         "tested_on_devices": setup.data.test_owners is not None,
         "devices": setup.drawn.devices,
+        "smallest_device": int(setup.data.sizes.min()),
         "edges": setup.shown.edges,
         "trusted_edges": sum(subnet.trusted for subnet in setup.shown.subnets),
         "secure_sum_edges": sum(subnet.trust == "secure-sum" for subnet in setup.shown.subnets),

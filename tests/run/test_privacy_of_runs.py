@@ -214,3 +214,34 @@ def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_le
     assert left == expected
     partial = RunPrivacy(tmp_path / "killed").epsilon("cloud")
     assert partial == pytest.approx(whole.metrics["epsilon_cloud"].iloc[2])
+
+
+ALL_TRUSTED = {"edges": [{"name": "e{i}", "repeat": 2, "trusted": True, "devices": {"count": 2}}]}
+SMALL = {"topology": ALL_TRUSTED, "model": "softmax", "extends": "paper", "intervals": 3, "local_steps": 1}
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-8, 1e-12), (1e-3, 1e-5), (1e5, 1e-12), (1e8, 1e-5)])
+def test_extreme_targets_are_met(epsilon, delta, rate):
+    target = {"epsilon": epsilon, "delta": delta, "calibration": "accounted", "accountant": "pld"}
+    made = Experiment(sampling_rate=rate, **target, **SMALL)
+    report = privacy_report(made.prepare())
+    assert [report["observers"][each]["verdict"] for each in ("peer", "cloud", "public")] == ["met"] * 3
+    assert 0.97 * epsilon < report["observers"]["cloud"]["pld"] <= epsilon
+
+
+def test_a_delta_that_allows_to_publish_a_record_is_said_wherever_epsilon_is(tmp_path):
+    made = Experiment(epsilon=3, delta=0.01, **SMALL)
+    run = made.run(tmp_path / "run")
+    smallest = int(made.prepare().data.sizes.min())
+    said = f"privacy.delta: 0.01 allows a mechanism that publishes one of the {smallest} records of the smallest device"
+    for notes in (privacy_report(made.prepare())["notes"], run.summary["notes"], run.privacy.notes):
+        assert sum(note.startswith(said) for note in notes) == 1
+    for delta, count in ((0.99 / smallest, 0), (1.01 / smallest, 1)):
+        notes = RunPrivacy(tmp_path / "run", delta).notes
+        assert sum(note.startswith("privacy.delta") for note in notes) == count
+
+
+def test_a_delta_below_what_numbers_hold_is_refused_by_its_name():
+    with pytest.raises(UserError, match=r"privacy\.delta: expected a number of at least 1e-300, and below 1"):
+        Experiment(epsilon=1, delta=1e-310, **SMALL)

@@ -11,7 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from h2fdp.privacy.accounting.loss_composition import RELATIVE_TOLERANCE, NoisyMixture, converged_epsilon
+from h2fdp.privacy.accounting.loss_composition import (
+    ABSOLUTE_TOLERANCE,
+    HOPELESS,
+    RELATIVE_TOLERANCE,
+    NoisyMixture,
+    converged_epsilon,
+)
 from h2fdp.privacy.accounting.mixtures import (
     PLAIN_GAUSSIAN,
     AnyMixture,
@@ -21,9 +27,17 @@ from h2fdp.privacy.accounting.mixtures import (
     pair_of,
     revealing,
 )
-from h2fdp.privacy.accounting.renyi import ORDERS, classic_epsilon_from_rdp, epsilon_from_rdp, rdp_of, renyi_divergence
+from h2fdp.privacy.accounting.renyi import (
+    ORDERS,
+    SAFETY,
+    classic_epsilon_from_rdp,
+    epsilon_from_rdp,
+    rdp_of,
+    renyi_divergence,
+)
 
 LEAST_DELTA = 1e-200  # doubles end at 1e-308
+_NEAR, _FAR = 1e-5, 40.0  # a distance below which its first order will do; deviations beyond which no delta is
 BOUNDLESS = 1e4  # an epsilon of one release beyond which nothing is protected, and grids are too coarse for doubles
 
 
@@ -55,19 +69,50 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float, enough:
 
     Guarantee: never below the exact one, up to rounding: its grid dominates. It is refined until what is left of the
     error is below 0.05 % (or 1e-5; beyond 100, 1 %), or until the bound is at most `enough`. Below a delta of 1e-200,
-    and where one release alone may give away 10,000, it is the bound by Renyi divergences, and never above that.
-    Cached.
+    and where one release alone may give away 10,000, it is the bound by Renyi divergences, and never above that. Where
+    grids are rough, it is not above that of plain Gaussians of full shifts, which has a closed form. Cached.
     Neighbours: those of the mixtures, both directions.
     Source: Koskela et al. 2020; Doroshenko et al. 2022; dp-accounting.
     """
     bound = _of_largest_losses(mixtures) if mixtures else math.inf
+    merged = _gaussians_merged(mixtures)
+    if mixtures and not any(isinstance(mixture, LawPair) for mixture, _ in mixtures):
+        full = gaussian_epsilon(math.sqrt(math.fsum(count / noise**2 for (_, noise), count in mixtures.items())), delta)
+        if delta < LEAST_DELTA or not ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE <= full <= HOPELESS:
+            bound = min(bound, full)
+            if all(mixture == PLAIN_GAUSSIAN for mixture, _ in merged):
+                return bound
     if mixtures and (delta < LEAST_DELTA or _of_full_shifts(mixtures, delta) > BOUNDLESS):
         divergences = [count * renyi_divergence(*mixture) for mixture, count in mixtures.items()]
         bound = min(bound, float(epsilon_from_rdp(np.sum(divergences, axis=0), delta)))
         if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):
             return bound
-    merged = _gaussians_merged(mixtures)
     return min(bound, converged_epsilon(tuple(sorted(merged.items(), key=_by_law)), delta, enough))
+
+
+def gaussian_epsilon(distance: float, delta: float) -> float:
+    """The epsilon of a plain Gaussian whose mean moves by so many standard deviations.
+
+    With t = epsilon / distance - distance / 2, and Mills' ratio M(t) = Phi(-t) / phi(t), its delta is phi(t) (M(t) -
+    M(t + distance)), which no cancellation spoils.
+    Source: Balle and Wang 2018, Theorem 8.
+
+    >>> round(gaussian_epsilon(1 / 3.7304, 1e-5), 3), round(gaussian_epsilon(1e3, 1e-5))
+    (1.0, 504264)
+    """
+    from scipy.special import erfcx
+
+    def spends(t: float) -> bool:
+        mills, beyond = (math.sqrt(math.pi / 2) * float(erfcx(each / math.sqrt(2))) for each in (t, t + distance))
+        fallen = mills - beyond if distance > _NEAR else distance * (1 - t * mills)  # M is convex
+        return math.log(fallen) - t**2 / 2 - math.log(2 * math.pi) / 2 > math.log(delta)
+
+    low, high = max(-distance / 2, -_FAR), _FAR
+    if not spends(low):
+        return max(0.0, distance * (low + distance / 2))
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if spends(middle) else (low, middle)
+    return distance * (high + distance / 2) * (1 + SAFETY)
 
 
 def _of_largest_losses(mixtures: Mapping[NoisyMixture, int]) -> float:

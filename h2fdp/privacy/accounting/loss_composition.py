@@ -268,7 +268,7 @@ def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) ->
         rough /= 2
         tilt = tilt_on(rough)
         epsilon = epsilon_of(on_grid(rough), rough, delta, tilt=tilt)
-    if epsilon <= enough:
+    if epsilon <= enough or math.isinf(epsilon):  # losses too small, or too large, for doubles
         return epsilon
     interval = _promising_interval(parts, rough, tilt, epsilon)
     while epsilon > enough and rough > finest:

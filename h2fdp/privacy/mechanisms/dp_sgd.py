@@ -20,7 +20,7 @@ from h2fdp.network import Trust
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.calibration import PaperCalibration, RcSearch, iteration_budget, smallest_factor
+from h2fdp.privacy.calibration import MOST_RELEASES, PaperCalibration, RcSearch, iteration_budget, smallest_factor
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
@@ -65,6 +65,7 @@ class DpSgdMechanism(Mechanism):
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
         divisor: the stated number that sums are divided by; None for one that follows from the batches.
+        open_ended: the run takes R_c steps, however many are planned.
     """
 
     noise_multiplier: float
@@ -75,6 +76,7 @@ class DpSgdMechanism(Mechanism):
     search: RcSearch | None
     amplified: bool = True
     divisor: float | None = None
+    open_ended: bool = False
     releases: ClassVar[ReleaseKind] = "step"
 
     def unit(self, span: Span) -> float:
@@ -120,11 +122,15 @@ class DpSgdMechanism(Mechanism):
         return self.noise_multiplier
 
     def iterations(self, epsilon: float, accountant: Accountant) -> int:
-        """See `Mechanism.iterations`: R_c of the device with the largest rate, for all; every slot counts as a step."""
+        """See `Mechanism.iterations`: R_c of the device with the largest rate, for all; every slot counts as a step.
+
+        No more than are planned, where a run cannot take more.
+        """
         if self.search is None:
             return self.planned
         step = replace(self.exposed, noise_multiplier=self.noise_multiplier)
-        found = iteration_budget(self.search, step, epsilon, self.delta, accountant)
+        most = MOST_RELEASES if self.open_ended else self.planned
+        found = iteration_budget(self.search, step, epsilon, self.delta, accountant, most)
         if found == 0:
             spent = accountant.epsilon({step: 1}, self.delta)
             text = f"a single step with this noise has epsilon {spent:.4g}, above the target {epsilon:g}"
@@ -201,7 +207,8 @@ class DpSgd(StatedNoise):
         search = None if self.noise_multiplier is None else self.rc_search
         amplified = not self.tells_batch_sizes
         divisor = None if isinstance(self.normalize, str) else self.normalize
-        return DpSgdMechanism(noise, setting.clip_norm, setting.delta, exposed, planned, search, amplified, divisor)
+        of_run = setting.delta, exposed, planned, search, amplified, divisor, setting.open_ended
+        return DpSgdMechanism(noise, setting.clip_norm, *of_run)
 
 
 def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float:

@@ -61,6 +61,7 @@ class MechanismContext:
         parameters: M, the numbers of a device's update.
         accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
         correlated: a node's noises are, about which no formula says anything.
+        open_ended: a run takes as many local steps as the target allows, however many are planned.
     """
 
     epsilon: float
@@ -85,6 +86,7 @@ class MechanismContext:
     parameters: int = 0
     accounted: bool = False
     correlated: bool = False
+    open_ended: bool = False
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,9 @@ def test_calibrated_noise_meets_the_target_by_a_hair_for_the_largest_rate():
 def test_a_given_noise_allows_as_many_steps_as_the_papers_table(epsilon, safe, paper):
     rates = {"sampling_rates": np.array([0.001, 0.015])}
     for search, steps in (("safe", safe), ("paper", paper)):
-        made = DpSgd(noise_multiplier=1.1, rc_search=search).mechanism(setting(**rates))
+        made = DpSgd(noise_multiplier=1.1, rc_search=search).mechanism(setting(open_ended=True, **rates))
         assert made.iterations(epsilon, CLASSIC) == steps
+        assert DpSgd(noise_multiplier=1.1).mechanism(setting(**rates)).iterations(epsilon, CLASSIC) == 40  # planned
 
 
 def test_opacus_optimizer_adds_noise_of_the_same_size():
