@@ -5,6 +5,7 @@ A wait for hosts can end in four ways: an answer, a loss, a mistake, silence.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from h2fdp.errors import UserError
 from h2fdp.protocol import NodeGroup
+from h2fdp.records import about
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.runtime.host import Host, HostLocation
 from h2fdp.runtime.placement import (
@@ -32,8 +34,9 @@ from h2fdp.runtime.placement import (
     smallest_number_of_hosts,
 )
 from h2fdp.runtime.ray_session import ray_session
-from h2fdp.wording import note
+from h2fdp.wording import counted, note
 
+_log = logging.getLogger(__name__)
 TIMEOUT_S = 1800.0  # without an answer from a host; then the run stops and names it
 
 
@@ -143,6 +146,14 @@ def _loss(error: ray.exceptions.RayError) -> Exception:
     raise error
 
 
+def _tell_of_wait(pending: Mapping[Any, str], share: HostResources) -> None:
+    """Say it, after some seconds, where hosts wait for CPUs that others use."""
+    _, waiting = ray.wait(list(pending), num_returns=len(pending), timeout=_SECONDS_TO_FIND_ROOM)
+    free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+    if waiting and free < share.cpus:
+        note(f"waiting for {counted(len(waiting), 'host')}: each takes {share.cpus:g} CPU; {_free_cpus()}")
+
+
 def _free_cpus() -> str:
     cpus = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
     free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
@@ -234,6 +245,8 @@ class RayNodes:
             pending = {self._hosts[name].start(self._settings, self._settings.share): name for name in names}
             if again:
                 pending = self._with_room(pending)
+            else:
+                _tell_of_wait(pending, self._settings.share)
             answers, lost = gather(pending, self._settings.timeout_s)
             for name, where in answers.items():
                 _check_kind(name, self._locations.get(name, where), where)
@@ -312,7 +325,8 @@ class _PlacedHost:
         if self.losses > MOST_LOSSES:
             text = f"the host {self.place.name} was lost {self.losses} times in a row"
             raise UserError(f"{text}, last with: {reason}", key="runtime")
-        note(f"lost {self.place.name} ({reason}); its work is repeated")
+        name = self.place.name
+        _log.warning("failure", extra=about(node=name, error=reason, note=f"lost {name}; its work is repeated"))
 
     def end(self) -> None:
         """End the actor, and with it those below."""
