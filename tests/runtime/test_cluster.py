@@ -90,6 +90,7 @@ def test_a_machine_that_is_lost_changes_no_bit(cluster, tmp_path, capsys):
     assert_equal(recorded(inline), recorded(run))
     assert [len(each) for each in machines] == [3, 2, 2]
     assert "note: lost host:" in capsys.readouterr().err
+    assert '"event": "failure"' in (run.directory / "log.jsonl").read_text()
 
 
 def test_a_model_beside_the_script_goes_where_its_module_is_not(tmp_path, monkeypatch):
