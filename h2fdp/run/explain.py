@@ -19,12 +19,13 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
+from h2fdp.network import Trust
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.protocol.interval_plan import range_of
-from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
-from h2fdp.run.prepare import prepare
+from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work, rough_accounts
+from h2fdp.run.prepare import prepare, with_settings
 from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of, settled
 from h2fdp.run.setup import RunSetup
@@ -75,6 +76,51 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
     return found
 
 
+def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
+    """The same training under other trust, with more records or a larger epsilon: what noise is left, at which cost.
+
+    Noise is calibrated anew to the target, by a rough account; nothing is trained. Empty where no account is known
+    before the run, or the objective leaves no choice.
+
+    Returns:
+        Of each that the network allows, first as it is: `setting`; `scores`, by how much noise moves the scores of the
+        model that the same way leads to; `energy_j` of all messages.
+    """
+    if not comparable(setup) or setup.target is None or settled(setup.config):
+        return []
+    now, left, drawn, privacy = (
+        noise_in_scores(setup),
+        noise_on_model(setup).noise_std,
+        setup.drawn,
+        setup.config.privacy,
+    )
+    joules, release = planned_work(setup).costs["energy_j"], costliest_release(setup)
+    found = [{"setting": "as it is", "scores": now, "energy_j": joules}]
+    trusts: dict[str, Trust] = {
+        "all edge servers trusted": "trusted",
+        "secure sums": "secure-sum",
+        "one sum (relay: 1)": "relay",
+    }
+    others = {
+        name: replace(drawn, subnets=tuple(replace(each, trust=trust) for each in drawn.subnets))
+        for name, trust in trusts.items()
+        if any(each.trust != trust for each in drawn.subnets)
+    }
+    more = privacy.model_copy(update={"epsilon": 2 * privacy.epsilon})
+    for name, topology in (others | {f"epsilon {more.epsilon:g}": drawn}).items():
+        config = setup.config.model_copy(update={"privacy": more}) if topology is drawn else setup.config
+        try:
+            other = with_settings(replace(setup, drawn=topology), config, rough_accounts)
+        except UserError:  # not under this trust
+            continue
+        scores = now * noise_on_model(other).noise_std / left
+        found.append({"setting": name, "scores": scores, "energy_j": planned_work(other).costs["energy_j"]})
+    rated = setup.config.training.sampling_rate is not None
+    if rated and release is not None and (release.bound, release.steps) == ("record", 1):  # it moves half as far
+        found.append({"setting": "twice the records", "scores": now / 2, "energy_j": joules})
+    return found
+
+
 WIDTH = 80
 
 
@@ -86,7 +132,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         its accounted `epsilon`, the smaller of two upper bounds on the worst device, None without an account, `by`
         which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises`, see
         `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`, `per_step`, see
-        `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`.
+        `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`; `equal`, see `at_equal_epsilon`.
 
     Raises:
         UserError: the method adds no noise, or leaks.
@@ -116,10 +162,19 @@ def explanation(run: RunSetup) -> dict[str, Any]:
             change = "another model, under the same noise and for the same joules"
         facts.append(("pays most", f"{' and '.join(best['sections'])}: auto; {change}"))
         facts += [("", each.removeprefix("chosen: ")) for each in best["chosen"][: 3 if now == then else 2]]
+    equal = at_equal_epsilon(run)
+    if trusts := [each for each in equal[1:] if "epsilon" not in each["setting"] and "records" not in each["setting"]]:
+        best = min(trusts, key=lambda each: each["scores"])
+        if not pays and best["scores"] < scores:
+            facts.append(
+                ("pays most", f"{best['setting']}: noise then moves the same model's scores by {best['scores']:.2g}")
+            )
     if not comparable(run):
         facts.append(("", "other settings cannot be compared: no account of them is known before the run"))
     lines = textwrap.wrap(f"{about} ({run.config.name})", WIDTH, break_on_hyphens=False)
     lines += [*laid_out([("observer", "epsilon", "receives"), *_of_observers(learned)]), "", *laid_out(facts)]
+    rows = [(each["setting"], f"{each['scores']:.2g}", f"{each['energy_j']:.3g} J") for each in equal]
+    lines += ["", *laid_out([("the same way of training", "noise in scores", "messages"), *rows])] if rows else []
     return {
         "lines": lines,
         "observers": learned,
@@ -128,6 +183,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "network": network,
         "noise_on_model": {**vars(model), "per_step": model.per_step, "scores": scores},
         "pays": pays,
+        "equal": equal,
     }
 
 

@@ -152,3 +152,21 @@ def test_a_budget_that_is_just_enough_is_not_refused_early():
     assert pictures(joules=1.001 * least).prepare().schedule().plan.joules <= 1.001 * least
     with pytest.raises(UserError):
         pictures(joules=0.999 * least).prepare()
+
+
+def test_what_to_change_is_a_table_at_equal_epsilon_of_the_same_training():
+    """One noise in place of five devices' falls by the root of five; in sums a peer knows its own share of it."""
+    edges = [{"name": "e{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]
+    chosen = {"extends": "auto", "model": "auto", "calibration": "accounted", "accountant": "pld", "epsilon": 1.0}
+    made = Experiment({"edges": edges}, data={"name": "digits", "partition": "iid"}, **chosen)
+    explained = h2fdp.explain(made).facts
+    rows = {row["setting"]: row for row in explained["equal"]}
+    now = rows["as it is"]["scores"]
+    assert now == explained["noise_on_model"]["scores"]
+    expected = {"all edge servers trusted": 5**-0.5, "secure sums": 4**-0.5, "one sum (relay: 1)": 19**-0.5}
+    expected |= {"twice the records": 0.5}
+    for setting, factor in expected.items():
+        assert rows[setting]["scores"] / now == pytest.approx(factor, rel=0.005)
+    assert rows["one sum (relay: 1)"]["energy_j"] > rows["as it is"]["energy_j"]
+    assert 0.5 < rows["epsilon 2"]["scores"] / now < 0.6
+    assert sum("pays most" in line for line in explained["lines"]) == 1
