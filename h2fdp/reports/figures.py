@@ -23,9 +23,9 @@ CURVES = ("#0072B2", "#D55E00", "#111111", "#CC79A7", "#332288", "#882255")
 Column = list[Any]
 Scale = Literal["plain", "linear", "log"]
 AXES = {  # columns that a figure can be drawn over, and what they are called
+    "energy_j": "energy so far (J)",
     "interval": "interval k",
     "slot": "slot t (local steps)",
-    "energy_j": "energy so far (J)",
     "clock_s": "simulated time (s)",
     "bytes": "sent up so far (bytes)",
 }

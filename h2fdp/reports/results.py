@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from h2fdp.network.summary import motion
+from h2fdp.network.summary import headline, motion
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import UNTARGETED, height_of, targeted_as
@@ -33,7 +34,7 @@ def training(every: Sequence[Series], bands: str) -> ReportSection:
     Args:
         bands: a sentence about the bands around the curves; empty where there are none.
     """
-    figures = [chart(key, every, bands) for key in ("accuracy", "loss", "energy", "clock", "bytes")]
+    figures = [chart(key, every, bands) for key in ("accuracy", "loss", "cost")]
     return ReportSection("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
 
 
@@ -55,6 +56,7 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     notes = [*map(_outcome, runs[:1] if len(runs) == 1 else ()), *(note for run in runs if (note := _note(run)))]
     footnote = WITHHELD if any(run.withheld for run in runs) else ""
     tables = {"How each run ended": known_columns(_HEADS + _COSTS, rows)}
+    tables |= {"Settings": settings(runs[0])} if len(runs) == 1 else {"Settings that differ": differences(runs)}
     living = [_living(run) for run in runs]
     if any(any(row) for row in living):
         tables["Messages and movement"] = Table(
@@ -63,16 +65,42 @@ def results(runs: Sequence[RunView]) -> ReportSection:
     return ReportSection("results", "Results", " ".join(notes), tables=tables, footnote=footnote)
 
 
+_OF_TRAINING = ("intervals", "local_steps", "aggregate_every", "participation", "batch_size", "sampling_rate")
+_CHOSEN = ("step_size", "clip_norm")
+
+
+def settings(run: RunView) -> Table:
+    """Data, method, trust, privacy and training of one run, with the numbers that were chosen for it."""
+    privacy = noise_placement_of(run.setting("method", "privacy")).private
+    delta, formula = run.setting("privacy", "delta"), "noise by the paper's formula"
+    guarantee = formula if run.target is None else f"epsilon {run.target:g} for {', '.join(_targeted(run))}"
+    training = {key: run.setting("training", key) for key in (*_OF_TRAINING, *_CHOSEN)}
+    words = [f"{key.replace('_', ' ')} {value}" for key, value in training.items() if value is not None]
+    placement = run.setting("method", "privacy", "name")
+    rows = {
+        "data": run.setting("data", "name"),
+        "model": f"{run.setting('model', 'name')}, {run.summary.get('parameters', '?')} parameters",
+        "method": run.summary.get("method"),
+        "network and trust": headline(run.topology),
+        "privacy": f"{guarantee}, delta {delta:g}; noise placement {placement}"
+        if privacy
+        else "none: no noise is added",
+        "training": ", ".join(words),
+    }
+    return Table(("setting", "value"), [[key, value] for key, value in rows.items()])
+
+
+def _targeted(run: RunView) -> tuple[str, ...]:
+    return tuple(run.setting("privacy", "target_observers"))
+
+
 def configuration(runs: Sequence[RunView]) -> ReportSection:
-    """What differs between the runs, each configuration as a whole, and the versions."""
-    tables = {}
-    if len(runs) > 1:
-        tables["Settings that differ"] = differences(runs)
+    """Each configuration as a whole, and the versions."""
     names = list(dict.fromkeys(name for run in runs for name in run.summary.get("versions") or {}))
     versions = [[name, *((run.summary.get("versions") or {}).get(name) for run in runs)] for name in names]
     folded: dict[str, Table | str] = {f"config.yaml of {run.name}": run.configuration_text for run in runs}
     folded["Versions"] = Table(("part", *(run.name for run in runs)), versions)
-    return ReportSection("configuration", "Configuration and versions", "", tables=tables, folded=folded)
+    return ReportSection("configuration", "Configuration and versions", "", folded=folded)
 
 
 def differences(runs: Sequence[RunView]) -> Table:
@@ -177,8 +205,8 @@ def epsilon_figures(every: Sequence[Series], more: str = "") -> list[CurveChart]
     if len(every) == 1:
         shown = [observer for observer in observers_in(every) if known(every[0], f"epsilon_{observer}")]
         title, who = "Epsilon of each observer", "; ".join(f"{each}: {_who(each)}" for each in shown)
-        caption += f"each observer. {who[:1].upper()}{who[1:]}."
-        named = [(f"epsilon_{observer}", observer) for observer in shown]
+        caption += f"each observer; curves within a hundredth are one. {who[:1].upper()}{who[1:]}."
+        named = _apart(every[0].columns, shown)
     else:
         title, named = "Epsilon of the observer that learns most", [("epsilon_most", "accounted")]
         caption += "the observer that learns most in each run; the table has all observers."
@@ -190,6 +218,28 @@ def epsilon_figures(every: Sequence[Series], more: str = "") -> list[CurveChart]
     claim = " The claim ends where more was released than planned." if claimed else ""
     scale: Scale = "log" if _spans_decades(every, curves) else "linear"
     return [CurveChart("epsilon", title, caption + claim + more, "epsilon", curves, scale=scale)] if accounted else []
+
+
+def _apart(columns: Mapping[str, Column], shown: Sequence[Observer]) -> list[tuple[str, str]]:
+    """A column for each curve that can be told apart, and whose it is: curves within a hundredth are drawn once."""
+    groups: list[list[Observer]] = []
+    for observer in shown:
+        own = columns[f"epsilon_{observer}"]
+        near = [group for group in groups if _coincide(own, columns[f"epsilon_{group[0]}"])]
+        if near:
+            near[0].append(observer)
+        else:
+            groups.append([observer])
+    whole = f"all {len(shown)}: " if len(groups) == 1 < len(shown) else ""
+    return [(f"epsilon_{group[0]}", whole + ", ".join(group)) for group in groups]
+
+
+def _coincide(one: Column, other: Column) -> bool:
+    """Whether two curves lie on each other: as often unknown, and nowhere farther apart than a hundredth."""
+    pairs = list(zip(one, other, strict=True))
+    return all((a is None) == (b is None) for a, b in pairs) and all(
+        math.isclose(a, b, rel_tol=0.01) for a, b in pairs if a is not None
+    )
 
 
 def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
@@ -258,7 +308,7 @@ def _verdict(run: RunView, observer: Observer, claimed: float | None, accounted:
     """About the target where the noise was calibrated to one, else about the claim."""
     if run.target is None:
         return verdict_of(claimed, accounted)
-    stated = tuple(run.setting("privacy", "target_observers"))
+    stated = _targeted(run)
     if targeted_as(observer) not in stated and stated != OBSERVERS:  # the default stands for all there are
         return UNTARGETED
     return verdict_of(run.target, accounted)
@@ -268,8 +318,29 @@ def _silence(run: RunView, observer: Observer) -> str:
     return noise_placement_of(run.setting("method", "privacy")).silence(observer)
 
 
-def noise(every: Sequence[Series]) -> ReportSection:
-    """How much noise was added."""
+def _decided(runs: Sequence[RunView]) -> str:
+    """Which observers, of which devices, are nearest to the target, so that less noise would miss it."""
+    rows = [row for run in runs[:1] for row in verdict_rows(run) if row[3] and row[-1] and row[5] != UNTARGETED]
+    if len(runs) != 1 or not rows or runs[0].target is None:
+        return ""
+    most = max(row[3] for row in rows)
+    by_device: dict[str, list[str]] = {}
+    for _, observer, _, epsilon, _, _, device in rows:
+        if epsilon > 0.99 * most:
+            by_device.setdefault(device, []).append(observer)
+    who = "; ".join(f"{', '.join(seers)} about {_placed(runs[0], name)}" for name, seers in by_device.items())
+    return f"Decided by {who}, with the largest accounted epsilon, {number(most)}."
+
+
+def _placed(run: RunView, device: str) -> str:
+    """A device with its edge server and the trust in it."""
+    below = next((each for each in run.topology.subnets if each.rows_of(frozenset([device]))), None)
+    return device if below is None else f"{device} (under {below.name}, {below.trust})"
+
+
+def noise(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
+    """How much noise was added, and for whom."""
+    decided = _decided(runs)
     curves: list[Curve] = []
     for kind in KINDS:
         for adder, words in ADDERS.items():
@@ -290,8 +361,8 @@ def noise(every: Sequence[Series]) -> ReportSection:
         ends = {each.label: [every[0].columns[column] for column in each.band or (each.column,)] for each in curves}
         levels = (f"{label} {' to '.join(dict.fromkeys(map(_end, found)))}" for label, found in ends.items())
         lead = f"Standard deviation on each coordinate of an upload, in every interval the same: {'; '.join(levels)}."
-        return ReportSection("noise", "Noise levels", lead, [])
-    return ReportSection("noise", "Noise levels", "", [figure] if curves else [])
+        return ReportSection("noise", "Noise levels", f"{lead} {decided}".strip(), [])
+    return ReportSection("noise", "Noise levels", decided if curves else "", [figure] if curves else [])
 
 
 def _end(values: Column) -> str:

@@ -200,7 +200,7 @@ def _sections(runs: Sequence[RunView], every: Sequence[Series]) -> list[ReportSe
         training(every, ""),
         privacy(runs, every),
         _schedule(runs, every),
-        noise(every),
+        noise(runs, every),
         network(runs),
         fairness(every),
         configuration(runs),
@@ -220,6 +220,7 @@ def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection
 
 
 _DIGITS = 6
+_MOST_TICKED = 8  # curves that a page shows at first
 _SCRIPTS = ("look.js", "curves.js", "shapes.js", "explorer.js", "controls.js")
 
 
@@ -240,6 +241,7 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    ticked = sorted(range(len(every)), key=lambda at: -_last(every[at], "accuracy"))[:_MOST_TICKED]
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # by default it sorts keys
     templates.filters["number"] = number
     return templates.get_template("page.html").render(
@@ -250,6 +252,7 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
         sections=sections,
         figures=figures,
         every=every,
+        ticked=ticked,
         dashes=DASHES,
         marker_of=marker_of,
         numbers_of=numbers_of,
@@ -257,6 +260,11 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
         data=json_values(_data(figures, every)),
         scripts=_SCRIPTS,
     )
+
+
+def _last(series: Series, column: str) -> float:
+    """The last value that is known; below all others where none is."""
+    return next((value for value in reversed(series.columns.get(column, [])) if value is not None), -math.inf)
 
 
 def numbers_of(chart: CurveChart, every: Sequence[Series]) -> Table:

@@ -74,6 +74,9 @@ def ground(page):
 def test_every_figure_is_drawn_and_the_axis_can_be_chosen_by_keyboard(opened, compared):
     page = opened(compared, DESKTOP)
     assert all(page.evaluate('[...document.querySelectorAll(".plot")].map((each) => each.data.length > 0)'))
+    joules = x_of(page, "accuracy")  # at first
+    assert joules == sorted(joules) != [1, 2, 3]
+    page.get_by_role("radio", name="intervals").check()
     assert x_of(page, "accuracy") == [1, 2, 3]
     page.get_by_role("radio", name="intervals").focus()
     page.keyboard.press("ArrowRight")

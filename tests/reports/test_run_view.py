@@ -1,14 +1,16 @@
 """What is read of a run directory, however the run stands."""
 
+import re
+
 import pyarrow.parquet as pq
 import pytest
 
-from h2fdp import UserError, report
+from h2fdp import Experiment, Topology, UserError, report
 from h2fdp.records import RunDirectory, read_summary
 from h2fdp.records.tables import write_table
 from h2fdp.reports.figures import DASHES, Series
-from h2fdp.reports.results import epsilon_figures, noise, verdict_rows
-from h2fdp.reports.run_view import RunView, noise_columns
+from h2fdp.reports.results import epsilon_figures, noise, results, verdict_rows
+from h2fdp.reports.run_view import RunView, noise_columns, series_of
 from tests.reports.pages import Page
 
 
@@ -93,15 +95,40 @@ def test_a_damaged_file_is_named(spoilt, name):
 
 def test_a_target_is_drawn_unlike_each_of_five_observers():
     observers = ("edge", "peer", "tier-2", "cloud", "public")
-    columns = {"interval": [1, 2], "epsilon_target": [1.0, 1.0]} | {f"epsilon_{each}": [0.1, 0.2] for each in observers}
+    columns = {"interval": [1, 2], "epsilon_target": [1.0, 1.0]} | {
+        f"epsilon_{each}": [0.1, 0.2 + 0.1 * at] for at, each in enumerate(observers)
+    }
     (chart,) = epsilon_figures([Series("run", columns)])
     assert len({curve.style % len(DASHES) for curve in chart.curves}) == len(chart.curves) == 6
+
+
+def test_curves_that_coincide_are_one_with_the_names_of_all():
+    same = {f"epsilon_{each}": [None, 0.1, 0.2] for each in ("edge", "peer", "cloud", "public")}
+    (chart,) = epsilon_figures([Series("run", same)])
+    assert [curve.label for curve in chart.curves] == ["all 4: edge, peer, cloud, public"]
+    (chart,) = epsilon_figures([Series("run", same | {"epsilon_peer": [None, 0.1, 0.21], "epsilon_cloud": [0.1] * 3})])
+    assert [curve.label for curve in chart.curves] == ["edge, public", "peer", "cloud"]
+
+
+@pytest.mark.run
+def test_a_page_begins_with_the_settings_and_says_who_decided_the_noise(tmp_path):
+    network = Topology.regular(edges=2, devices=2, trust=1.0)
+    training = {"step_size": 0.1, "local_steps": 2, "batch_size": 4}
+    privacy = {"calibration": "accounted", "epsilon": 2.0}
+    experiment = Experiment(topology=network, method="h2fdp", privacy=privacy, training={"intervals": 2} | training)
+    run = RunView.read(experiment.run(tmp_path / "run").directory, "run")
+    rows = dict(results([run]).tables["Settings"].rows)
+    assert rows["network and trust"] == "2 edge servers, 2 trusted; 4 devices"
+    assert rows["privacy"].startswith("epsilon 2 for edge, peer, cloud, public, delta 1e-05")
+    assert "step size 0.1" in rows["training"]
+    lead = noise([run], [series_of(run)]).lead
+    assert re.search(r"Decided by .*cloud.* about edge-\d/\d \(under edge-\d, trusted\), with the largest", lead)
 
 
 @pytest.mark.parametrize(("last", "charts"), [(0.5, 0), (0.4, 1)])
 def test_noise_that_never_changes_is_a_sentence(last, charts):
     columns = {"interval": [1, 2], "noise_global_device": [0.5, last]}
     columns |= {"noise_global_device_low": [0.25, 0.25], "noise_global_device_high": [0.75, 0.75]}
-    section = noise([Series("run", columns)])
+    section = noise([], [Series("run", columns)])
     assert len(section.figures) == charts
     assert ("in every interval the same: global, by each device 0.25 to 0.75." in section.lead) == (not charts)
