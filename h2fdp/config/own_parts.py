@@ -138,11 +138,13 @@ class OwnKind:
         what: in words, as "a server update".
         methods: what its objects must have; a kind without methods is a function, which is called as it is.
         reserved: keys next to `name` that say what is done with the part; no options of it.
+        files: those of them that are paths of files.
     """
 
     what: str
     methods: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def mistake(self, name: str, part: Any) -> str:
         """What is wrong with a part, in words; empty where nothing is."""
@@ -245,7 +247,9 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
         own = OwnPart(_qualified(value), value, kind, from_python=True)
     else:
         name, part = resolve(value["name"], folder)
-        own = OwnPart(name, part, kind, {key: option for key, option in value.items() if key != "name"})
+        given = {key: option for key, option in value.items() if key != "name"}
+        paths = {key: str((folder / given[key]).resolve()) for key in kind.files if isinstance(given.get(key), str)}
+        own = OwnPart(name, part, kind, given | paths)
     mistake = kind.mistake(own.name.rpartition("/")[2], own.part) or _wrong_options(own)
     if mistake:
         raise ValueError(mistake)

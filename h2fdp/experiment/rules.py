@@ -15,7 +15,7 @@ from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.experiment import privacy_rules
 from h2fdp.experiment.privacy_rules import Found, calibration_of
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.models.registry import Auto, ModelOptions, PublicFeatures
+from h2fdp.models.registry import Auto, PublicFeatures, start_of
 from h2fdp.privacy import HierarchicalDp
 from h2fdp.privacy.mechanisms.compression import Quantise, TopK, link_in_words
 from h2fdp.schedules.buffered import BufferedOptions
@@ -280,8 +280,8 @@ def _of_one_message(experiment: ExperimentFile, once: str) -> Found:
     if experiment.privacy.noise_law is not None:
         yield "privacy.correlated", f"{once}, and no earlier noise to take back; expected null"
     yield from _of_first_message(experiment, once)
-    if isinstance(experiment.model, ModelOptions) and experiment.model.start is not None:
-        yield "model.from", f"{once}, which no model enters; expected null, found {experiment.model.start}"
+    if (file := start_of(experiment.model)) is not None:
+        yield "model.from", f"{once}, which no model enters; expected null, found {file}"
 
 
 def _of_first_message(experiment: ExperimentFile, once: str) -> Found:
@@ -303,7 +303,7 @@ def _of_centring(experiment: ExperimentFile, model: PublicFeatures) -> Found:
     if not isinstance(server, ServerOptions) or server.personal or server.audited is not server:
         text = f"{once}, of which {server.name} would make another thing"
         yield "method.server", f"{text}; expected average, momentum, adam, yogi or adagrad"
-    if model.start is not None:  # the file has the mean
+    if start_of(model) is not None:  # the file has the mean
         return
     if intervals < 2:
         yield "training.intervals", f"{once}, and there is none to train in; expected at least 2, found {intervals}"

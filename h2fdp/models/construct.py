@@ -6,7 +6,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.models import architectures
 from h2fdp.models.registry import FIX, MODELS, ModelSection
+from h2fdp.wording import note
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
 
@@ -58,7 +59,7 @@ def build(
         module = _make(source, shape, classes, options or {})
         if whole and not _takes(module, torch.ones(2, *shape)) and _takes(module, torch.ones(2, *shape).long()):
             module.register_forward_pre_hook(_as_whole)
-        check_fitness(module, shape, classes)
+        check_fitness(module, shape, classes, whole)
     return module
 
 
@@ -93,26 +94,47 @@ def own_model(part: OwnPart) -> Callable[[], nn.Module]:
     return partial(_fixed, part.function) if fix else part.function
 
 
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # lazy ones have no size yet
+
+
 def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
     """A user's module with group norm in place of batch norm, as Opacus replaces it; all else stays as it is.
 
-    Opacus would give LSTMs and attention other classes too, which nothing here needs. Vectors (BatchNorm1d) are one
-    group: where a group is a single value, that value becomes 0.
+    Batch norm in eval mode mixes nothing. That of frozen parameters belongs to a model that was trained with its
+    statistics, so it is put in eval mode. Vectors (BatchNorm1d) are one group: where a group is a single value, that
+    value becomes 0.
     """
-    from opacus.validators import ModuleValidator
-
     made = function()
     if not isinstance(made, nn.Module):
         return made
     new: dict[nn.Module | None, nn.Module] = {}
-    for layer in made.modules():  # each once, though it may have several places
-        if isinstance(layer, _BatchNorm) and type(layer) in ModuleValidator.FIXERS:
-            groups = 1 if isinstance(layer, nn.BatchNorm1d) else None
-            new[layer] = ModuleValidator.FIXERS[type(layer)](layer, num_groups=groups)
+    replaced, kept = list[str](), list[str]()
+    for name, layer in made.named_modules():  # each once, though it may have several places
+        if type(layer) not in _BATCH_NORMS or not isinstance(layer, _BatchNorm) or not _mixes(layer):
+            continue
+        if layer.affine and layer.track_running_stats and not any(each.requires_grad for each in layer.parameters()):
+            layer.eval()
+            kept.append(name)
+            continue
+        groups = 1 if isinstance(layer, nn.BatchNorm1d) else math.gcd(32, layer.num_features)
+        new[layer] = nn.GroupNorm(groups, layer.num_features, affine=layer.affine)
+        replaced.append(name)
     for parent in [*made.modules()]:
         for name, child in parent._modules.items():
             parent._modules[name] = new.get(child, child)
+    what = {"group norm takes the place of batch norm in": replaced, "eval mode, for frozen parameters, in": kept}
+    _say("; ".join(f"{text} {', '.join(names)}" for text, names in what.items() if names) or "there is nothing to fix")
     return new.get(made, made)
+
+
+@cache  # a run builds its model several times
+def _say(text: str) -> None:
+    note(f"model.fix: {text}")
+
+
+def _mixes(layer: _BatchNorm) -> bool:
+    """Whether it normalises by the records of a batch."""
+    return layer.training or layer.running_mean is None
 
 
 def _build_own(
@@ -144,90 +166,113 @@ def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Ma
     return module
 
 
-def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int, whole: bool = False) -> None:
     """Refuse a module that cannot be federated, with the reason.
 
-    Runs the module on two records; afterwards lazy parameters are there. Draws from torch's global generator.
+    Runs the module on a few records, in the modes (train or eval) that its layers have; afterwards lazy parameters are
+    there. Those draw from torch's global generator.
+
+    Args:
+        whole: inputs are whole numbers.
 
     Raises:
-        UserError: batch norm or any other mixing of records, buffers, random numbers in the forward pass (dropout),
-            no trainable parameter, parameters that are not 32-bit floats, an output that is not (n, classes).
+        UserError: batch norm or any other mixing of records, buffers that a forward pass changes, random numbers in it
+            (dropout), inputs that it changes, no trainable parameter, parameters that are not 32-bit floats, an output
+            that is not (n, classes).
     """
-    # Buffers before a call, in which spectral norm changes its own and scores are other ones each time; and after it,
-    # by which those of lazy layers are there.
-    reason = (
-        _unfit_layer(module)
-        or _unfit_buffer(module)
-        or _unfit_forward(module, shape, classes)
-        or _unfit_buffer(module)
-        or _unfit_parameters(module)
-    )
-    if reason:
+    if reason := _unfit_layer(module) or _unfit_forward(module, shape, classes, whole) or _unfit_parameters(module):
         raise UserError(reason, key="model")
 
 
 def _unfit_layer(module: nn.Module) -> str:
     for name, layer in module.named_modules():
-        if isinstance(layer, _BatchNorm):
+        if isinstance(layer, _BatchNorm) and _mixes(layer):
             return f"{_called(name, layer)}: batch norm leaks and cannot be averaged: use GroupNorm, or {_HINT}"
-        if isinstance(layer, _DropoutNd) and layer.p > 0:
+        if isinstance(layer, _DropoutNd) and layer.p > 0 and layer.training:
             return f"{_called(name, layer)}: {_RANDOM}"
     return ""
 
 
-_HINT = 'model: {name: "module:Name", fix: true}, which replaces it'
+_HINT = (
+    'model: {name: "module:Name", fix: true}, which replaces it; of a trained backbone, freeze the layer and put it in '
+    "eval mode"
+)
 _RANDOM = (
     "random numbers in the forward pass (dropout) come from torch's own generator and are not reproducible; "
-    "leave it out"
+    "leave it out, or put it in eval mode"
 )
+_SMALL, _LARGE = [4, 0], [3, 2]  # of the records of `_unlike`
 
 
-def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int) -> str:
-    """What two records through the module show: failures, the output's shape, randomness, mixing."""
-    module.train()
-    alike = torch.ones(2, *shape)  # not zeros, of which a dropout would show nothing
-    unlike = alike.clone()
-    unlike[1] = 0.0
-    first, again, other = _scores(module, alike), _scores(module, alike), _scores(module, unlike)
+def _unlike(module: nn.Module, shape: tuple[int, ...], whole: bool) -> Tensor:
+    """(7, *shape) random records from 0 to 1: two small, two large, nothing, ones, any.
+
+    Without one of them the largest, the least and the mean value of a batch are others. Numbers of words go as far as
+    all embeddings have some.
+    """
+    x = torch.rand(7, *shape, generator=torch.Generator().manual_seed(0))
+    x[:2] *= 0.1
+    x[2:4] = 1 - 0.1 * x[2:4]
+    x[4], x[5] = 0.0, 1.0
+    if not whole:
+        return x
+    words = [each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)]
+    return (x * (min(words, default=2) - 1)).round()
+
+
+def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int, whole: bool) -> str:
+    """What a few records through the module show: failures, the output's shape, randomness, mixing, state."""
+    first = _scores(module, torch.ones(2, *shape))  # lazy layers are there now
     if not isinstance(first, Tensor) or first.shape != (2, classes):
         actual = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
         return f"the model must map 2 records of shape {shape} to scores of shape (2, {classes}), found {actual}"
     if bool(first.isnan().any()):
         return f"the model's scores of two records of shape {shape} are NaN; expected numbers"
-    if not torch.equal(first, again):
+    records = _unlike(module, shape, whole)
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    given = records.clone()
+    graded = _scores(module, given, graded=True)
+    if not _equal(given, records):
+        return "the forward pass changes its input, the records themselves; expected x = x - 1 for x -= 1"
+    again = _scores(module, given)
+    for name, buffer in module.named_buffers():
+        if name not in buffers or not _equal(buffer, buffers[name]):
+            text = f"the forward pass changes the buffer `{name}`, state that is neither averaged nor protected"
+            return f"{text}; expected one that stays, as in eval mode"
+    if graded.shape != (7, classes):  # a shape that holds for two records by chance
+        return f"the model must map 7 records to scores of shape (7, {classes}), found {tuple(graded.shape)}"
+    if not _equal(_scores(module, given), again):
         return _RANDOM
-    # The first record is the same in both batches, its neighbour is not.
-    if not torch.allclose(first[0], other[0], rtol=1e-3, atol=1e-5):
-        return "a record's scores depend on the other records of its batch, so its gradient cannot be clipped"
-    for count in (1, 7):  # shapes that hold for two records by chance
-        scores = _scores(module, torch.ones(count, *shape))
-        if scores.shape != (count, classes):
+    for rows in (_SMALL, _LARGE, [0]):
+        scores = _scores(module, given[rows])
+        if scores.shape != (len(rows), classes):
             actual = tuple(scores.shape)
-            return f"the model must map {count} records to scores of shape ({count}, {classes}), found {actual}"
+            return f"the model must map {len(rows)} records to scores of shape ({len(rows)}, {classes}), found {actual}"
+        if not torch.allclose(scores, again[rows], rtol=1e-3, atol=1e-5, equal_nan=True):
+            return "a record's scores depend on the other records of its batch, so its gradient cannot be clipped"
     return ""
 
 
-def _scores(module: nn.Module, x: Tensor) -> Any:
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have equal numbers; NaN, as of the logarithm of nothing, equals itself."""
+    return one.shape == other.shape and bool((one.eq(other) | (one.isnan() & other.isnan())).all())
+
+
+def _scores(module: nn.Module, x: Tensor, graded: bool = False) -> Any:
     """What a module makes of records x (n, *shape).
 
     Raises:
         UserError: it fails.
     """
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(graded):
             return module(x)
     except UserError:
         raise
     except FAILURES as error:
         count = {1: "one record", 2: "two records"}.get(len(x), f"{len(x)} records")
-        text = f"the model fails on {count} of shape {tuple(x.shape[1:])}: {failure(error)}"
+        text = f"the model fails on {count} of shape {tuple(x.shape[1:])} and type {x.dtype}: {failure(error)}"
         raise UserError([Problem(text, key="model", trace=trace(error))]) from error
-
-
-def _unfit_buffer(module: nn.Module) -> str:
-    for name, _ in module.named_buffers():
-        return f"the buffer `{name}` is state outside the parameters, which is neither averaged nor protected"
-    return ""
 
 
 def _unfit_parameters(module: nn.Module) -> str:
@@ -254,7 +299,8 @@ def load_parameters(module: nn.Module, source: Path) -> str:
         The SHA-256 of the file, 64 hexadecimal digits.
 
     Raises:
-        UserError: no such file, no state dict, other names or shapes than the module's, numbers that are not finite.
+        UserError: no such file, no state dict, other names or shapes than the module's, numbers that are not real,
+            dense and finite; other values of frozen parameters or buffers, which every host has from the module.
     """
     file = source / "model.pt" if source.is_dir() else source
     try:
@@ -263,21 +309,34 @@ def load_parameters(module: nn.Module, source: Path) -> str:
         raise UserError(
             f"expected a run directory or a model's file, found {file} ({error.strerror})", key="model.from"
         ) from None
-    state = _state_of(file)
-    wanted = module.state_dict()
+    wanted, state = module.state_dict(), _state_of(file)
+    trained = {parameter.data_ptr() for parameter in _trainable(module).values()}
     for name in wanted.keys() | state.keys():
         if name not in state or name not in wanted:
             has, lacks = ("the file", "this model") if name in state else ("this model", "the file")
             raise UserError(
                 f"{has} has a parameter {name} that {lacks} has not; expected the same model", key="model.from"
             )
-        shapes = tuple(wanted[name].shape), tuple(state[name].shape)
-        if shapes[0] != shapes[1]:
-            raise UserError(f"{name} has the shape {shapes[1]} in {file}; expected {shapes[0]}", key="model.from")
-        if not bool(state[name].isfinite().all()):
-            raise UserError(f"{name} is not finite everywhere in {file}; expected finite numbers", key="model.from")
-    module.load_state_dict({name: value.to(torch.float32) for name, value in state.items()})
+        if problem := _unlike_parameter(state[name], wanted[name], wanted[name].data_ptr() in trained):
+            found, expected = problem
+            raise UserError(f"{name} {found} in {file}; expected {expected}", key="model.from")
+    module.load_state_dict({name: value.to(wanted[name].dtype) for name, value in state.items()})
     return hashlib.sha256(content).hexdigest()
+
+
+def _unlike_parameter(found: Tensor, wanted: Tensor, trained: bool) -> tuple[str, str] | None:
+    """What a file has instead of a module's tensor, and what is expected, in words; None where it fits."""
+    if found.layout != torch.strided or found.is_meta or found.is_complex() or found.is_quantized or found.is_nested:
+        kind = "has no numbers (meta)" if found.is_meta else f"is of type {found.dtype} and layout {found.layout}"
+        return kind, "dense tensors of real numbers"
+    if found.shape != wanted.shape:
+        return f"has the shape {tuple(found.shape)}", str(tuple(wanted.shape))
+    own = found.to(wanted.dtype)  # what is finite in 64 bits may not be in 32
+    if not bool(own.isfinite().all()):
+        return "is not finite everywhere", "finite numbers"
+    if not trained and not torch.equal(own, wanted):
+        return "is not trained, and has other numbers", "those with which the model is made"
+    return None
 
 
 def _state_of(file: Path) -> Mapping[str, Tensor]:
@@ -333,7 +392,7 @@ class ParameterLayout:
         pieces = torch.split(vector, list(self.sizes), dim=-1) if len(self.sizes) > 1 else (vector,)
         stacked = vector.shape[:-1]
         return {
-            name: piece.view(*stacked, *shape)
+            name: piece.view((*stacked, *shape))
             for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
         }
 

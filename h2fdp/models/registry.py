@@ -11,6 +11,7 @@ from pydantic import Field, create_model
 from h2fdp.config.fields import Count, Expect, FilePath, Flag, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.errors import UserError
 
 _Startable: Any = create_model("_Startable", __base__=Options, **{"from": (FilePath | None, None)})  # type: ignore[call-overload]
 
@@ -42,22 +43,16 @@ class ModelOptions(_Startable):  # type: ignore[misc]
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
 
     @property
-    def start(self) -> str | None:
-        """The file of `from`, a word of Python's own."""
-        path: str | None = getattr(self, FROM)
-        return path
-
-    @property
     def architecture(self) -> dict[str, Any]:
         """The options of the builder: all but where parameters come from."""
         return {key: value for key, value in super().options().items() if key != FROM}
 
     def options(self) -> dict[str, Any]:
         """All but the name; without `from` where there is none."""
-        return self.architecture if self.start is None else {**self.architecture, FROM: self.start}
+        return self.architecture | ({} if (file := start_of(self)) is None else {FROM: file})
 
 
-CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX,)))
+CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX, FROM), files=(FROM,)))
 
 
 @CHOICES.register
@@ -188,6 +183,14 @@ if TYPE_CHECKING:
     ModelSection = ModelOptions | OwnPart
 else:
     ModelSection = CHOICES.section()
+
+
+def start_of(model: ModelSection) -> str | None:
+    """The file with the parameters that training starts with; None for those that the model is made with."""
+    file = model.given.get(FROM) if isinstance(model, OwnPart) else getattr(model, FROM)
+    if isinstance(model, OwnPart) and not isinstance(file, str | None):
+        raise UserError(f"expected from: the path of a file, found {file}", model.where, model.key)
+    return cast("str | None", file)
 
 
 def describe() -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from h2fdp.records.json_lines import SUMS
 SUMMARY = "summary.json"
 SCHEMA_VERSION = 2  # 1 had no checksums
 LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
-_LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "opacus", "scikit-learn", "scipy", "pyarrow")
+_LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "scikit-learn", "scipy", "pyarrow")
 PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 LOCK = ".lock"
 _TRIES, _SECONDS_BETWEEN = 5, 0.02  # who asks whether a directory is in use has its lock for an instant

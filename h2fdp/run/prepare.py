@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
-from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSource, configured_data
 from h2fdp.data.federated import DeviceData, Standardizing, dealt, within_unit_ball
 from h2fdp.data.public_features import are_images, with_features
@@ -20,7 +19,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
-from h2fdp.models.registry import Logistic, PublicFeatures
+from h2fdp.models.registry import Logistic, PublicFeatures, start_of
 from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, LocalDp, Pipeline
 from h2fdp.run import recipe
@@ -177,8 +176,8 @@ def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun:
     module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"), data.whole)
     initial = module()
     warm_start = None if begun is None else begun.warm_start
-    if begun is None and not isinstance(config.model, OwnPart) and config.model.start is not None:
-        warm_start = load_parameters(initial, Path(config.model.start))
+    if begun is None and (file := start_of(config.model)) is not None:
+        warm_start = load_parameters(initial, Path(file))
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
     if begun is None and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)

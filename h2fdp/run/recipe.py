@@ -419,7 +419,7 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     size = f" ({data.shape[0] - 1} numbers for each image)" if features else ""
     mean: tuple[str, ...] = ()
     found = config.model
-    if isinstance(found, registry.PublicFeatures) and found.head == "centred" and found.start is None:
+    if isinstance(found, registry.PublicFeatures) and found.head == "centred" and registry.start_of(found) is None:
         mean = ("the first interval releases the mean of these numbers",)
     if training.local_steps is None:
         return (f"chosen: {model}{size}",)

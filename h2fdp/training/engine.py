@@ -22,8 +22,8 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords, ModuleScores, Scores
-from h2fdp.training.gradients import gradient_rule, is_layered
-from h2fdp.training.gradients.rule import Precision
+from h2fdp.training.gradients import is_layered
+from h2fdp.training.gradients.rule import FunctionalGradients, Precision
 from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, TrainingResult, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
@@ -166,7 +166,7 @@ class TrainingJob:
         models = ParameterLayout(module).to_vector(module).expand(2, -1)
         others = None if comparison is None else (models, models)
         try:
-            rule = gradient_rule(module, norm, self.loss, comparison)
+            rule = FunctionalGradients(module, norm, self.loss, comparison, last_numbers=0)
             labels = torch.zeros(2, 2, dtype=torch.int64)
             rule.sums(models, torch.zeros(2, 2, *self.shape), labels, torch.ones(2, 2), others)
         except FAILURES as error:
@@ -183,10 +183,14 @@ def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob) -> 
         plain = job.clipping is None or job.clipping.plain
         if plain and job.products >= WORTH_COMPILING and job.why_not_compiled(module) is None:
             return "compiled"
-        convolutions = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in module.modules())
-        if convolutions and not is_layered(module):
+        if _convolves(module):
             return "loop"
     return "loop" if job.why_not_stacked(module) is not None else "stacked"
+
+
+def _convolves(module: nn.Module) -> bool:
+    """Whether it has convolutions that torch.func would batch, which takes a CPU longer than one after another."""
+    return not is_layered(module) and any(isinstance(each, nn.modules.conv._ConvNd) for each in module.modules())
 
 
 def engine_of_run(
@@ -205,7 +209,7 @@ def engine_of_run(
     if asked == "compiled":
         on_gpu = "it compiles for CPUs, and runtime.gpus_per_host requests a GPU"
         reason = job.why_not_compiled(module) if device.type == "cpu" else on_gpu
-    elif asked == "stacked" or (asked == "auto" and engine == "loop"):
+    elif asked == "stacked" or (asked == "auto" and engine == "loop" and not _convolves(module)):
         reason = job.why_not_stacked(module)
     if reason is not None and asked == "auto":
         note(f"training with loop, one device after another: {reason}")

@@ -161,7 +161,7 @@ class StackedEngine:
         self._descent = Descent(objective, momentum, head_size(objective, module))
         self._plain = self._batch_clipping is None and momentum == 0.0 and pull_alone(objective) == 0.0
         self._width = width
-        self._stack_size = cache(partial(stack_size, module, width))
+        self._stack_size = cache(partial(stack_size, module, width, self._rule.padding(width)))
 
     def train(
         self,
@@ -275,8 +275,11 @@ class _Stack:
     terms: StepTerms
 
 
-def stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: str) -> int:
-    """Devices in a stack, by the numbers that a device takes: its model, its gradient, its records' activations."""
+def stack_size(module: nn.Module, width: int, padding: int, shape: torch.Size, device_type: str) -> int:
+    """Devices in a stack, by the numbers that a device takes: its model, its gradient, its records' activations.
+
+    One where the rule would compute as many for nothing as fit: each device by itself is faster then.
+    """
     record = torch.zeros(1, *shape)
     activations = record.numel()
 
@@ -292,7 +295,8 @@ def stack_size(module: nn.Module, width: int, shape: torch.Size, device_type: st
     for hook in hooks:
         hook.remove()
     parameters = sum(held.numel() for held in module.parameters())
-    return max(1, _VALUES_IN_A_STACK[device_type] // (2 * parameters + width * activations))
+    size = _VALUES_IN_A_STACK[device_type] // (2 * parameters + width * activations)
+    return size if size > max(1, padding) else 1
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from opacus.validators import batch_norm
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
@@ -16,6 +17,7 @@ from experiments import ali_models
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Options
 from h2fdp.errors import UserError
+from h2fdp.models import construct
 from h2fdp.models.architectures import lstm
 from h2fdp.models.construct import ParameterLayout, build
 from h2fdp.models.registry import MODELS, ModelSection, describe
@@ -86,10 +88,30 @@ def frozen() -> nn.Module:
     return nn.Linear(4, 2).requires_grad_(False)
 
 
-def with_buffer() -> nn.Module:
-    module = nn.Linear(4, 2)
-    module.register_buffer("counter", torch.zeros(1))
-    return module
+class Buffered(nn.Module):
+    """A linear model with a buffer, which a function may change."""
+
+    def __init__(self, change: Callable[[Tensor], Any] | None = None) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("place", torch.arange(2).float(), persistent=False)
+        self.change = change
+
+    def forward(self, x: Tensor) -> Any:
+        if self.change is not None:
+            self.change(self.place)
+        return self.layer(x) + self.place
+
+
+class Prepared(nn.Module):
+    """A linear model of inputs to which something is done before."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 2), function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.layer(self.function(x))
 
 
 def renormed(scores: Tensor) -> Tensor:
@@ -104,13 +126,21 @@ def renormed(scores: Tensor) -> Tensor:
             r"the layer `1` \(BatchNorm1d\): batch norm leaks and cannot be averaged: use GroupNorm",
         ),
         (lambda: Forward(renormed), "a record's scores depend on the other records of its batch"),
-        (lambda: spectral_norm(nn.Linear(4, 2)), r"the buffer `parametrizations\.weight\.0\._u` is state outside"),
-        (with_buffer, "the buffer `counter` is state outside the parameters"),
+        (lambda: spectral_norm(nn.Linear(4, 2)), r"changes the buffer `parametrizations\.weight\.0\._u`, state that"),
+        (lambda: Buffered(lambda place: place.add_(1)), "changes the buffer `place`, state that is neither averaged"),
+        (lambda: Buffered(lambda place: torch.is_grad_enabled() and place.add_(1)), "changes the buffer `place`"),
+        (lambda: Prepared(lambda x: x.sub_(0.3)), "the forward pass changes its input"),
+        (lambda: Prepared(lambda x: x.square_()), "the forward pass changes its input"),
+        (lambda: Forward(lambda scores: scores + scores.shape[0]), "a record's scores depend on the other records"),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False).eval()),
+            "batch norm leaks",
+        ),
         (lambda: nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5)), r"the layer `1` \(Dropout\): random numbers"),
         (lambda: Forward(lambda scores: scores + torch.randn(2)), "random numbers in the forward pass"),
         (frozen, "the model has no trainable parameters"),
         (nn.Identity, r"scores of shape \(2, 2\), found \(2, 4\)"),
-        (lambda: nn.Linear(5, 2), r"the model fails on two records of shape \(4,\)"),
+        (lambda: nn.Linear(5, 2), r"the model fails on two records of shape \(4,\) and type torch\.float32: .*Error"),
         (lambda: 3, r"must give an nn\.Module, found int"),
     ],
 )
@@ -120,9 +150,92 @@ def test_a_module_that_cannot_be_federated_is_refused_with_the_reason(factory, m
     assert caught.value.problems[0].key == "model"
 
 
+OF_A_BATCH = {
+    "largest": lambda x: x / x.abs().max(),
+    "least": lambda x: x - x.min(),
+    "mean": lambda x: x - x.mean(dim=0),
+    "deviation": lambda x: x / (1 + x.std()),
+    "median": lambda x: x - x.median(),
+    "order": lambda x: x * torch.arange(len(x))[:, None],
+    "running sum": lambda x: x.cumsum(dim=0),
+    "neighbour": lambda x: x + x.roll(1, 0),
+    "first record": lambda x: x + x[:1],
+}
+
+
+@pytest.mark.parametrize("name", OF_A_BATCH)
+def test_what_a_record_takes_from_its_batch_is_found(name):
+    with pytest.raises(UserError, match="a record's scores depend on the other records of its batch"):
+        build(lambda: Prepared(OF_A_BATCH[name]), (4,), 2)
+
+
 @pytest.mark.parametrize("layer", [nn.Dropout(0.0), nn.GroupNorm(1, 2), nn.LayerNorm(2)])
 def test_layers_that_act_on_each_record_alone_are_allowed(layer):
     build(lambda: nn.Sequential(nn.Linear(4, 2), layer), (4,), 2)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(2), nn.Dropout(0.5), nn.InstanceNorm1d(2, track_running_stats=True)])
+def test_layers_in_eval_mode_stay_in_it(layer):
+    module = build(lambda: nn.Sequential(nn.Linear(4, 2), nn.Unflatten(1, (2, 1)), layer, nn.Flatten()).eval(), (4,), 2)
+    assert not module[2].training
+
+
+@pytest.mark.parametrize("function", [torch.log, lambda x: x.view(-1, 2, 2).flatten(1).sqrt(), torch.sigmoid])
+def test_inputs_from_0_to_1_are_enough_to_be_tried(function):
+    build(lambda: Prepared(function), (4,), 2)
+
+
+def test_a_buffer_that_no_forward_pass_changes_is_allowed():
+    assert build(Buffered, (4,), 2).place.tolist() == [0.0, 1.0]
+
+
+class Summing(nn.Module):
+    """Whole numbers, of which each is the largest so far."""
+
+    def forward(self, x: Tensor) -> Any:
+        return x.long().cummax(dim=0).values
+
+
+def test_records_of_whole_numbers_reach_an_embedding_as_such():
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Embedding(3, 2), nn.Flatten(), nn.Linear(8, 2))
+
+    build(model, (4,), 2, whole=True)
+    with pytest.raises(UserError, match="a record's scores depend on the other records"):
+        build(lambda: nn.Sequential(Summing(), *model()), (4,), 2, whole=True)
+    with pytest.raises(UserError, match=r"two records of shape \(4,\) and type torch\.float32: .*(indices|Long)"):
+        build(model, (4,), 2)
+
+
+FIXED = {  # of `fix: true`: the layer, and what becomes of it
+    "trained": (nn.BatchNorm2d(48), nn.GroupNorm(16, 48)),
+    "vectors": (nn.BatchNorm1d(6), nn.GroupNorm(1, 6)),
+    "without parameters": (nn.BatchNorm2d(6, affine=False), nn.GroupNorm(2, 6, affine=False)),
+    "frozen, in eval mode": (nn.BatchNorm2d(6).requires_grad_(False).eval(), None),
+    "in eval mode": (nn.BatchNorm2d(6).eval(), None),
+    "frozen, in train mode": (nn.BatchNorm2d(6).requires_grad_(False), None),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_fix_replaces_batch_norm_that_is_trained_and_keeps_what_is_frozen(name, capsys):
+    layer, expected = FIXED[name]
+    source = read({"name": "tests.models.test_build:wrapped", "layer": layer, "fix": True})
+    construct._say.cache_clear()
+    fixed = construct.own_model(source)()[0]
+    said = " ".join(capsys.readouterr().err.split())
+    if expected is None:
+        assert fixed is layer
+        assert not fixed.training
+        assert ("eval mode, for frozen parameters, in 0" in said) == (name == "frozen, in train mode")
+    else:
+        assert repr(fixed) == repr(expected)
+        assert "model.fix: group norm takes the place of batch norm in 0" in said
+        assert repr(batch_norm.fix(layer, num_groups=1 if name == "vectors" else None)) == repr(expected)
+
+
+def wrapped(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(layer)
 
 
 def test_its_scores_are_those_of_torchs_lstm():

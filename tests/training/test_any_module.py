@@ -10,10 +10,11 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.engine import TrainingJob, build_engine, chosen_engine
+from h2fdp.training.engine import TrainingJob, build_engine, chosen_engine, engine_of_run
 from h2fdp.training.gradients import gradient_rule
 from h2fdp.training.gradients import rule as rules
 from h2fdp.training.losses import CROSS_ENTROPY
+from h2fdp.training.stacked import stack_size
 from tests.training.groups import draw, records
 
 SHAPE, SIZES = (1, 4, 4), [9, 5, 12]
@@ -41,6 +42,29 @@ class Small(nn.Module):
 
     def forward(self, x):
         return self.outer(nn.functional.silu(self.inner(x.flatten(1))))
+
+
+class Scaled(nn.Module):
+    """Parameters that are one number without a dimension, and no number at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.nothing = nn.Parameter(torch.tensor(0.7)), nn.Parameter(torch.empty(0, 3))
+        self.line = nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.scale * self.line(x.flatten(1))
+
+
+class Wide(nn.Module):
+    """No chain of known layers, and a last layer of few numbers."""
+
+    def __init__(self, outputs=2):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 8_000), nn.Linear(8_000, outputs)
+
+    def forward(self, x):
+        return self.outer(self.inner(x.flatten(1)).tanh())
 
 
 def hooked():
@@ -86,6 +110,8 @@ MODULES = {
     "hooked": hooked,
     "reparametrised": renormed,
     "small": Small,
+    "scalar": Scaled,
+    "wide": lambda: Wide(10),
 }
 
 
@@ -183,6 +209,30 @@ def test_few_numbers_of_a_device_keep_their_bits_in_any_stack(devices):
     for first in range(devices - 1):
         part = slice(first, first + 2)
         assert rule.sums(models[part], x[part], y[part], shares[part]).equal(whole[part])
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 10, 64, 200])
+def test_no_stack_computes_more_devices_for_nothing_than_it_has_room_for(outputs):
+    for module in (Wide(outputs), Small(), Scaled()):
+        padding = gradient_rule(module, None).padding(16)
+        size = stack_size(module, 16, padding, torch.Size(SHAPE), "cpu")
+        assert padding < size or size == 1
+    assert stack_size(Wide(2), 16, 32, torch.Size(SHAPE), "cpu") == 1, "each device by itself"
+
+
+def test_what_is_tried_before_a_run_is_two_models_and_no_convolution(monkeypatch, capsys):
+    models = []
+    cat = torch.cat
+    monkeypatch.setattr(torch, "cat", lambda parts, *more: models.append(cat(parts, *more)) or models[-1])
+    job = TrainingJob(Plain(), CROSS_ENTROPY, None, SHAPE, 1.0, 4)
+    assert job.why_not_stacked(Wide()) is None
+    assert {len(each) for each in models if each.dim() == 2} == {2}, "models and shares, without copies"
+    models.clear()
+    convolving = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(8, 10), nn.Softplus())
+    convolving.register_forward_hook(lambda *_: None)
+    assert engine_of_run("auto", convolving, torch.device("cpu"), job) == "loop"
+    assert not models
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [1e5, 1e6, 1e7])

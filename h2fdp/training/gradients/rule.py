@@ -41,6 +41,10 @@ class LayeredGradients:
         self._gamma = gamma
         self._first = next(place for place, step in enumerate(chain) if step.names)  # nothing before it learns
 
+    def padding(self, width: int) -> int:
+        """None, see `FunctionalGradients.padding`."""
+        return 0
+
     def sums(
         self,
         models: Tensor,
@@ -120,7 +124,11 @@ _LAST_NUMBERS = 64  # a loop over vectors of a processor leaves fewer than these
 
 
 class FunctionalGradients:
-    """The same of any module. Clipped records' gradients are written out, some of one device at a time."""
+    """The same of any module. Clipped records' gradients are written out, some of one device at a time.
+
+    Args:
+        last_numbers: of a tensor, which belong to no device; 0 where a device's bits may depend on the stack.
+    """
 
     def __init__(
         self,
@@ -129,9 +137,20 @@ class FunctionalGradients:
         loss: Loss = CROSS_ENTROPY,
         comparison: FeatureComparison | None = None,
         gamma: float | None = None,
+        last_numbers: int = _LAST_NUMBERS,
     ) -> None:
+        self._last_numbers = last_numbers
         self._losses = RecordLoss(module, loss, comparison)
         self._clipping = None if record_norm is None else Clipping(record_norm, "record", gamma=gamma)
+
+    def padding(self, width: int) -> int:
+        """Devices that are computed with a stack for nothing, behind it, at `width` records of each.
+
+        Torch computes the last few numbers of a tensor by another routine than the rest. These devices' are the last
+        ones of every tensor, also of the smallest parameter's.
+        """
+        numbers = min(width, *filter(None, self._losses.flat.sizes))
+        return 0 if self._clipping is not None else -(-self._last_numbers // numbers)
 
     def sums(
         self,
@@ -142,9 +161,11 @@ class FunctionalGradients:
         others: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         given = (models, x, y, shares, *(others or ()))
+        if self._clipping is None and len(models) == 1:
+            leaf, *rest = (each[0].detach() for each in given)
+            return torch.stack(torch.autograd.grad(self._sum(leaf.requires_grad_(), *rest), leaf))
         if self._clipping is None:
-            # Torch computes the last few numbers of a tensor by another routine than the rest: they belong to no layer.
-            padding = -(-_LAST_NUMBERS // min(shares.shape[1], *self._losses.flat.sizes))
+            padding = self.padding(shares.shape[1])
             padded = (torch.cat([each, each[-1:].expand(padding, *each.shape[1:])]) for each in given)
             sums: Tensor = vmap(grad(self._sum))(*padded)
             return sums[: len(models)]
