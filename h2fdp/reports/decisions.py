@@ -18,6 +18,7 @@ from h2fdp.reports.figures import (
     number,
     places,
 )
+from h2fdp.wording import counted
 
 MOST_ROWS = 60  # of the table of decisions
 MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
@@ -46,8 +47,8 @@ def reason(row: Mapping[str, Any]) -> str:
     """Why the controller chose this interval, in a sentence.
 
     >>> reason({"tau": 5, "objective": 3.5, "terms": {"energy": 1.0, "delay": 2.0, "gap": 0.5},
-    ...         "runner_up": {"tau": 4, "objective": 3.75}, "swamped": ["zeta"], "constants": {"beta": 0.125}})
-    'P = 3.5 (energy 1 + delay 2 + gap 0.5); next best tau = 4 with 3.75; beta = 0.125; swamped by noise: zeta'
+    ...         "runner_up": {"tau": 4, "objective": 3.75}, "swamped": [], "constants": {}})
+    'P = 3.5 (energy 1 + delay 2 + gap 0.5, weighed, of all slots left); next best tau = 4 with 3.75'
     """
     if "terms" not in row:  # another schedule than H2FDP's controller
         facts = {**row.get("constants", {}), **row.get("noise", {})}
@@ -65,7 +66,7 @@ def reason(row: Mapping[str, Any]) -> str:
 def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
     """What was minimised for this interval alone."""
     terms = " + ".join(f"{term} {number(row['terms'][term])}" for term in TERMS)
-    parts = [f"P = {number(row['objective'])} ({terms})"]
+    parts = [f"P = {number(row['objective'])} ({terms}, weighed, of all slots left)"]
     other = row.get("runner_up")
     best = f"next best tau = {other['tau']} with {number(other['objective'])}" if other else "no other tau possible"
     return [*parts, best]
@@ -73,22 +74,23 @@ def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
 
 def _of_the_run(row: Mapping[str, Any]) -> list[str]:
     """What this interval costs, and what was weighed of the run that was planned as a whole."""
-    energy, delay = (row["terms"][term] for term in ("energy", "delay"))
-    weights, other = row["multipliers"], row.get("runner_up")
-    parts = [
-        _cost(row["weighed"]),
-        f"the whole run is expected to cost {number(energy + delay)} (energy {number(energy)} + delay {number(delay)}; "
-        f"a joule weighs {number(weights['joule'])}, a second {number(weights['second'])})",
-    ]
+    weighed, other, constants = row["weighed"], row.get("runner_up"), row["constants"]
+    interval = f"this interval costs {_cost(weighed['joules'], weighed['seconds'])}"
+    chosen = _plan(constants["K"], row["tau"], weighed["run_joules"], weighed["run_seconds"], weighed["noise"])
     if other:
-        parts.append(f"next best {other['intervals']} intervals of {other['tau']} steps: {_cost(other)}")
+        best = f"next best {_plan(other['intervals'], other['tau'], other['joules'], other['seconds'], other['noise'])}"
     else:
-        parts.append("no other plan fits")
-    return [*parts, "edge servers in turns, the cheapest channels first"]
+        best = "no other plan fits"
+    return [f"the run: {chosen}", best, interval, "edge servers in turns, the cheapest channels first"]
 
 
-def _cost(of: Mapping[str, float]) -> str:
-    return f"{number(of['joules'])} J and {number(of['seconds'])} s at noise {number(of['noise'])}"
+def _plan(intervals: int, tau: int, joules: float, seconds: float, noise: float) -> str:
+    length = f"{counted(intervals, 'interval')} of {counted(tau, 'step')}"
+    return f"{length} for {_cost(joules, seconds)} at noise {number(noise)}"
+
+
+def _cost(joules: float, seconds: float) -> str:
+    return f"{number(joules)} J and {number(seconds)} s"
 
 
 def participation(series: int, name: str, decisions: Sequence[Mapping[str, Any]]) -> Heatmap:

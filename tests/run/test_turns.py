@@ -95,9 +95,11 @@ def test_a_run_goes_on_to_the_same_bits_and_says_why(tmp_path):
     assert all(row["trust"] == "not used" and row["runner_up"]["joules"] > 0 for row in rows)
     said = reason(rows[0])
     assert "edge servers in turns" in said
-    energy, delay = (rows[0]["terms"][term] for term in ("energy", "delay"))
-    told = re.search(r"the whole run is expected to cost (\S+) \(energy (\S+) \+ delay (\S+); a joule weighs 1,", said)
-    assert [float(word) for word in told.groups()] == pytest.approx([energy + delay, energy, delay], rel=1e-3)
+    words = re.search(r"the run: (\d+) intervals of (\d+) steps? for (\S+) J and (\S+) s at noise", said)
+    intervals, tau, joules, seconds = map(float, words.groups())
+    assert (intervals, tau) == (rows[0]["constants"]["K"], rows[0]["tau"])
+    assert joules * rows[0]["multipliers"]["joule"] == pytest.approx(rows[0]["terms"]["energy"], rel=1e-3)
+    assert seconds * rows[0]["multipliers"]["second"] == pytest.approx(rows[0]["terms"]["delay"], rel=1e-3)
     assert f"next best {rows[0]['runner_up']['intervals']} intervals of" in said
 
 
