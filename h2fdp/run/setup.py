@@ -221,7 +221,7 @@ class RunSetup(RunInputs, Noise):
             edges,
             schedule,
             server=self._server(),
-            remembers=self.blueprint.objective.memory is not None or Pipeline(self.blueprint.compression).remembers,
+            remembers=self.blueprint.remembers,
             meter=bill.columns,
             aggregators=self.blueprint.aggregators() if self.topology.aggregators else {},
             uplinks=Uplinks(Pipeline(self.blueprint.uplink), self.blueprint.streams),

@@ -280,6 +280,11 @@ class Blueprint:
         """The engine of the devices' local steps."""
         return self._engine(self.clipping, self.objective, self.momentum)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether each device keeps numbers, as many as a model has, from one interval to the next."""
+        return self.objective.memory is not None or Pipeline(self.compression).remembers
+
     def scores(self) -> Scores:
         """A way to evaluate models, for one thread."""
         return build_scores(self.engine, self.module().to(self.device))
