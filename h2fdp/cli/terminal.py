@@ -47,7 +47,8 @@ OverwriteRuns = Annotated[bool, typer.Option("--overwrite", help="Repeat the run
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 
 _BETWEEN = 2  # spaces between columns
-_BREAK = re.compile(r"(?<=\s)(?=\S)|(?<=\w[.,/-])(?<!\de-)(?=[^\W\d])|(?<=[^\W\d]-)(?<!\de-)(?=\d)")  # not in numbers
+# Between words, and in keys and names; neither in numbers nor after ±.
+_BREAK = re.compile(r"(?<=\s)(?<!± )(?=\S)|(?<=\w[.,/-])(?<!\de-)(?=[^\W\d])|(?<=[^\W\d]-)(?<!\de-)(?=\d)")
 _FIGURE = r"[-+<>]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf|nan)"
 _NUMBER = re.compile(rf"{_FIGURE}(( to | ± | of ){_FIGURE})?")  # or a mean with an interval, or how many of how many
 
@@ -64,7 +65,7 @@ def print_table(
 ) -> None:
     """A table of rows with equal keys; texts and headings wrap between words to fit the terminal, numbers never.
 
-    Where not even that fits, there is a block of lines for each row.
+    Where that does not fit, half of an interval stands under its mean; else there is a block of lines for each row.
     """
     from rich import box
     from rich.console import Console
@@ -82,6 +83,9 @@ def print_table(
     narrow = {name: max(map(_unbroken, [name, *column])) for name, column in columns_of.items()}
     widths = {name: max(map(len, [name, *column])) for name, column in columns_of.items()}
     room = console.width - _BETWEEN * (len(names) - 1)
+    if sum(narrow.values()) > room:
+        stacked = {name: "\n".join([name, *each]).replace(" ±", "\n±") for name, each in columns_of.items()}
+        narrow = {name: max(map(_unbroken, lines.split("\n"))) for name, lines in stacked.items()}
     if sum(narrow.values()) > room:
         typer.echo(("\n" if title else "") + "\n\n".join(_block(names, row) for row in cells))
         return

@@ -188,6 +188,19 @@ def test_headings_of_a_table_wrap_and_none_is_cut(capsys, monkeypatch):
     assert shown[rule + 1].split() == ["0.25", "2", "-0.6", "±", "10.5", "0.0012", "±", "0.0004"]
 
 
+def test_half_of_an_interval_stands_under_its_mean_where_a_table_of_costs_to_a_target_is_too_wide(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {"probability": 0.5, "epsilon": 0.1, "test accuracy, %": "94.81 ± 1.81", "epsilon (pld)": 0.1998}
+    row |= {"energy, J": "10.13 ± 9.17", "intervals to 80 %": "12.5 ± 6.4", "J to 80 %": "0.0334 ± 0.0744"}
+    print_table([row | {"s to 80 %": "0.0310 ± 0.0790"}, row | {"s to 80 %": "2 of 3"}])
+    shown = capsys.readouterr().out.splitlines()
+    rule = next(at for at, line in enumerate(shown) if "──" in line)
+    assert max(map(len, shown)) <= 80
+    assert shown[rule + 1].split() == ["0.5", "0.1", "94.81", "0.1998", "10.13", "12.5", "0.0334", "0.0310"]
+    assert shown[rule + 2].split() == ["±", "1.81", "±", "9.17", "±", "6.4", "±", "0.0744", "±", "0.0790"]
+    assert [line.rstrip()[-6:] for line in shown[rule + 3 :]] == ["2 of 3", "0.0744"]
+
+
 KEYS = {"training.step_size": 0.0012345, "training.intervals": 30, "method.server.momentum": 0.9}
 
 
