@@ -164,8 +164,7 @@ class AggregationOptions(Aggregation, Options):
 
 
 AGGREGATIONS: Choices[AggregationOptions] = Choices(
-    OwnKind("an aggregation, derived from `h2fdp.algorithms.Aggregation`", ("weights", "normalisers")),
-    unnamed="by-link",
+    OwnKind("an aggregation, derived from `h2fdp.algorithms.Aggregation`", ("weights", "normalisers"))
 )
 
 

@@ -83,3 +83,6 @@ class ByLinkOptions(AggregationOptions):
     def weights(self, uploads: Contributions) -> np.ndarray:
         """None that both have."""
         raise AssertionError("an aggregator has the rule of its link")
+
+
+AGGREGATIONS.unnamed = "by-link"  # a mapping of links needs no name

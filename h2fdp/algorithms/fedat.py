@@ -3,7 +3,7 @@ as much as frequent ones do elsewhere."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
@@ -45,6 +45,8 @@ class ReverseCounts(StatefulUpdate):
 @SERVERS.register
 class ReverseCountsOptions(ServerOptions):
     """The last models of all edge servers, weighed by update counts in reverse order (FedAT)."""
+
+    counts_uploads: ClassVar[bool] = True
 
     name: Literal["reverse-counts"] = "reverse-counts"
 

@@ -27,7 +27,6 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.clipping import clip_factors
 from h2fdp.training.losses import Loss
 
-SIZE = 256  # features where a file leaves that open: of more, second moments are longer and have more noise
 # The length of a record's vector, above which the sizes of stored features (float16) bring few.
 _LENGTH = math.sqrt(SHARE * (1 + BIAS**2) + (1 - SHARE) * (1 + BIAS**2) ** 2)
 _LEAST = 1e-6  # of the largest eigenvalue, to all of them
@@ -55,6 +54,7 @@ class ClassSums(ObjectiveOptions):
 
     server: ClassVar[str | None] = "discriminant"
     trains: ClassVar[str | None] = "discriminant"
+    features: ClassVar[int] = 256  # of more, second moments are longer and have more noise
     loss: ClassVar[Loss] = OwnScore()
     settles: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {

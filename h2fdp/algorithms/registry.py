@@ -26,11 +26,13 @@ class ObjectiveOptions(StatelessObjective, Options):
         server: name of the server update that keeps state together with the devices; None for any.
         settles: keys of `training` in which the objective leaves no choice, and their values.
         trains: the head of `model: public-features` that it is made for; None for any model.
+        features: of that model, where a file leaves their number open.
     """
 
     server: ClassVar[str | None] = None
     settles: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     trains: ClassVar[str | None] = None
+    features: ClassVar[int] = 0
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,13 @@ class ServerOptions(Options):
 
     Attributes:
         objective: name of the local objective that keeps state together with it; None for any.
-        personal: whether devices have other models than the global one by it.
+        personal: whether the cloud keeps a model for each child, so that devices have others than the global one.
+        counts_uploads: whether it weighs edge servers by how often each uploads.
     """
 
     objective: ClassVar[str | None] = None
     personal: ClassVar[bool] = False
+    counts_uploads: ClassVar[bool] = False
 
     @property
     def audited(self) -> ServerOptions:

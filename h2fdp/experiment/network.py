@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from h2fdp.algorithms import rules_in
-from h2fdp.algorithms.subnet_models import SubnetModelsOptions
+from h2fdp.algorithms import ServerOptions, rules_in
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError, hint
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
@@ -42,7 +41,7 @@ def check_network(
             found += _of_memory(experiment, network)
         if experiment.compression.asked:
             found += _of_compression(experiment, topology, network)
-        if isinstance(experiment.method.server, SubnetModelsOptions):
+        if isinstance(server := experiment.method.server, ServerOptions) and server.personal:
             found += _of_subnet_models(experiment, topology, network)
         if topology.mobility is not None:
             found += _of_mobility(experiment, topology)
@@ -129,7 +128,6 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
 def _of_subnet_models(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
     """What models of subnets do not go with: who sees a sum of several subnets does not know where each began."""
     method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
-    assert isinstance(method.server, SubnetModelsOptions)
     placement, liars = method.privacy, topology.adversaries
     shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
     compressed = experiment.compression.down is not None

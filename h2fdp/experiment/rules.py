@@ -10,8 +10,6 @@ from h2fdp.algorithms import (
     WeightedAverage,
     rules_in,
 )
-from h2fdp.algorithms.fedat import ReverseCountsOptions
-from h2fdp.algorithms.robust import RobustOptions
 from h2fdp.experiment import privacy_rules
 from h2fdp.experiment.privacy_rules import Found, calibration_of
 from h2fdp.experiment.sections import ExperimentFile
@@ -29,7 +27,7 @@ def problems(experiment: ExperimentFile) -> Found:
     method = experiment.method
     objective, combination = method.local_objective, method.combination  # each made once, where it is a user's own
     yield from _of_state(experiment)
-    if isinstance(method.server, ReverseCountsOptions):
+    if isinstance(method.server, ServerOptions) and method.server.counts_uploads:
         yield from _of_counts(experiment)
     yield from _of_aggregation(experiment, objective, combination)
     if experiment.training.local_epochs is not None:
@@ -87,8 +85,8 @@ def _of_aggregation(experiment: ExperimentFile, objective: LocalObjective, combi
 def _of_no_sum(experiment: ExperimentFile) -> Found:
     """What needs the sum of what aggregators receive, and has none under a rule such as the median."""
     training = experiment.training
-    robust = [each for each in rules_in(experiment.method.aggregation).values() if isinstance(each, RobustOptions)]
-    if training.weights == "by-size" and robust:
+    rules = [each for each in rules_in(experiment.method.aggregation).values() if isinstance(each, AggregationOptions)]
+    if training.weights == "by-size" and any(each.visible == "each" for each in rules):
         yield "training.weights", "the rule orders uploads by their values; expected uniform, found by-size"
     if experiment.method.traits.controlled:
         yield "control.enabled", "the controller weighs the noise of an average; expected aggregation average, or false"

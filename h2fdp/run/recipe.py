@@ -35,7 +35,6 @@ from typing import Any
 from torch import nn
 
 from h2fdp.algorithms import ObjectiveOptions, aggregation_of
-from h2fdp.algorithms.one_shot import SIZE
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSection
 from h2fdp.data.federated import DeviceData
@@ -77,8 +76,8 @@ Noisy = Callable[..., RunSetup]  # of a complete configuration, and of how accou
 
 def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology: Topology) -> ExperimentFile:
     """The experiment with a model that has a name of its own, where it leaves that open; arguments see `completed`."""
-    if (head := _head(config)) is not None:
-        return config.model_copy(update={"model": _one_shot(config.model, data, head)})
+    if isinstance(objective := config.method.objective, ObjectiveOptions) and objective.trains is not None:
+        return config.model_copy(update={"model": _one_shot(config.model, data, objective)})
     if isinstance(config.model, registry.Lstm) and config.model.vocabulary is None:
         return config.model_copy(update={"model": _reading(config.data, config.model)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
@@ -101,16 +100,11 @@ def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology:
     return config.model_copy(update={"model": model})
 
 
-def _head(config: ExperimentFile) -> str | None:
-    objective = config.method.objective
-    return objective.trains if isinstance(objective, ObjectiveOptions) else None
-
-
-def _one_shot(model: ModelSection, data: DeviceData, head: str) -> registry.PublicFeatures:
-    """Public features under the head of the objective, as many as the file says or as class sums are best of."""
-    size = model.size if isinstance(model, registry.PublicFeatures) and "size" in model.model_fields_set else SIZE
-    features = PublicFeatures.of(data.shape, size)
-    found: registry.PublicFeatures = registry.PublicFeatures.model_validate({"size": features.size, "head": head})
+def _one_shot(model: ModelSection, data: DeviceData, objective: ObjectiveOptions) -> registry.PublicFeatures:
+    """Public features under the head of the objective, as many as the file says or as the objective is best of."""
+    stated = isinstance(model, registry.PublicFeatures) and "size" in model.model_fields_set and model.size
+    size = PublicFeatures.of(data.shape, stated or objective.features).size
+    found: registry.PublicFeatures = registry.PublicFeatures.model_validate({"size": size, "head": objective.trains})
     return found
 
 

@@ -109,7 +109,7 @@ def test_a_topology_that_is_no_file_names_the_experiments_line_and_key(h2fdp, tm
 
 
 def test_plan_names_the_line_of_a_schedule_that_it_does_not_plan(h2fdp, experiment):
-    setting = "method={extends: h2fdp, schedule: utility}"
+    setting = "method={extends: h2fdp, schedule: buffered}"
     done = h2fdp("plan", experiment, "--set", setting)
     assert done.returncode == 2
     assert done.stderr.startswith("--set: method.schedule: the controller takes the place of a fixed schedule")

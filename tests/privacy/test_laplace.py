@@ -18,9 +18,9 @@ from h2fdp.protocol import InProcessNodes
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.runtime.lockstep import lockstep_of
 from h2fdp.streams import Streams
+from tests.protocol.mixed_network import NETWORK, subnet
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import prepared
-from tests.protocol.test_robust_rules import NETWORK, subnet
 
 ROOT_2 = math.sqrt(2)
 METHOD = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "law": "laplace"}}

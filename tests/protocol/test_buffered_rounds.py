@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from h2fdp import Topology, UserError
+from h2fdp import Topology
 from h2fdp.methods import name_of
 from h2fdp.network import Radio
 from h2fdp.protocol import DeviceGroup, InProcessNodes
@@ -41,12 +41,9 @@ def buffered(rng=None, **options):
     return {"name": "buffered", **drawn, **options}
 
 
-@pytest.fixture(scope="module", params=range(25))
-def run(request):
-    """A prepared run, and all that passed in four of its intervals; in every third the cloud uses what it received
-    again and again, as in FedAT."""
-    rng = np.random.default_rng(request.param)
-    server = "average" if request.param % 3 else "reverse-counts"
+def overheard_run(number, server="average"):
+    """A prepared run, and all that passed in four of its intervals."""
+    rng = np.random.default_rng(number)
     method = ["h2fdp", "hfl-dp"][int(rng.integers(2))]
     setup = prepared(
         random_network(rng),
@@ -63,6 +60,11 @@ def run(request):
     )
     with pytest.MonkeyPatch.context() as patch:
         return setup, overheard(setup, patch, intervals=4)
+
+
+@pytest.fixture(scope="module", params=range(17))
+def run(request):
+    return overheard_run(request.param)
 
 
 def arrived(setup, rounds):
@@ -202,59 +204,6 @@ def test_models_are_those_of_messages_that_carry_them(cloud_buffer, edge_buffer,
     setup = quadratic_run(cloud_buffer, edge_buffer, every)
     expected = by_messages(setup.costs.drawn(0), cloud_buffer, edge_buffer, LOCAL_STEPS // every, 12)
     np.testing.assert_allclose(models_of(setup), expected, rtol=1e-9)
-
-
-TIERS = [[[1.0], [5.0]], [[-3.0], [8.0], [2.0]], [[20.0]]]
-METRES = [[10.0, 40.0], [100.0, 120.0, 130.0], [300.0]]
-
-
-def fedat_by_hand(costs, rounds):
-    """Tiers that each take as long as their slowest device; the cloud weighs their last models by counts in reverse."""
-    sizes = [len(each) for each in TIERS]
-    sharing = np.repeat(sizes, sizes)
-    sends = costs.seconds * sharing * np.log1p(costs.snr) / np.log1p(sharing * costs.snr)
-    takes = costs.down_seconds + LOCAL_STEPS * costs.step.seconds + sends
-    busy = [each.max() for each in np.split(takes, np.cumsum(sizes)[:-1])]
-    links, kept = costs.link_seconds, (1 - STEP) ** LOCAL_STEPS
-    models, counts, reached, found = [0.0] * 3, [0] * 3, [0] * 3, []
-    waiting = [(busy[tier] + links[tier], tier, 0.0) for tier in range(3)]  # when, who, from which model
-    while len(found) < rounds:
-        at, tier, start = min(waiting)
-        waiting.remove((at, tier, start))
-        models[tier] = np.mean([target + (start - target) * kept for (target,) in TIERS[tier]])
-        counts[tier], reached[tier] = counts[tier] + 1, len(found)
-        fastest_first = sorted(range(3), key=lambda each: (-counts[each], reached[each]))
-        slowest_first = fastest_first[::-1]
-        weights = {each: counts[slowest_first[place]] / sum(counts) for place, each in enumerate(fastest_first)}
-        found.append(sum(weights[each] * models[each] for each in range(3)))
-        waiting.append((at + 2 * links[tier] + busy[tier], tier, found[-1]))
-    return found, counts
-
-
-def test_fedat_is_that_of_its_paper():
-    """By a loop without an event queue, over rounds in which the nearest tier is several times as fast as the last."""
-    tree = Topology(
-        "tiers",
-        tuple(placed(f"t{at}", False, far, [9.0] * len(far)) for at, far in enumerate(METRES)),
-        Radio(access="ofdma", fading="none"),
-    )
-    setup = prepared(tree, method="fedat", intervals=30, local_steps=LOCAL_STEPS, step_size=STEP, step_decay="none")
-    expected, counts = fedat_by_hand(setup.costs.drawn(0), 30)
-    assert counts[0] > 2 * counts[2] > 0, "tiers of unequal speeds"
-    np.testing.assert_allclose(models_of(setup, TIERS), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [
-        ({"extends": "fedat", "schedule": "fixed"}, "expected schedule buffered and a tree, found fixed"),
-        ({"extends": "fedat", "topology": "star"}, "expected schedule buffered and a tree, found a star"),
-        ({"extends": "fedat", "objective": "plain", "privacy": "central"}, "central releases one average"),
-    ],
-)
-def test_what_has_no_tiers_is_refused(method, words):
-    with pytest.raises(UserError, match=words):
-        prepared(random_network(np.random.default_rng(1)), method=method)
 
 
 def test_semi_synchronous_rounds_end_when_half_could_have_arrived():

@@ -8,27 +8,15 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms import WeightedAverage, aggregation_of
 from h2fdp.algorithms.by_link import ByLinkOptions
 from h2fdp.algorithms.robust import CentredClipping, GeometricMedian, Krum, Median, MultiKrum, TrimmedMean
-from h2fdp.network import Aggregator
 from h2fdp.protocol import InProcessNodes
 from h2fdp.runtime.lockstep import lockstep_of
-from tests.networks import placed
+from tests.protocol.mixed_network import NETWORK, subnet
 from tests.protocol.overhearing import overheard
 from tests.protocol.test_any_tree import records
 from tests.protocol.test_noise_boundaries import carries
 
 RULES = {"median": Median(), "trimmed-mean": TrimmedMean(trim=0.2)}
 BOUNDED = RULES | {"centred-clipping": CentredClipping()}
-
-
-def subnet(name, trust, size, parent=None):
-    return placed(name, trust, [9.0] * size, [9.0] * size, parent=parent)
-
-
-NETWORK = Topology(
-    "mixed",
-    (subnet("a", False, 5), subnet("b", True, 4, "top"), subnet("c", False, 3, "top"), subnet("d", True, 1, "top")),
-    aggregators=(Aggregator("top", True, parent=None),),
-)
 
 
 UNTRUSTED = Topology("bare", (subnet("a", False, 5), subnet("b", False, 4)))

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.algorithms.scaffold import Scaffold
+from h2fdp.algorithms.fedprox import FedDyn
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.models.construct import build
 from h2fdp.training.batches import Batches
@@ -51,7 +51,7 @@ class Copies(TorchDispatchMode):
 
 @pytest.mark.parametrize(
     ("name", "clipping"),
-    [(name, each) for name in MODELS for each in (*CLIPPINGS, "moving") if (name, each) != ("cnn12", "none")],
+    [(name, each) for name in MODELS for each in CLIPPINGS if (name, each) != ("cnn12", "none")],
 )
 def test_no_step_asks_for_a_value(name, clipping, monkeypatch):
     monkeypatch.setitem(_VALUES_IN_A_STACK, "meta", 500_000_000)
@@ -59,17 +59,15 @@ def test_no_step_asks_for_a_value(name, clipping, monkeypatch):
     held = records(SHAPES[name], SIZES)
     there = held.to(torch.device("meta"))
     there.__dict__["_one_scale"] = (float(held.scale), there.shift)  # read once, before the first interval
-    own, terms = CLIPPINGS.get(clipping), None
-    if clipping == "moving":
-        own, terms = Clipping(0.5, "record", mean_too=True, moves=True), StepTerms(clip_norm=0.4)
+    own = CLIPPINGS[clipping]
     with Copies() as copies:
-        found = train(StackedEngine(module, own, Plain(), WIDTH), start.to("meta"), there, stretch(), terms)
+        found = train(StackedEngine(module, own, Plain(), WIDTH), start.to("meta"), there, stretch())
     assert found.updates.device.type == "meta"
     assert 0 < copies.count <= 24, "a few for the stretch, and for the passes beyond the first"
     if clipping in ("none", "record"):
         corrected = StepTerms(corrections=torch.zeros(5, len(start), device="meta"))
-        scaffold = StackedEngine(module, own, Scaffold(), WIDTH)
-        assert train(scaffold, start.to("meta"), there, stretch(), corrected).updates.shape == (5, len(start))
+        feddyn = StackedEngine(module, own, FedDyn(), WIDTH)
+        assert train(feddyn, start.to("meta"), there, stretch(), corrected).updates.shape == (5, len(start))
 
 
 @GPU

@@ -267,7 +267,7 @@ def test_devices_with_clocks_of_their_own_keep_no_sums():
         (tree(), {"control": {"enabled": True}}, "edge", "reckons with uploads as devices made them"),
         (tree(), {"control": {"enabled": True}}, "down", "reckons with uploads as devices made them"),
         (tree("secure-sum"), {}, "down", "b holds secure sums, whose messages are counted by those of whole models"),
-        (tree(), {"method": "scaffold", "calibration": "paper"}, "down", "devices of scaffold are sent more"),
+        (tree(), {"method": "feddyn", "calibration": "paper"}, "down", "devices of feddyn are sent more"),
     ],
 )
 def test_what_does_not_go_with_compressed_messages_is_refused(network, changes, where, text):

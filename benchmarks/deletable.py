@@ -1,0 +1,163 @@
+"""What is optional can be deleted: its files, its rows in registries and its tests go, and the other tests pass.
+
+    python -m benchmarks.deletable                  # each capability of the list, one after another
+    python -m benchmarks.deletable moon utility     # these
+    python -m benchmarks.deletable --together       # all in one copy: as strict, since none imports another
+
+The checkout is copied with its uncommitted changes, and the quick tests run in the copy (`make quick`), after
+`docs/keys.md` was written anew. The list only grows. A capability whose rows, files or tests are not as stated, or that
+another module of the package imports, fails `tests/benchmarks/test_deletable.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+QUICK = "not run and not ray and not process and not slow"
+NO_TESTS = 5  # pytest's exit code where none was selected
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What is deleted together.
+
+    Attributes:
+        files: modules, as paths below `h2fdp/`.
+        rows: (path below `h2fdp/`, text that stands there once) of each line or word that registers it.
+        tests: files, or single tests of files that test other things too, as pytest names them.
+    """
+
+    files: tuple[str, ...]
+    rows: tuple[tuple[str, str], ...]
+    tests: tuple[str, ...] = ()
+
+
+def method(name: str, *tests: str) -> Capability:
+    """A file of `algorithms/`, which its package imports."""
+    return Capability((f"algorithms/{name}.py",), (("algorithms/__init__.py", f"    {name},  # noqa: F401\n"),), tests)
+
+
+CAPABILITIES = {
+    "fedat": method("fedat", "tests/protocol/test_fedat.py"),
+    "laplace": Capability(
+        ("privacy/laplace.py",),
+        (("privacy/__init__.py", "from h2fdp.privacy.laplace import Laplace as Laplace\n"),),
+        ("tests/privacy/test_laplace.py",),
+    ),
+    "moon": method("moon", "tests/run/test_moon.py"),
+    "one-shot": method("one_shot", "tests/run/test_one_shot.py", "tests/training/test_class_sums.py"),
+    "own models": method("own_models", "tests/run/test_own_models.py"),
+    "pfedme": method("pfedme", "tests/experiment/test_rules.py::test_personal_models_have_no_guarantee"),
+    "robust rules": Capability(
+        ("algorithms/robust.py", "algorithms/by_link.py"),
+        tuple(("algorithms/__init__.py", f"    {name},  # noqa: F401\n") for name in ("robust", "by_link")),
+        ("tests/protocol/test_robust_rules.py",),
+    ),
+    "scaffold": method(
+        "scaffold",
+        *(
+            f"tests/experiment/test_rules.py::test_memory_that_outlives_a_release_has_no_guarantee[{placement}-scaffold]"
+            for placement in ("hierarchical", "local")
+        ),
+    ),
+    "subnet models": method("subnet_models", "tests/run/test_subnet_models.py"),
+    "utility": Capability(
+        ("schedules/utility.py",),
+        (
+            ("schedules/registry.py", "from h2fdp.schedules.utility import UtilityOptions\n"),
+            ("schedules/registry.py", "UtilityOptions, "),
+        ),
+        ("tests/run/test_selected_devices.py",),
+    ),
+}
+
+
+def copied(folder: Path) -> None:
+    """The checkout as it is, without what git ignores."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+    for name in filter(None, done.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+
+
+def delete(capability: Capability, root: Path) -> None:
+    """Delete its modules, rows and test files from a copy."""
+    for path, text in capability.rows:
+        file = root / "h2fdp" / path
+        file.write_text(file.read_text(encoding="utf-8").replace(text, "", 1), encoding="utf-8")
+    for path in (*(f"h2fdp/{each}" for each in capability.files), *capability.tests):
+        if "::" not in path:
+            (root / path).unlink()
+
+
+def failures(capabilities: Iterable[Capability], options: Sequence[str]) -> list[str]:
+    """Tests that fail where these are deleted, a line for each.
+
+    Args:
+        options: of pytest.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copied(root := Path(folder))
+        single: list[str] = []
+        for capability in capabilities:
+            delete(capability, root)
+            single += [f"--deselect={each}" for each in capability.tests if "::" in each]
+
+        def module(*words: str) -> subprocess.CompletedProcess[str]:
+            there = {**os.environ, "PYTHONPATH": str(root)}  # before what the interpreter has installed
+            return subprocess.run([sys.executable, "-m", *words], cwd=root, env=there, capture_output=True, text=True)
+
+        if (page := module("experiments.keys_page")).returncode:
+            return page.stderr.strip().splitlines()[-1:]
+        done = module(
+            "pytest",
+            "-m",
+            QUICK,
+            "-p",
+            "no:cacheprovider",
+            "--tb=line",
+            "-rfE",
+            "--continue-on-collection-errors",
+            *single,
+            *options,
+        )
+    if done.returncode in (0, NO_TESTS):
+        return []
+    lines = done.stdout.splitlines()
+    return [line for line in lines if line.startswith(("FAILED ", "ERROR "))] or [*lines[-10:], done.stderr]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CAPABILITIES)}; none: each")
+    parser.add_argument("--together", action="store_true", help="delete all in one copy")
+    parser.add_argument("--tests", nargs="+", default=[], help="files, or options of pytest; none: all quick tests")
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in CAPABILITIES]:
+        parser.error(f"expected names of {', '.join(CAPABILITIES)}; found {unknown[0]}")
+    names: list[str] = given.names or list(CAPABILITIES)
+    groups = [names] if given.together else [[name] for name in names]
+    wrong = False
+    for group in groups:
+        began = time.monotonic()
+        failed = failures((CAPABILITIES[name] for name in group), given.tests)
+        wrong |= bool(failed)
+        result = f"{len(failed)} tests fail" if failed else "passes"
+        print("\n  ".join([f"without {', '.join(group)}: {result} ({time.monotonic() - began:.0f} s)", *failed]))
+    sys.exit(wrong)
+
+
+if __name__ == "__main__":
+    main()
