@@ -24,6 +24,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 QUICK = "not run and not ray and not process and not slow"
+OF_ALL = (  # tests that speak of the whole package and this list
+    "tests/benchmarks/test_deletable.py",
+    "tests/test_architecture.py::test_the_house_does_not_grow",
+)
 NO_TESTS = 5  # pytest's exit code where none was selected
 
 
@@ -61,7 +65,10 @@ CAPABILITIES = {
     "robust rules": Capability(
         ("algorithms/robust.py", "algorithms/by_link.py"),
         tuple(("algorithms/__init__.py", f"    {name},  # noqa: F401\n") for name in ("robust", "by_link")),
-        ("tests/protocol/test_robust_rules.py",),
+        (
+            "tests/protocol/test_robust_rules.py",
+            "tests/reproduction/test_questions.py::test_every_point_has_five_seeds_and_every_account_is_by_pld[liars]",
+        ),
     ),
     "scaffold": method(
         "scaffold",
@@ -110,7 +117,7 @@ def failures(capabilities: Iterable[Capability], options: Sequence[str]) -> list
     """
     with tempfile.TemporaryDirectory() as folder:
         copied(root := Path(folder))
-        single: list[str] = []
+        single = [f"--deselect={each}" for each in OF_ALL]
         for capability in capabilities:
             delete(capability, root)
             single += [f"--deselect={each}" for each in capability.tests if "::" in each]
