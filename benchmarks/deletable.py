@@ -3,6 +3,7 @@
     python -m benchmarks.deletable                  # each capability of the list, one after another
     python -m benchmarks.deletable moon utility     # these
     python -m benchmarks.deletable --together       # all in one copy: as strict, since none imports another
+    python -m benchmarks.deletable --pytest='-n 3'  # with options or files for pytest
 
 The checkout is copied with its uncommitted changes, and the quick tests run in the copy (`make quick`), after
 `docs/keys.md` was written anew. The list only grows. A capability whose rows, files or tests are not as stated, or that
@@ -150,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CAPABILITIES)}; none: each")
     parser.add_argument("--together", action="store_true", help="delete all in one copy")
-    parser.add_argument("--tests", nargs="+", default=[], help="files, or options of pytest; none: all quick tests")
+    parser.add_argument("--pytest", default="", help="options or files for pytest, as one text such as '-n 3'")
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in CAPABILITIES]:
         parser.error(f"expected names of {', '.join(CAPABILITIES)}; found {unknown[0]}")
@@ -159,7 +160,7 @@ def main() -> None:
     wrong = False
     for group in groups:
         began = time.monotonic()
-        failed = failures((CAPABILITIES[name] for name in group), given.tests)
+        failed = failures((CAPABILITIES[name] for name in group), given.pytest.split())
         wrong |= bool(failed)
         result = f"{len(failed)} tests fail" if failed else "passes"
         print("\n  ".join([f"without {', '.join(group)}: {result} ({time.monotonic() - began:.0f} s)", *failed]))

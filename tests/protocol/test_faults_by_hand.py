@@ -140,7 +140,7 @@ def test_the_cloud_knows_how_many_gradients_an_upload_holds():
     )
     facts = {"edge": SubnetFacts("edge", (PLACES["device"],), np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1), np.ones(1))
-    seen = observation(plan, START, [START], facts, {}, GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "paper"))
+    seen = observation(plan, START, [START], facts, GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "paper"))
     assert seen.mean_steps.tolist() == [1.5 + 3]
     assert seen.noise_variance.tolist() == pytest.approx([(1 + 1) / 4 + 2**2])
 
