@@ -179,7 +179,7 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
         ReportSection("grid", "The grid", "", explorer),
         training(every, _BANDS),
         _privacy(sweep, every),
-        schedule(every, _BANDS),
+        schedule(every, f"{_BANDS} Where seeds differ in length, curves end with the shortest run."),
         ReportSection("configuration", "Configuration", "", folded=folded),
     ], every
 

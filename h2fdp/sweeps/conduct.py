@@ -226,7 +226,8 @@ _STAY = ("accuracy", "loss", "epsilon", "device_accuracy", "energy_j", "delay_s"
 def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Means over seeds, for each combination of the other swept values and each interval.
 
-    A run that is over stays where it ended, with its accuracy, loss, epsilon and costs, while others go on.
+    A run that is over stays where it ended, with its accuracy, loss, epsilon and costs, while others go on. What
+    was set in each interval, as step sizes, has means up to the end of the first run only.
 
     Columns: those values, `interval`, `n` (runs that get there) and for each column of the metrics its `_mean` over the
     runs that know it, `_low` and `_high`: Student's 95 % interval, null with fewer than two runs.
@@ -247,9 +248,11 @@ def _summary_of_group(group: pd.DataFrame, others: Sequence[str], metrics: Seque
     values = np.full((len(runs), len(intervals), len(metrics)), np.nan)
     values[run_of, interval_of] = group[list(metrics)].to_numpy(dtype=np.float64, na_value=np.nan)
     stay = [place for place, name in enumerate(metrics) if name.startswith(_STAY) or name.endswith(_STAY)]
-    for run, last in enumerate(np.array([interval_of[run_of == run].max() for run in range(len(runs))])):
+    ends = [int(interval_of[run_of == run].max()) for run in range(len(runs))]
+    for run, last in enumerate(ends):
         known = pd.DataFrame(values[run, : last + 1]).ffill().to_numpy()[-1]
         values[run, last:, stay] = known[stay, None]
+    values[:, min(ends) + 1 :, np.setdiff1d(np.arange(len(metrics)), stay)] = np.nan  # else means jump where a run ends
     means = means_with_intervals(values.reshape(len(runs), -1))
     summary: dict[str, Any] = {key: [group[key].iloc[0]] * len(intervals) for key in others}
     summary |= {INTERVAL: intervals, COUNT: np.bincount(interval_of)}

@@ -108,6 +108,12 @@ def test_means_are_over_seeds_for_each_combination_and_interval():
     assert found["epsilon_edge_low"].isna().tolist() == [True, True, False, False]
 
 
+def test_what_was_set_in_each_interval_has_no_mean_after_a_run_has_ended_since_it_would_jump():
+    rows = table(ROWS).assign(step_size=[4.0, 3.0, 2.0, 1.0, 4.0, 3.0, 2.0])
+    found = summary_of(rows, ["method", "seed"])
+    np.testing.assert_allclose(found["step_size_mean"], [3.0, 2.0, 3.0, np.nan])
+
+
 def test_nothing_finished_is_an_empty_table_with_its_columns():
     found = summary_of(table([]), ["method", "seed"])
     assert len(found) == 0
