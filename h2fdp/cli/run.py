@@ -87,9 +87,11 @@ def run_command(
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
     from h2fdp.cli.privacy import print_accounts, print_noises
-    from h2fdp.run.preview import LEAKS, costs_in_words, estimate
+    from h2fdp.run.preview import LEAKS, costs_in_words, estimate, without_effect
 
     setup = experiment.prepare(data_root)
+    for text in without_effect(setup):
+        note(text)
     plan = estimate(setup)
     if as_json:
         print_json(plan)

@@ -10,6 +10,7 @@ import typer
 
 from h2fdp.cli.terminal import AsJson, fitted, print_json, print_problem, print_table, print_text
 from h2fdp.errors import UserError, no_directory
+from h2fdp.wording import note
 
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
@@ -207,6 +208,8 @@ def table_command(
     else:
         of = "means over seeds" + ("" if against is None else f" of the differences from {against}")
         print_table(table.texts(), title=f"{of}, {HALF}")
+    if numbers.footnote is not None:
+        note(numbers.footnote)
 
 
 def plot_command(
@@ -240,6 +243,8 @@ def plot_command(
     else:
         figure = over_key(numbers, x, line, y, words)
     typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
+    if numbers.footnote is not None:
+        note(numbers.footnote)
 
 
 def labels_of(texts: list[str]) -> dict[str, str]:

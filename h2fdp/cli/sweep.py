@@ -112,8 +112,11 @@ def _show(sweep: Sweep, finished: int) -> None:
         from h2fdp.reports.paper import paper_table
         from h2fdp.reports.study_numbers import study_numbers
 
-        rows = paper_table(study_numbers(sweep.directory)).texts()
+        numbers = study_numbers(sweep.directory)
+        rows = paper_table(numbers).texts()
         print_table(rows[:_MOST_ROWS], title=f"means over seeds, {HALF}")
+        if numbers.footnote is not None:
+            note(numbers.footnote)
         if len(rows) > _MOST_ROWS:
             typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")
         for name, since in _not_finite(sweep):

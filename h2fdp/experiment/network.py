@@ -51,7 +51,7 @@ def check_network(
             found += _of_access(experiment, topology, network)
         if (section := topology.association) is not None:
             found += _of_association(experiment, topology, network, section)
-        found += problems_of_network(experiment, topology, network, times)
+        found += [*_of_trust(experiment, topology), *problems_of_network(experiment, topology, network, times)]
     if found:
         raise UserError(
             Problem(text, "" if document is None else document.where(key.split(".")), key) for key, text in found
@@ -123,6 +123,18 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
             f"{relay} sees masked vectors, and the cloud alone their sum, so no edge server averages between its models"
         )
         yield f"training.{key}", f"{text}; expected {right}; found {getattr(training, key)}"
+
+
+def _of_trust(experiment: ExperimentFile, topology: Topology) -> Found:
+    """Edge servers that see raw updates although the file says that they may not; of trust by chance a run tells."""
+    method = experiment.method
+    if not method.privacy.private or method.privacy.clips != "update" or method.topology == "star":
+        return
+    untrusted = [server for server in topology.servers() if server.trust != "trusted"]
+    if untrusted and topology.states_trust:
+        text = f"{untrusted[0].name} is {untrusted[0].trust}, as {len(untrusted) - 1} others, and would see raw updates"
+        right = "expected trusted edge servers, topology: star, or privacy hierarchical or local"
+        yield "method.privacy", f"{text}; {right}; found {method.privacy.name}"
 
 
 def _of_subnet_models(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:

@@ -156,6 +156,7 @@ class TrainingSection(Section):
     until: Measures | None = None
     precision: Precision = "float32"
     _open: frozenset[str] = PrivateAttr(default=frozenset())
+    _stated: frozenset[str] = PrivateAttr(default=frozenset())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -167,6 +168,11 @@ class TrainingSection(Section):
     def left_open(self) -> frozenset[str]:
         """The keys that a recipe has yet to choose: those that the file does not state, under `auto`."""
         return self._open
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """The keys that the file has."""
+        return self._stated
 
     def complete(self, values: dict[str, Any]) -> TrainingSection:
         """The section with these values for keys that are open; for the others the paper's. Nothing is open then."""
@@ -237,6 +243,7 @@ class TrainingSection(Section):
         # If neither key of a pair is given, the first one has its default.
         value |= {pair[0]: default for pair, default in PAIRS.items() if not set(pair) & set(value)}
         found = handler(value)
+        found._stated = frozenset(stated)
         if found.extends == "auto":
             stated |= {partner for pair in PAIRS if set(pair) & stated for partner in pair}
             found._open = frozenset(cls.model_fields) - stated - {"extends"}

@@ -22,6 +22,7 @@ from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, CloudTrust, Subnet, Trust, repeated_names, star_of
 from h2fdp.network.radio import Radio
+from h2fdp.network.schema import TrustSection
 from h2fdp.wording import counted, facts_html, table_html
 
 
@@ -189,6 +190,11 @@ class Topology(Generated):
     @cached_property
     def _hierarchy(self) -> Hierarchy:
         return hierarchy_of(self.name, self.subnets, self.aggregators)
+
+    @property
+    def states_trust(self) -> bool:
+        """Whether the file says who is trusted, or how likely; not where trust is drawn by the default probability."""
+        return self.trust_probability != TrustSection().bounds[0]
 
     def servers(self) -> Iterator[Subnet | Aggregator]:
         """Every edge server of every tier, each before those below it, in the order of the tree."""

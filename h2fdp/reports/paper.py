@@ -121,10 +121,12 @@ def paper_table(
     if across is not None:
         return _across(numbers, numbers.key(across, "--across"), measures[0], heads, words)
     kept = [key for key in numbers.keys if key in numbers.varying()] or list(numbers.keys)
-    rows: list[tuple[Any, ...]] = []
-    for values, cells in numbers.points:
-        rows.append((*(_called(values[key], words) for key in kept), *(cells[name] for name in measures)))
-    return PaperTable((*(heads[key] for key in kept), *titles.values()), tuple(rows), (*[""] * len(kept), *measures))
+    rows, chosen = list[tuple[Any, ...]](), numbers.choices
+    for at, (values, cells) in enumerate(numbers.points):
+        told = [_called(values[key], words) for key in kept] + [each[at] for each in chosen.values()]
+        rows.append((*told, *(cells[name] for name in measures)))
+    named = [*(heads[key] for key in kept), *(f"{name} chosen" for name in chosen)]
+    return PaperTable((*named, *titles.values()), tuple(rows), (*[""] * len(named), *measures))
 
 
 def check_measure(name: str, target: float | None, option: str) -> None:
@@ -255,7 +257,7 @@ def over_key(
     return _checked(
         Plot(
             tuple(drawn),
-            words.get(x_key, words.get(heads[x_key], heads[x_key])),
+            words.get(x_key, words.get(heads[x_key], heads[x_key])) + _differing(numbers),
             words.get(measure, title_of(measure, numbers.target)),
             () if numeric else tuple(words.get(each, each) for each in places),
             at_values=numeric,
@@ -296,9 +298,14 @@ def along_runs(
         label = ", ".join(part for at, part in enumerate(parts) if len({each[at] for each in names}) > 1)
         mean, low, high = (tuple(factor * float(column[at]) for at in rows) for column in (columns[measure], *ends))
         drawn.append(Line(label, tuple(float(columns[x][at]) for at in rows), mean, low, high))
-    titles = words.get(x, AXES[x]), words.get(measure, MEASURES[measure].title)
+    titles = words.get(x, AXES[x]) + _differing(numbers), words.get(measure, MEASURES[measure].title)
     bounds = MEASURES[measure].bounds
     return _checked(Plot(tuple(drawn), *titles, banded=True, bounds=bounds))
+
+
+def _differing(numbers: StudyNumbers) -> str:
+    """A second line of an axis, where points differ in more than their keys."""
+    return f"\n(chosen for each run: {', '.join(numbers.choices)})" if numbers.choices else ""
 
 
 def label_of(key: str, value: str, words: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,12 +149,31 @@ class StudyNumbers:
         points: in the order of the grid: the values of `keys`, and a cell for each measure.
         target: the accuracy that costs are counted up to.
         against: a key and its value, as words: cells are then differences from the runs that have it, seed by seed.
+        chosen: the words of a point's values -> what its runs have, of `CHOICES` that no swept key states.
     """
 
     keys: tuple[str, ...]
     points: tuple[tuple[Mapping[str, Any], Mapping[str, Cell]], ...]
     target: float | None
     against: tuple[str, str] | None = None
+    chosen: Mapping[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """What runs of these points differ in without a swept key that says so -> its value at each point."""
+        at = [self.chosen.get(tuple(map(word, values.values())), {}) for values, _ in self.points]
+        found = {name: tuple(each.get(name, "") for each in at) for name in CHOICES}
+        return {name: values for name, values in found.items() if len(set(values)) > 1 or " " in "".join(values)}
+
+    @property
+    def footnote(self) -> str | None:
+        """What must be said where points differ in more than their keys."""
+        if not self.choices:
+            return None
+        text = (
+            f"runs also differ in {' and '.join(self.choices)}, which were chosen for each run, and so in their joules"
+        )
+        return f"{text}; to compare equal messages state model, training.intervals or both"
 
     @property
     def heads(self) -> dict[str, str]:
@@ -253,14 +272,19 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     table = read_table(sweep / TABLE).to_pandas() if (sweep / TABLE).is_file() else None
     if table is None or table.empty:
         raise UserError("no run of this sweep is finished; continue it with h2fdp sweep", str(sweep))
-    numbers_of, first_rows = _numbers(table, sweep, target), table.drop_duplicates("run").astype(object)
+    first_rows = table.drop_duplicates("run").astype(object)
+    summaries = {name: read_summary(sweep / "runs" / str(name)) or {} for name in first_rows["run"]}
+    numbers_of = _numbers(table, summaries, target)
     points: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, list[float]]]] = {}
+    chosen: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in first_rows.where(first_rows.notna(), None).to_dict("records"):
         values = {key: row[key] for key in keys}
-        runs = points.setdefault(tuple(map(word, values.values())), (values, {}))[1]
+        place = tuple(map(word, values.values()))
+        runs = points.setdefault(place, (values, {}))[1]
+        chosen.setdefault(place, []).append(summaries[row["run"]])
         runs[word(row[SEED]) if SEED in row else row["run"]] = numbers_of.loc[row["run"]].tolist()
     means = tuple((values, _cells(np.array(list(runs.values())))) for values, runs in points.values())
-    numbers = StudyNumbers(keys, means, target)
+    numbers = StudyNumbers(keys, means, target, chosen={at: _choices(keys, runs) for at, runs in chosen.items()})
     if against is None:
         return numbers
     key, value = numbers.condition(against, "--against")
@@ -273,14 +297,28 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
         partner = points[place][1] if place in points else {}
         pairs = [np.subtract(own, partner[seed]) for seed, own in runs.items() if seed in partner]
         compared.append((values, _cells(np.array(pairs).reshape(-1, len(MEASURES)), differences=True)))
-    return StudyNumbers(keys, tuple(compared), target, (key, value))
+    return StudyNumbers(keys, tuple(compared), target, (key, value), numbers.chosen)
 
 
-def _numbers(table: pd.DataFrame, sweep: Path, target: float | None) -> pd.DataFrame:
+CHOICES: Mapping[str, str] = {"parameters": "model", "intervals": "training"}  # of a summary, and who may state it
+
+
+def _choices(keys: Sequence[str], summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What the runs of a point have, several values apart; of intervals where none ended early."""
+    found = {}
+    for name, section in CHOICES.items():
+        if not any(key.startswith(section) for key in keys) and (
+            name == "parameters" or all(each.get("state") == "done" for each in summaries)
+        ):
+            found[name] = ", ".join(f"{each:,}" for each in sorted({int(each.get(name) or 0) for each in summaries}))
+    return found
+
+
+def _numbers(table: pd.DataFrame, summaries: Mapping[str, Mapping[str, Any]], target: float | None) -> pd.DataFrame:
     """A row for each run, a column for each measure; NaN where a run does not know it."""
     table = table.reindex(columns=["run", *dict.fromkeys(measure.column for measure in MEASURES.values())])
     last = table.groupby("run", sort=False).last()  # the last one that is known of each column
-    last["epsilon"] = [_epsilon(read_summary(sweep / "runs" / str(name)) or {}) for name in last.index]
+    last["epsilon"] = [_epsilon(summaries[name]) for name in last.index]
     arrived = table[table["accuracy"] >= (_NAN if target is None else target)]
     reached = arrived.drop_duplicates("run").set_index("run").reindex(last.index)
     columns = {

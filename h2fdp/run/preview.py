@@ -8,25 +8,30 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from h2fdp.arithmetic import run_arithmetic
+from h2fdp.config import Section
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
 from h2fdp.privacy.accounting import coarse
+from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.privacy.statement import epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import exhausted, first_interval, nearness, planned_accounts, planned_work, rough_accounts
 from h2fdp.run.live_accounts import notes, verdict
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
-from h2fdp.runtime.placement import inline_workers
+from h2fdp.runtime.placement import inline_workers, packed
+from h2fdp.schedules import AggregationTimes
 from h2fdp.training.local_steps import StepTerms, comparison_of
+from h2fdp.wording import counted
 
 LEAKS = "devices send raw measurements for the schedule; no epsilon covers that"
 
@@ -224,14 +229,85 @@ def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
 def notices(setup: RunSetup) -> list[str]:
     """Sentences; none for most runs."""
     claim = claim_warning(setup)
-    lines = [*_without_effect(setup), *_unmoved(setup), *_capped(setup), *_idle(setup), *_featureless(setup)]
-    return [*lines, *([] if claim is None else [claim])]
+    return [*without_effect(setup), *([] if claim is None else [claim])]
 
 
-def _without_effect(setup: RunSetup) -> Iterator[str]:
-    """An epsilon that was stated for a method that adds no noise."""
-    if setup.noise is None and "epsilon" in setup.config.privacy.model_fields_set:
-        yield f"privacy.epsilon has no effect: the method {name_of(setup.config.method)} adds no noise"
+def without_effect(setup: RunSetup) -> list[str]:
+    """A sentence about each thing that was stated and that this run does not read, or not as it was stated."""
+    found = [_of_trust, _unread, _of_hosts, _unmoved, _capped, _idle, _featureless]
+    return [line for of in found for line in of(setup)]
+
+
+def _of_trust(setup: RunSetup) -> Iterator[str]:
+    """Edge servers, or a cloud, that see more or less than their trust says. What is drawn by chance is no statement,
+    but that untrusted servers see raw updates is said; `experiment.network` refuses it of trust that is stated."""
+    placement, drawn, method = setup.placement, setup.drawn, name_of(setup.config.method)
+    levels = [server.trust for server in drawn.servers()]
+    untrusted, above = sum(trust != "trusted" for trust in levels), sum(trust != "untrusted" for trust in levels)
+    star, stated = setup.config.method.topology == "star", drawn.states_trust
+    if placement.private and placement.clips == "update" and not star:
+        if untrusted:
+            yield f"your {untrusted} untrusted edge servers see raw updates: privacy {placement.name} trusts them"
+    elif not placement.private and stated and not star:
+        yield f"trust has no effect: {method} adds no noise, and all {len(levels)} edge servers see raw updates"
+    elif stated and above and (star or placement.place(("trusted",), 1) == placement.place(("untrusted",), 1)):
+        why = "in a star they pass messages on" if star else f"under privacy {placement.name} all devices add noise"
+        yield f"the trust in {counted(above, 'edge server')} has no effect: {why}"
+    if drawn.cloud_trust == "secure-sum" and placement.sees("secure-sum") == "each":
+        yield f"topology.cloud.trust has no effect: privacy {placement.name} has no secure sums"
+
+
+def _unread(setup: RunSetup) -> Iterator[str]:
+    """Keys that differ from their defaults, and that the method, its schedule or this training does not read."""
+    config, training, placement, found = setup.config, setup.config.training, setup.placement, dict[str, list[str]]()
+    if not placement.private:
+        epsilon = ["privacy.epsilon"] if "epsilon" in config.privacy.model_fields_set else []
+        why = f"the method {name_of(config.method)} adds no noise"
+        found[why] = epsilon + _stated("privacy", config.privacy, _OF_ACCOUNTS)
+    elif not isinstance(placement, GradientNoise):
+        unread = ("sensitivity",) if placement.clips == "update" else ("sensitivity", "c2")
+        found[f"privacy {placement.name} has a formula without it"] = _stated("privacy", config.privacy, unread)
+    own_schedule, control = isinstance(config.method.schedule, OwnPart), config.control
+    if not (setup.traits.controlled or own_schedule or "enabled" in control.model_fields_set):
+        others = [key for key in type(control).model_fields if key not in ("least_dbm", "least_ghz")]
+        found["control.enabled is false"] = _stated("control", control, others)
+    if training.first_clip_norm is None:
+        found["nothing is clipped"] = _stated("training", training, ("clip_scope",))
+    every, stated = training.aggregate_every, training.stated & set(_TIMES)
+    times = AggregationTimes(
+        min(every.values()) if isinstance(every, dict) else every, training.aggregations_per_interval
+    )
+    if setup.topology.subnets[0].relays is not None and stated and times.offsets(setup.local_steps):
+        found["no edge server averages between two models of the cloud"] = [f"training.{key}" for key in sorted(stated)]
+    alone = {max(setup.aggregation_times.of(each.name).segments(setup.local_steps)) for each in setup.topology.subnets}
+    if alone == {1} and not setup.traits.varies_tau:
+        begins = _stated("training", training, ("momentum",))
+        begins += ["method.objective: proximal"] if config.method.objective.name == "proximal" else []
+        found["devices take one step from each model that they receive, and it begins with the second"] = begins
+    for why, keys in found.items():
+        if keys:
+            yield f"{', '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect: {why}"
+
+
+_OF_ACCOUNTS = ("delta", "adjacency", "sensitivity", "c2", "target_observers", "budget")
+_TIMES = ("aggregate_every", "aggregations_per_interval")
+
+
+def _stated(name: str, section: Section, keys: Sequence[str]) -> list[str]:
+    """Those of these keys that have another value than their default, with the section's name."""
+    fields = type(section).model_fields
+    other = [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]
+    return [f"{name}.{key}" for key in other if key in section.model_fields_set]
+
+
+def _of_hosts(setup: RunSetup) -> Iterator[str]:
+    """More hosts than there are edge servers to put on them."""
+    runtime = setup.config.runtime
+    if runtime.hosts == "auto" or chosen_backend(runtime) != "ray":
+        return
+    if (used := len(packed(setup.topology.sizes, runtime.hosts))) < runtime.hosts:
+        star = ", and a star is one edge server" if len(setup.topology.subnets) == 1 else ""
+        yield f"runtime.hosts: {runtime.hosts} is {used}: an edge server's devices share a host{star}"
 
 
 def _unmoved(setup: RunSetup) -> Iterator[str]:

@@ -62,7 +62,7 @@ from h2fdp.wording import counted
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE, MUCH = 2.0, 9.0  # noise in the last model, see `noise_of_way`: below and above which other features pay
 _FEATURES = 384  # between them
-_FEWEST = 20  # intervals, of which the first may be worth more without a step
+_FEWEST = {False: 3, True: 20}  # intervals, of which the first is worth more without a step; where noise is much
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
@@ -92,7 +92,8 @@ def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology:
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = registry.MODELS["public-features"].model_validate({"size": features.size})
         centred = model.model_copy(update={"head": "centred"})
-        model = centred if _centres(config.model_copy(update={"model": centred}), topology) else model
+        much = noise is not None and noise > MUCH
+        model = centred if _centres(config.model_copy(update={"model": centred}), topology, _FEWEST[much]) else model
     elif isinstance(config.data, Leaf):
         model = _reading(config.data, registry.Lstm.model_validate({}))
     else:
@@ -118,16 +119,16 @@ def _noise_of_linear(config: ExperimentFile, noisy: Noisy, topology: Topology) -
     return None if conflicts(whole) else noise_of_way(_quietest(whole, noisy)[0])
 
 
-def _centres(config: ExperimentFile, topology: Topology) -> bool:
-    """Whether the first of many intervals may release the mean of features; of all devices, as those of some are unlike
-    those of others."""
+def _centres(config: ExperimentFile, topology: Topology, fewest: int) -> bool:
+    """Whether the first of so many intervals may release the mean of features; of all devices, as those of some are
+    unlike those of others."""
     training = config.training
     if not (training.left_open and noise_placement_of(config.method.privacy).private and has_rule(config)):
         return False
     if training.participation < 1 or training.device_turns > 1 or config.privacy.noise_law or topology.adversaries:
         return False
     whole = _with(config, _rounds(config, topology, 1.0, linear=True) | {"step_size": 1.0})
-    many = whole.training.intervals >= _FEWEST
+    many = whole.training.intervals >= fewest
     return many and aggregation_of(config.method.aggregation).visible != "each" and not conflicts(whole)
 
 
@@ -151,17 +152,27 @@ def _reading(data: DataSection, model: registry.Lstm) -> registry.Lstm:
 
 def has_rule(config: ExperimentFile) -> bool:
     """Whether a rule is known for the method: one step between messages under noise, or plain descent without."""
-    placement, schedule = noise_placement_of(config.method.privacy), chosen_schedule(config.method.schedule)
-    training, plain = config.training, config.method.objective.name in ("plain", "scaffold")
-    if isinstance(config.method.objective, OwnPart) or training.local_epochs is not None or settled(config):
-        return False
-    if schedule.varies_tau and not _in_turns(config):
-        return False
+    return not (_no_rule(config) or settled(config))
+
+
+def _no_rule(config: ExperimentFile) -> str:
+    """What no rule is known for, in words; empty where one is."""
+    method, training = config.method, config.training
+    placement, schedule = noise_placement_of(method.privacy), chosen_schedule(method.schedule)
+    plain, one_step = method.objective.name in ("plain", "scaffold"), training.local_steps == 1
+    if isinstance(method.objective, OwnPart):
+        return "an objective of your own"
+    if training.local_epochs is not None:
+        return "local_epochs"
+    if schedule.varies_tau and not schedule.controlled:
+        return "a schedule that chooses the local steps"
     if not placement.private:
-        return plain
-    one_step = "local_steps" in training.left_open or training.local_steps == 1
-    rounds = placement.clips in ("gradient", "record") and placement.input_norm is None
-    return rounds and placement.accounted and not placement.noise_is_given and (plain or one_step)
+        return "" if plain else f"objective {method.objective.name}"
+    if placement.clips in ("model", "nothing") or placement.input_norm is not None or not placement.accounted:
+        return f"privacy {placement.name}"
+    if placement.noise_is_given:
+        return "a stated noise_multiplier"
+    return "" if plain or one_step or "local_steps" in training.left_open else "several local steps of this objective"
 
 
 def _in_turns(config: ExperimentFile) -> bool:
@@ -220,7 +231,8 @@ def completed(
         return _without_noise(config, data, module)
     config = _of_single_steps(config)
     probe = probe_of(module(), data, config)
-    rounds_of = _rounds(config, topology, _rounded(_CLIPPED * probe.gradient), linear=probe.linear)
+    gradient = _rounded(_CLIPPED * probe.gradient)
+    rounds_of = _rounds(config, topology, gradient, linear=probe.linear)
     chosen = _with(config, rounds_of)
     if any(key == "training.budget_decay" for key, _ in conflicts(chosen)):
         rounds_of["budget_decay"] = "none"  # devices take turns, or each step has its noise
@@ -242,17 +254,27 @@ def completed(
     assert norm is not None, "gradients are clipped where noise is added"
     by_noise = scores / (model.noise_std * probe.reach) if model.noise_std else math.inf
     longer = 1.0
-    if probe.linear and not config.control.enabled:  # the first of more steps may be as long as that of 30
-        longer = min(MOST_INTERVALS, max(INTERVALS, training.intervals)) / INTERVALS
+    if probe.linear and not config.control.enabled:  # the first step is no longer than that of 30, of falling ones
+        many, few = min(MOST_INTERVALS, training.intervals) / INTERVALS, (training.intervals + 1) / (INTERVALS + 1)
+        longer = many if many > 1 else few
     by_way = FARTHEST[probe.linear] * longer / (model.way * norm * probe.reach)
     size = _rounded(min(by_noise, by_way))
     moved = size * model.noise_std * probe.reach
+    if _of_updates(config):  # of steps along gradients of this length, so that noise goes with the step size
+        if "clip_norm" not in left_open:
+            size, moved = _rounded(norm / gradient), model.noise_std * probe.reach
+        rounds_of["clip_norm"] = _rounded(size * gradient)
     falls = "constant" if training.step_decay == "none" else training.step_decay
     why = f"step_size {size:g} ({falls}): by it noise moves the last scores by {moved:.2g}"
     if _in_turns(config):
         why = f"step_size {size:g} ({falls}) if all are made; the budget's plan decides how many"
     whole = _with(config, rounds_of | {"step_size": size})
     return whole, (*_lines(whole, data), *bands, why)
+
+
+def _of_updates(config: ExperimentFile) -> bool:
+    """Whether a device's update as a whole is clipped, not gradients."""
+    return noise_placement_of(config.method.privacy).clips == "update"
 
 
 def _quietest(config: ExperimentFile, noisy: Noisy) -> tuple[RunSetup, tuple[str, ...]]:
@@ -314,9 +336,11 @@ def _intervals(noise: float) -> int:
 
 
 def _fixed(config: ExperimentFile) -> ExperimentFile:
-    """The run without control: all edge servers in each interval."""
+    """The run without turns: all edge servers in each interval."""
+    if not _in_turns(config):
+        return config
     control = config.control.model_copy(update={"enabled": False})
-    method = config.method.model_copy(update={"schedule": FixedOptions()}) if config.control.enabled else config.method
+    method = config.method.model_copy(update={"schedule": FixedOptions()})
     return config.model_copy(update={"control": control, "method": method})
 
 
@@ -325,7 +349,12 @@ def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, lin
     several between releases would multiply the sensitivity."""
     training = config.training
     steps = training.local_steps if "local_steps" not in training.left_open else 1
-    falls = "linear" if linear else "none"
+    updates, falls = _of_updates(config), "linear" if linear else "none"
+    if config.control.enabled and config.control.is_algorithm_1:
+        falls = "sqrt"
+    elif updates:  # their noise does not fall with the step size
+        falls = "none"
+        clip_norm *= 1.0 if "step_size" in training.left_open else training.step_size
     return {
         "intervals": intervals_of(config, len(topology.subnets)),
         "local_steps": steps,
@@ -333,7 +362,7 @@ def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, lin
         "aggregations_per_interval": None,
         "batch_size": None,
         "sampling_rate": 1.0,
-        "clip_scope": "record",
+        "clip_scope": "batch" if updates else "record",
         "clip_norm": clip_norm,
         "step_decay": falls,
         "budget_decay": falls if "step_decay" in training.left_open else training.step_decay,
@@ -395,7 +424,8 @@ def _as_the_paper(config: ExperimentFile, topology: Topology) -> Recipe:
     if found := conflicts(whole):
         raise UserError([Problem(text, key=key) for key, text in found])
     model = "your model" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
-    return whole, ("chosen: the paper's training, as auto has no rule for this method", model)
+    why = _no_rule(config) or "these keys together"
+    return whole, (f"chosen: the paper's training, as auto has no rule for {why}", model)
 
 
 def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:

@@ -223,7 +223,7 @@ def test_keys_and_names_in_a_table_break_between_words_or_stand_below_each_other
 
 def test_a_plan_says_which_values_it_plans_with(h2fdp, experiment):
     done = h2fdp("plan", experiment, "--set", "training=auto", "--set", "privacy.calibration=accounted")
-    assert "\nchosen: the paper's training, as auto has no rule for this method\n" in done.stdout
+    assert " (sqrt): by it noise moves the last scores by " in done.stdout
     assert "hypothetical: control.enabled is false" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 

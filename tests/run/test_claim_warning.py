@@ -51,7 +51,7 @@ def test_a_dry_run_has_the_accounts_of_every_observer_with_their_verdicts(settin
 
 
 def test_settings_that_do_less_than_they_say_are_named():
-    assert notices(small("fedavg", epsilon=1.0).prepare()) == [
+    assert notices(small("fedavg", epsilon=1.0, local_steps=2).prepare()) == [
         "privacy.epsilon has no effect: the method fedavg adds no noise"
     ]
     least = int(small().prepare().data.sizes.min())
