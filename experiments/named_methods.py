@@ -26,7 +26,7 @@ COLUMNS = ("method", "accuracy", "personal", "joules", "epsilon", "chosen")
 _BELOW = {"count": 5, "distance_m": {"uniform": [10, 100]}}
 NETWORK = {"trust": {"trusted": 0.5, "exact": True}, "edges": [{"name": "edge-{i}", "repeat": 10, "devices": _BELOW}]}
 DATA = {"name": "fashion-mnist", "partition": {"labels_per_device": 3}}
-_TRUSTED = NETWORK | {"trust": 1}
+_TRUSTED = NETWORK | {"trust": {"trusted": 1}}
 UNNAMED: dict[str, tuple[Any, dict[str, Any]]] = {  # a method, and what it needs of the network
     "h2fdp, privacy central": ({"extends": "h2fdp", "privacy": "central"}, _TRUSTED),
     "h2fdp, privacy output": ({"extends": "h2fdp", "privacy": "output"}, NETWORK),

@@ -20,9 +20,18 @@ from h2fdp.network.channel import NoFading
 from h2fdp.network.devices import DeviceTable, Integers
 from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
-from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, CloudTrust, Subnet, Trust, repeated_names, star_of
+from h2fdp.network.network import (
+    CLOUD,
+    MOST_TIERS,
+    Aggregator,
+    CloudTrust,
+    Subnet,
+    Trust,
+    TrustSection,
+    repeated_names,
+    star_of,
+)
 from h2fdp.network.radio import Radio
-from h2fdp.network.schema import TrustSection
 from h2fdp.wording import counted, facts_html, table_html
 
 

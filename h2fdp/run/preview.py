@@ -271,7 +271,7 @@ def _unread(setup: RunSetup) -> Iterator[str]:
     if not (setup.traits.controlled or own_schedule or "enabled" in control.model_fields_set):
         others = [key for key in type(control).model_fields if key not in ("least_dbm", "least_ghz")]
         found["control.enabled is false"] = _stated("control", control, others)
-    if training.first_clip_norm is None:
+    if training.clip_norm is None:
         found["nothing is clipped"] = _stated("training", training, ("clip_scope",))
     every, stated = training.aggregate_every, training.stated & set(_TIMES)
     times = AggregationTimes(
