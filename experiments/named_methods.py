@@ -5,7 +5,7 @@
     python -m experiments.named_methods                              # the table again, from what was measured
 
 Keeps a row for each method in `experiments/named_methods.csv`, and writes the table of `docs/methods.md` from it.
-`central`, `output` and `objective` have no name of their own, and follow as mappings.
+`central`, which has no name of its own, and `pe-dpfl` under the noise of its formula follow.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from h2fdp.methods import METHODS
 
 FILE, PAGE = Path(__file__).with_name("named_methods.csv"), Path(__file__).parent.parent / "docs" / "methods.md"
 COMMAND = "python -m experiments.named_methods"
-COLUMNS = ("method", "accuracy", "personal", "joules", "epsilon", "chosen")
+COLUMNS = ("method", "accuracy", "personal", "joules", "epsilon")
 _BELOW = {"count": 5, "distance_m": {"uniform": [10, 100]}}
 NETWORK = {"trust": {"trusted": 0.5, "exact": True}, "edges": [{"name": "edge-{i}", "repeat": 10, "devices": _BELOW}]}
 DATA = {"name": "fashion-mnist", "partition": {"labels_per_device": 3}}
-_TRUSTED = NETWORK | {"trust": {"trusted": 1}}
-UNNAMED: dict[str, tuple[Any, dict[str, Any]]] = {  # a method, and what it needs of the network
-    "h2fdp, privacy central": ({"extends": "h2fdp", "privacy": "central"}, _TRUSTED),
-    "h2fdp, privacy output": ({"extends": "h2fdp", "privacy": "output"}, NETWORK),
+CASES: dict[str, dict[str, Any]] = {  # settings, besides the data
+    **{name: {"topology": NETWORK, "method": name} for name in METHODS},
+    "h2fdp, privacy central, all trusted": {
+        "topology": NETWORK | {"trust": {"trusted": 1}},
+        "method": {"extends": "h2fdp", "privacy": "central"},
+    },
+    "pe-dpfl, calibration paper": {"topology": NETWORK, "method": "pe-dpfl", "calibration": "paper"},
 }
-CASES = {name: (name, NETWORK) for name in METHODS} | UNNAMED
 
 
 def measured(name: str, out: Path, data_root: Path) -> dict[str, Any]:
     """The row of a method: test accuracy and that of devices' own models in %, joules, the largest epsilon."""
-    method, network = CASES[name]
-    private = Experiment(topology=network, data=DATA, method=method).config.method.privacy.private
-    target = {"epsilon": 1.0} if private else {}
-    # When a model is evaluated changes nothing else.
-    settings = {"tensorboard": False, "evaluate_every": 1_000, **target}
-    experiment = Experiment(topology=network, data=DATA, method=method, **settings)
+    settings = {"data": DATA, "tensorboard": False, "evaluate_every": 1_000, **CASES[name]}  # changes nothing else
+    private = Experiment(**settings).config.method.privacy.private
+    experiment = Experiment(**settings, **({"epsilon": 1.0} if private else {}))
     run = experiment.run(out, data_root=data_root, overwrite=True, progress=False)
     last = run.metrics.iloc[-1]
     observers = [run.privacy.epsilon(observer=each) for each in ("edge", "peer", "cloud", "public")] if private else []
@@ -53,7 +52,6 @@ def measured(name: str, out: Path, data_root: Path) -> dict[str, Any]:
         "personal": "" if personal is None or personal != personal else f"{100 * personal:.1f}",
         "joules": f"{run.summary['energy_j']:.3g}",
         "epsilon": f"{max(found):.3f}" if found else "",
-        "chosen": "; ".join(run.summary.get("chosen") or ()).removeprefix("chosen: "),
     }
 
 
@@ -62,7 +60,7 @@ def table(rows: Iterable[dict[str, str]]) -> Iterator[str]:
     yield "| method | accuracy, % | of devices' own models, % | joules | epsilon |"
     yield "|---|---|---|---|---|"
     for row in rows:
-        yield f"| {' | '.join(row[key] for key in COLUMNS[:-1])} |".replace("|  |", "| |").replace("|  |", "| |")
+        yield f"| {' | '.join(row[key] for key in COLUMNS)} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
 def main() -> None:

@@ -84,7 +84,9 @@ def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology:
         return config
     bounded = noise_placement_of(config.method.privacy).input_norm is not None  # for which losses have to be convex
     if bounded or (config.training.left_open and not has_rule(config)):
-        model = registry.MODELS["softmax"].model_validate({})  # whose scale the paper's step size is for
+        heads = config.method.objective.name == "personal-head"  # which leaves a last layer on devices
+        # Whose scale the paper's step size is for.
+        model = registry.MODELS["mlp" if heads else "softmax"].model_validate({})
     elif are_images(data.shape):
         most, noise = _FEATURES, _noise_of_linear(config, noisy, topology)
         if noise is not None:
@@ -425,7 +427,9 @@ def _as_the_paper(config: ExperimentFile, topology: Topology) -> Recipe:
         raise UserError([Problem(text, key=key) for key, text in found])
     model = "your model" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
     why = _no_rule(config) or "these keys together"
-    return whole, (f"chosen: the paper's training, as auto has no rule for {why}", model)
+    drowned = noise_placement_of(config.method.privacy).clips == "model" and config.privacy.calibration == "accounted"
+    state = ("its account drowns the model; privacy.calibration: paper has its claim's noise",) if drowned else ()
+    return whole, (f"chosen: the paper's training, as auto has no rule for {why}", *state, model)
 
 
 def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
