@@ -51,7 +51,7 @@ def measured(name: str, out: Path, data_root: Path) -> dict[str, Any]:
         "accuracy": f"{100 * last['accuracy']:.1f}",
         "personal": "" if personal is None or personal != personal else f"{100 * personal:.1f}",
         "joules": f"{run.summary['energy_j']:.3g}",
-        "epsilon": f"{max(found):.3f}" if found else "",
+        "epsilon": f"{max(found):.3g}" if found else "",
     }
 
 
