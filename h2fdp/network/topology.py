@@ -20,17 +20,7 @@ from h2fdp.network.channel import NoFading
 from h2fdp.network.devices import DeviceTable, Integers
 from h2fdp.network.generators import Generated
 from h2fdp.network.mobility import Mobility, Visits, expanded
-from h2fdp.network.network import (
-    CLOUD,
-    MOST_TIERS,
-    Aggregator,
-    CloudTrust,
-    Subnet,
-    Trust,
-    TrustSection,
-    repeated_names,
-    star_of,
-)
+from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, CloudTrust, Subnet, Trust, repeated_names, star_of
 from h2fdp.network.radio import Radio
 from h2fdp.wording import counted, facts_html, table_html
 
@@ -124,6 +114,9 @@ def _in_order(network: str, subnets: Sequence[Subnet], parents: dict[str, str | 
     )
 
 
+_BY_DEFAULT = 0.5  # the probability that an edge server is trusted, where a file does not speak of trust
+
+
 @dataclass(frozen=True)
 class Topology(Generated):
     """A network as drawn: the cloud, the edge servers below it in one or more tiers, and their devices.
@@ -203,7 +196,7 @@ class Topology(Generated):
     @property
     def states_trust(self) -> bool:
         """Whether the file says who is trusted, or how likely; not where trust is drawn by the default probability."""
-        return self.trust_probability != TrustSection().bounds[0]
+        return self.trust_probability != _BY_DEFAULT
 
     def servers(self) -> Iterator[Subnet | Aggregator]:
         """Every edge server of every tier, each before those below it, in the order of the tree."""
