@@ -6,6 +6,7 @@ threads compute more parts side by side: blocks of subnets, batches of an evalua
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+
+# A child has none of the threads among which torch would split a product, and would wait for them for ever.
+os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def set_arithmetic() -> None:
@@ -58,38 +62,38 @@ def flushing(on: bool) -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums and products of torch in this thread, and of NumPy in this process, are computed by one thread each."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _NUMPY:
-            yield
-    finally:
-        torch.set_num_threads(before)
+class _OneThread:
+    """The threads of products, of which a process has one number: 1 while any of its threads asks for it.
 
-
-class _NumpysThreads:
-    """The threads of NumPy's products, of which a process has one number: 1 while any of its threads asks for it."""
+    What torch is given in one thread, MKL takes for all: the last one that asked has torch's number again.
+    """
 
     def __init__(self) -> None:
-        self._lock, self._asking = Lock(), 0
+        self._lock, self._asking, self._before = Lock(), 0, 1
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._asking:
-                self._limited = _products().limit(limits=1)
+                self._limited, self._before = _products().limit(limits=1), torch.get_num_threads()
             self._asking += 1
+            torch.set_num_threads(1)
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._asking -= 1
             if not self._asking:
                 self._limited.restore_original_limits()
+                torch.set_num_threads(self._before)
 
 
-_NUMPY = _NumpysThreads()
+_ONE_THREAD = _OneThread()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums and products of torch and of NumPy are computed by one thread each."""
+    with _ONE_THREAD:
+        yield
 
 
 @cache

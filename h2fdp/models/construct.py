@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -23,6 +24,9 @@ from h2fdp.models.registry import FIX, MODELS, ModelSection
 from h2fdp.wording import note
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
+
+
+_SEEDED = RLock()  # torch has one generator for all threads of a process
 
 
 def build(
@@ -54,7 +58,7 @@ def build(
     """
     # Torch's CPU generator keeps 32 bits of its seed, which bars it from drawing noise. Here that is harmless: initial
     # models are public, no privacy rests on them, and two seeds with equal initial models would cost nothing.
-    with torch.random.fork_rng(devices=[]):
+    with _SEEDED, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_key % 2**63)
         module = _make(source, shape, classes, options or {})
         if whole and not _takes(module, torch.ones(2, *shape)) and _takes(module, torch.ones(2, *shape).long()):

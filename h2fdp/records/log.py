@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,17 +43,19 @@ def logged_to(path: Path, *, verbose: bool = False) -> Iterator[None]:
     level = logging.DEBUG if verbose else logging.INFO
     handlers: list[logging.Handler] = [_JsonFile(path), _Terminal(verbose)]
     handlers[0].setLevel(level)
-    before = _ROOT.level
+    before, here = _ROOT.level, threading.get_ident()
     for handler in handlers:
+        handler.addFilter(lambda record: record.thread == here)  # other threads may have runs of their own
         _ROOT.addHandler(handler)
     _ROOT.setLevel(level)
     try:
         yield
     finally:
-        _ROOT.setLevel(before)
         for handler in handlers:
             _ROOT.removeHandler(handler)
             handler.close()
+        if not any(isinstance(each, _JsonFile) for each in _ROOT.handlers):
+            _ROOT.setLevel(before)
         with suppress(OSError, UserError):  # a full disk, or a damaged log: a run does not end for it
             if path.exists():
                 complete_sums(path, path.stat().st_size)

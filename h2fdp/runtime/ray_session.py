@@ -10,6 +10,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,9 @@ _STORE_BYTES = 2**29  # models and updates on their way, besides the records
 _SECONDS_TO_CONNECT = 10.0
 _TOKEN = "are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
 _LARGEST_STORE = 0.3  # of memory, as Ray's own default
+_PROCESS_OF_ITS_OWN = f"start it in a process of its own (multiprocessing's `spawn`), or {IN_ONE_PROCESS}"
+_one_thread = threading.RLock()  # of a process: what connects it to Ray is global
+_processes: set[int] = set()  # that used Ray: this one, and any that it is a fork of
 _FROM_AFAR = (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError)
 
 
@@ -44,9 +48,19 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
         data_bytes: size of the records that travel to hosts.
 
     Raises:
-        UserError: no cluster answers at the address, or it does not take our token.
+        UserError: no cluster answers at the address, or it does not take our token; another thread runs on Ray, or the
+            process that this one was forked from used Ray.
     """
-    with _own_modules_by_value():
+    if _processes - {os.getpid()}:
+        text = "Ray does not survive a fork, and the process that this one was forked from used it"
+        raise UserError(f"{text}; {_PROCESS_OF_ITS_OWN}", key="runtime.backend")
+    if not _one_thread.acquire(blocking=False):
+        text = "another thread of this process runs on Ray; wait for it"
+        raise UserError(f"{text}, {_PROCESS_OF_ITS_OWN}", key="runtime.backend")
+    _processes.add(os.getpid())
+    with contextlib.ExitStack() as stack:
+        stack.callback(_one_thread.release)
+        stack.enter_context(_own_modules_by_value())
         if ray.is_initialized():
             yield
             return
