@@ -117,8 +117,12 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = 207, 32_835, 258  # of 203 keys: ways, relays, liars, streams, one message, subnets, private mean
-STAYS, CLIMBS = 170, 59  # of 159, 55 in the main thread alone; now all threads are followed, on any number of cores
+MODULES, LINES, KEYS = (
+    207,
+    33_052,
+    259,
+)  # up by 217 and 1: the first CSV, owners by name, digests, auto's rule for controllers
+STAYS, CLIMBS = 177, 62  # all threads; 170, 59 before what a resume and `fix` look at
 
 
 def is_just_below(measured, stated):
