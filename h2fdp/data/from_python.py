@@ -23,6 +23,7 @@ from h2fdp.wording import counted
 
 LABELS = ("label", "labels", "target", "targets", "class", "y", "fine_label", "character")
 INPUTS = ("image", "img", "pixel_values", "x", "input", "inputs", "features", "input_ids")
+_MOST_CATEGORIES = 50  # that are written out by a person
 _NO_HEADING = re.compile(r"\s*|Unnamed: [\d.]+")  # what pandas calls it
 _KINDS = (
     "(inputs, labels), a torch Dataset, a Hugging Face Dataset or a pandas frame; or, for data by device, a mapping or "
@@ -276,6 +277,8 @@ def _features(
             raise UserError(f"{column} has the type {array.dtype}; expected numbers", key="data")
         wrong = f"{values.tolist()[texts.argmax()]!r} in {first_row(texts)}, which is no number"
         right = "state its categories (data.categories), or leave it out (data.exclude)"
+        if len(set(array.tolist())) > _MOST_CATEGORIES:
+            right = "tables take no texts: make numbers of them, or leave the column out (data.exclude)"
         if (texts | gaps).mean() < 1 / 2:
             right = "where it means a gap, make it one (in a file data.missing)"
         raise UserError(f"{column} has {wrong}; {right}", key="data")

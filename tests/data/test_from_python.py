@@ -111,6 +111,10 @@ TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1]
         ({"source": (X, Y), "test": TEST, "by": WHO[:3]}, "by: expected a value for each of the 40 records"),
         ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean `label`?"),
         (
+            {"source": pd.concat([FRAME.assign(a=f"note {each}") for each in range(60)]), "test": 0.2},
+            "which is no number; tables take no texts: make numbers of them, or leave the column out (data.exclude)",
+        ),
+        (
             {"source": FRAME.assign(a="x"), "test": 0.2},
             "the column a has 'x' in row 1 (the first is 1), as 39 more rows, which is no number; state its categories",
         ),
