@@ -14,6 +14,7 @@ from h2fdp.network.association import AssociationSection
 from h2fdp.privacy import Holder
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
+from h2fdp.wording import counted
 
 _STEP_BY_STEP = ("none", "hierarchical", "local", "dp-sgd")  # what is uploaded adds up steps from what was sent
 
@@ -132,7 +133,8 @@ def _of_trust(experiment: ExperimentFile, topology: Topology) -> Found:
         return
     untrusted = [server for server in topology.servers() if server.trust != "trusted"]
     if untrusted and topology.states_trust:
-        text = f"{untrusted[0].name} is {untrusted[0].trust}, as {len(untrusted) - 1} others, and would see raw updates"
+        others = f", as {counted(len(untrusted) - 1, 'other')}," if len(untrusted) > 1 else ""
+        text = f"{untrusted[0].name} is {untrusted[0].trust}{others} and would see raw updates"
         right = "expected trusted edge servers, topology: star, or privacy hierarchical or local"
         yield "method.privacy", f"{text}; {right}; found {method.privacy.name}"
 

@@ -227,7 +227,10 @@ class Narrow(nn.Module):
     ("scores", "words"),
     [
         (lambda each: each, r"to scores of shape \(2, 2\), found \(2, 3\)"),
-        (lambda each: each[:, :2].missing, r"fails on two records of shape \(3,\): .*: AttributeError"),
+        (
+            lambda each: each[:, :2].missing,
+            r"fails on two records of shape \(3,\) and type torch.float32: .*: AttributeError",
+        ),
     ],
 )
 def test_a_model(scores, words):

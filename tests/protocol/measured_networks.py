@@ -212,7 +212,7 @@ class _Drawn:
             del settings[key]
         settings |= ALONE | {"method": {"extends": "hfl", "privacy": "central"}}
         settings |= {"clip_norm": pick(rng, [1.0, 1.0, "normalized"])}
-        return flat(rng, ["trusted", "untrusted"])
+        return flat(rng, ["trusted"])
 
     @staticmethod
     def integers(rng, settings):

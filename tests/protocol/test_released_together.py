@@ -25,7 +25,8 @@ METHODS = {
 
 
 def groups(method, **settings):
-    topology = Topology.regular(edges=3, devices=4, trust=0.0, seed=1)
+    trust = float(method == METHODS["whole updates"][0])
+    topology = Topology.regular(edges=3, devices=4, trust=trust, seed=1)
     made = Experiment(topology, "digits", method=method, intervals=2, local_steps=4, clip_norm=0.5, **settings)
     blueprint = made.prepare().blueprint
     return [blueprint.device_group(number) for number in range(3)]

@@ -167,7 +167,7 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
         ({}, ("moon", 10), "expected one of edge, peer, cloud, public"),
         ({"trust": 1.0, "observer": "cloud"}, ("edge", 10), "outside the threat model"),
         (
-            ONE_UPLOAD | {"method": {"extends": "h2fdp", "privacy": "central"}},
+            ONE_UPLOAD | {"trust": 1.0, "method": {"extends": "h2fdp", "privacy": "central"}},
             ("public", 10),
             "central noise protects dev",
         ),

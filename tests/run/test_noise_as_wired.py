@@ -50,7 +50,7 @@ def experiment(**settings):
         "step_size": STEP,
         "seed": 4,
     }
-    return Experiment(topology=NETWORK, data=data, **{**defaults, **settings})
+    return Experiment(data=data, **{"topology": NETWORK, **defaults, **settings})
 
 
 def numbers(ranges):

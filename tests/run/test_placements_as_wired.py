@@ -16,6 +16,7 @@ import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.run.live_accounts import FILTERED
+from tests.networks import placed
 from tests.run.test_noise_as_wired import (
     CLIP,
     FAULTS,
@@ -32,6 +33,9 @@ OBSERVERS = ("edge", "peer", "cloud", "public")
 SEGMENTS = ((3, 3), (3, 6), (1, 7))  # steps, end of 7 local steps, every 3
 ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
 PROXIMAL = {"name": "proximal", "mu": 2.0}
+
+
+TRUSTED = Topology("t", tuple(placed(n, True, np.full(s, 10.0), np.full(s, 24.0)) for n, s in SIZES.items()))
 
 
 def tree(privacy, objective="plain"):
@@ -119,7 +123,9 @@ def test_every_step_of_a_dp_sgd_run_is_noisy_and_in_the_ledger(tmp_path, monkeyp
 
 def test_central_noise_of_a_run_is_sized_for_those_really_averaged(tmp_path, monkeypatch):
     added = listened(monkeypatch)
-    made = experiment(method=tree({"name": "central", "noise_multiplier": 2.0}), **FAULTY | ONE_UPLOAD)
+    made = experiment(
+        topology=TRUSTED, method=tree({"name": "central", "noise_multiplier": 2.0}), **FAULTY | ONE_UPLOAD
+    )
     records = sizes_of(made)
     expected, noises = {}, []
     for interval in range(1, FAULTY_INTERVALS + 1):
@@ -247,7 +253,7 @@ def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_p
     monkeypatch.setattr(h2fdp.protocol.cloud.Cloud, "_uploaded", seen)
     axes = {"extends": "h2fdp", "privacy": {"name": "central", "noise_multiplier": 2.0}}
     server = {"server": "feddyn"} if objective == "feddyn" else {}
-    settings = {"clip_norm": 0.01, "epsilon": 100.0, **ONE_UPLOAD}
+    settings = {"topology": TRUSTED, "clip_norm": 0.01, "epsilon": 100.0, **ONE_UPLOAD}
     method = axes | {"objective": objective, **server}
     with_memory = experiment(method=method, **settings).run(tmp_path / "memory")
     assert moved

@@ -209,7 +209,7 @@ def test_a_host_that_is_lost_time_and_again_ends_the_run(session, tmp_path, monk
     nodes.end()
 
 
-def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, capsys):
+def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, caplog):
     """The first time it belongs to a process that ends, and its bytes with it."""
     nodes = stub_nodes(tmp_path / "calls", losses=0)
     put, puts = ray.put, []
@@ -233,7 +233,7 @@ def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ray, "put", lossy)
     assert nodes.call("answer", torch.ones(1_000_000), {"a/1": 0.0}) == {"a/1": 1e6}
     assert len(puts) == 2
-    assert "lost device:a/1" in capsys.readouterr().err
+    assert [each.h2fdp["note"] for each in caplog.records] == ["lost device:a/1; its work is repeated"]
     nodes.end()
 
 

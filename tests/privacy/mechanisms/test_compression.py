@@ -21,11 +21,9 @@ from tests.protocol.test_any_tree import prepared
 EIGHT_BITS = {"device": {"quantise": 8}}
 
 
-def tree(trust="untrusted"):
-    """Seven devices below an untrusted edge server, two below one of this trust."""
-    return Topology(
-        "q", tuple(placed(n, t, [9.0] * s, [9.0] * s) for n, t, s in (("a", "untrusted", 7), ("b", trust, 2)))
-    )
+def tree(trust="untrusted", of_seven="untrusted"):
+    """Seven devices below an edge server, untrusted unless it is stated, two below one of this trust."""
+    return Topology("q", tuple(placed(n, t, [9.0] * s, [9.0] * s) for n, t, s in (("a", of_seven, 7), ("b", trust, 2))))
 
 
 def moment(nodes, slot=4, streams=Streams(5), memory=None):  # noqa: B008 - a frozen value
@@ -278,7 +276,9 @@ def test_what_does_not_go_with_compressed_messages_is_refused(network, changes, 
 
 def test_the_largest_coordinates_of_a_clipped_update_are_no_longer_than_it():
     """So under central a device's update may be compressed before its noise: rows are those of whole updates."""
-    plain, small = (rows_of(prepared(tree(), **CENTRAL, **more)) for more in ({}, link("device", top_k=0.1)))
+    plain, small = (
+        rows_of(prepared(tree("trusted", "trusted"), **CENTRAL, **more)) for more in ({}, link("device", top_k=0.1))
+    )
     assert plain == small
     vectors = torch.randn(50, 30, generator=torch.Generator().manual_seed(5))
     kept = TopK(0.1).encode(vectors.clone(), vectors[0], moment([]))
