@@ -117,11 +117,8 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-MODULES, LINES, KEYS = (
-    207,
-    33_052,
-    259,
-)  # up by 217 and 1: the first CSV, owners by name, digests, auto's rule for controllers
+# Up by 222 lines and a key: the first CSV, owners by name, what a resume looks at, auto's rule for controllers.
+MODULES, LINES, KEYS = 207, 33_057, 259
 STAYS, CLIMBS = 177, 62  # all threads; 170, 59 before what a resume and `fix` look at
 
 
