@@ -19,7 +19,6 @@ from h2fdp.schedules.aggregation_times import share_of
 from h2fdp.training.local_steps import gradients_of, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
-_NORM = "training.clip_norm"
 _OTHERS = "null-record or replace"
 _MOST_SETS = 20_000  # of devices whose noises an observer may know
 _SUMS, _CLOUD = "method.privacy.secure_sum", "topology.cloud.trust"

@@ -84,7 +84,7 @@ class H2fdpController(Schedule):
     @property
     def beta(self) -> float:
         """beta, not below what keeps the step size at the operator's, nor above what is believed."""
-        return min(max(self._constants.beta.value or 0.0, self._horizon.least_beta), self._horizon.largest_beta)
+        return min(max(self._constants.beta or 0.0, self._horizon.least_beta), self._horizon.largest_beta)
 
     @property
     def first_step_size(self) -> float:
@@ -147,7 +147,7 @@ class H2fdpController(Schedule):
             "step_joules": self._step_joules,
             "gamma": self.first_step_size,
             **self._constants.values(),
-            "beta_estimate": self._constants.beta.value,
+            "beta_estimate": self._constants.beta,
             "beta": self.beta,
         }
 

@@ -69,7 +69,7 @@ class Denoised:
 
     @property
     def clear(self) -> float | None:
-        """The norm, or None when noise swamps it: what a `Smoothed` takes in."""
+        """The norm, or None when noise swamps it: what an average takes in."""
         return None if self.swamped else self.norm
 
 
@@ -143,26 +143,13 @@ NAMES = ("beta", "zeta")
 _WEIGHT = 0.2  # of the newest value: about the last five intervals count
 
 
-@dataclass(frozen=True)
-class Smoothed:
-    """An exponential average.
+def smoothed(value: float | None, new: float | None) -> float | None:
+    """An exponential average with one more value; the same where there is none, the first value alone.
 
-    Attributes:
-        value: the average so far; None when there is none yet.
-        weight: of each new value, above 0 and at most 1 (1 keeps the newest only).
-
-    >>> Smoothed(4.0, weight=0.25).updated(8.0).updated(None).value, Smoothed(None, weight=0.25).updated(8.0).value
-    (5.0, 8.0)
+    >>> smoothed(4.0, 9.0), smoothed(4.0, None), smoothed(None, 8.0)
+    (5.0, 4.0, 8.0)
     """
-
-    value: float | None
-    weight: float
-
-    def updated(self, new: float | None) -> Smoothed:
-        """The average with one more value; the same when there is none, the new one alone when it is the first."""
-        if new is None:
-            return self
-        return replace(self, value=new if self.value is None else self.value + self.weight * (new - self.value))
+    return new if value is None else value if new is None else value + _WEIGHT * (new - value)
 
 
 @dataclass(frozen=True)
@@ -175,8 +162,8 @@ class LearnedConstants:
         previous: the last interval's releases, to compare the next with.
     """
 
-    beta: Smoothed = Smoothed(None, _WEIGHT)
-    zeta: Smoothed = Smoothed(None, _WEIGHT)
+    beta: float | None = None
+    zeta: float | None = None
     swamped: tuple[str, ...] = ()
     previous: ReleasedInterval | None = field(default=None, repr=False)
 
@@ -199,13 +186,13 @@ class LearnedConstants:
         if released.smoothness is not None:
             values["beta"] = released.smoothness.clear
         values = {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
-        averages = {name: getattr(self, name).updated(value) for name, value in values.items()}
+        averages = {name: smoothed(getattr(self, name), value) for name, value in values.items()}
         swamped = tuple(name for name, value in values.items() if value is None)
         return replace(self, **averages, swamped=swamped, previous=current)
 
     def values(self) -> dict[str, float | None]:
         """The constants by name."""
-        return {name: getattr(self, name).value for name in NAMES}
+        return {name: getattr(self, name) for name in NAMES}
 
     def state(self) -> dict[str, Any]:
         """All of it in plain values and tensors."""
@@ -213,8 +200,9 @@ class LearnedConstants:
 
     def loaded(self, state: Mapping[str, Any]) -> LearnedConstants:
         """As it was when `state` was taken."""
-        averages = {name: replace(getattr(self, name), value=value) for name, value in state["values"].items()}
-        return replace(self, **averages, swamped=tuple(state["swamped"]), previous=_restored(state["previous"]))
+        return replace(
+            self, **state["values"], swamped=tuple(state["swamped"]), previous=_restored(state["previous"])
+        )
 
 
 def _stored(interval: ReleasedInterval | None) -> dict[str, Any] | None:
