@@ -13,7 +13,9 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 
+from h2fdp.config.check import annotation_of
 from h2fdp.config.fields import Options, descriptions_of_keys
+from h2fdp.config.named_options import Choices
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.methods import MethodSection, name_of
 from h2fdp.network.schema import TopologyFile
@@ -57,7 +59,7 @@ def _sections(section: type[BaseModel], path: str, known: set[type]) -> Iterator
     """The sections below one, by what they are called: `training`, or `model: mlp` for one of several choices."""
     for key, field in section.model_fields.items():
         place = f"{path}.{field.alias or key}" if path else (field.alias or key)
-        for below in _models(field.annotation):
+        for below in _models(annotation_of(field)):
             if below not in known:
                 known.add(below)
                 choice = f": {below.model_fields['name'].default}" if issubclass(below, Options) else ""
@@ -68,7 +70,8 @@ def _sections(section: type[BaseModel], path: str, known: set[type]) -> Iterator
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for part in get_args(annotation):
+    named = next((each for each in get_args(annotation) if isinstance(each, Choices)), None)
+    for part in get_args(annotation) if named is None else named.members:
         yield from _models(part)
 
 

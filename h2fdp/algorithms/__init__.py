@@ -1,6 +1,6 @@
 """Learning methods, each in one file, some with relatives: devices' part, cloud's part, options, source and name."""
 
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 from h2fdp.algorithms import (  # each registers parts
     by_link,  # noqa: F401
@@ -41,11 +41,6 @@ from h2fdp.training.local_steps import LocalObjective as LocalObjective
 from h2fdp.training.local_steps import LocalWork as LocalWork
 from h2fdp.training.local_steps import StatelessObjective as StatelessObjective
 
-if TYPE_CHECKING:
-    AggregationSection = AggregationOptions | OwnPart
-    ObjectiveSection = ObjectiveOptions | OwnPart
-    ServerSection = ServerOptions | OwnPart
-else:
-    AggregationSection = AGGREGATIONS.section()
-    ObjectiveSection = OBJECTIVES.section()
-    ServerSection = SERVERS.section()
+AggregationSection = Annotated[AggregationOptions | OwnPart, AGGREGATIONS]
+ObjectiveSection = Annotated[ObjectiveOptions | OwnPart, OBJECTIVES]
+ServerSection = Annotated[ServerOptions | OwnPart, SERVERS]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -21,12 +21,9 @@ from h2fdp.algorithms.aggregation import (
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnPart
 
-if TYPE_CHECKING:
-    OfLink = AggregationOptions | OwnPart
-else:
-    _CHOICES: Choices[AggregationOptions] = Choices(AGGREGATIONS.own)
-    _CHOICES.models = dict(AGGREGATIONS.models)  # but the one below
-    OfLink = _CHOICES.section()
+_CHOICES: Choices[AggregationOptions] = Choices(AGGREGATIONS.own)
+_CHOICES.models = dict(AGGREGATIONS.models)  # but the one below
+OfLink = Annotated[AggregationOptions | OwnPart, _CHOICES]
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def key_meant(
     ours: str | None = getattr(schema, "other_names", {}).get(key.lower().replace("-", "_"))
     if ours is not None:
         return ours
-    sections = {name: _section(field.annotation) for name, field in schema.model_fields.items()}
+    sections = {name: _section(annotation_of(field)) for name, field in schema.model_fields.items()}
     if "." not in key and owner in (None, schema, *sections.values()):
         others = {name: below.model_fields for name, below in sections.items() if below not in (None, owner)}
         if slip := meant(key, [f"{name}.{each}" for name, below in others.items() for each in below], _SLIP):
@@ -161,11 +161,8 @@ def follow(schema: type[BaseModel], location: Sequence[str | int]) -> Trail:
         trail.owner = _section(here)
         known = _field(trail.owner, step) if trail.owner is not None and isinstance(step, str) else None
         mapping = here
-        if known is not None:
-            here, texts = known.annotation, _texts(known.metadata)
-        else:
-            here, texts = _item(here), []
-        trail.expected = texts or _expectations(here)
+        here = _item(here) if known is None else annotation_of(known)
+        trail.expected = _expectations(here)
     return trail
 
 
@@ -180,8 +177,17 @@ def keys_of(name: str, info: FieldInfo) -> list[str]:
     return [str(each) for each in stated.choices] if isinstance(stated, AliasChoices) else [info.alias or name]
 
 
+def annotation_of(info: FieldInfo) -> Any:
+    """The type of a field as it was written, which pydantic takes apart."""
+    return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+
+
 def _members(annotation: Any) -> list[Any]:
     """The members of a union that pydantic labels in a location: all but None; one member for any other type."""
+    for item in getattr(annotation, "__metadata__", ()):
+        if hasattr(item, "members"):  # named choices
+            members: list[Any] = item.members
+            return members
     bare = _bare(annotation)
     if get_origin(bare) in (Union, UnionType):
         members = [member for member in get_args(bare) if member is not NoneType]

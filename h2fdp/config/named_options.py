@@ -71,10 +71,34 @@ class Choices(Generic[OptionsType]):
         return tuple(name for name, model in self.models.items() if model.listed)
 
     def section(self) -> Any:
-        """The type of a field that takes one of the choices registered so far."""
-        members = [Annotated[model, Tag(name)] for name, model in self.models.items()]
-        members.append(Annotated[OwnPart, Tag(_OWN)])
-        return Annotated[Union[tuple(members)], Discriminator(self._tag), _Field(self)]  # noqa: UP007
+        """The type of a field that takes one of the choices, as `Annotated[Grey | Red | OwnPart, choices]` is."""
+        return Annotated[Any, self]
+
+    @property
+    def members(self) -> list[Any]:
+        """The types of the choices, each with its name as a tag."""
+        return [*(Annotated[model, Tag(name)] for name, model in self.models.items()), Annotated[OwnPart, Tag(_OWN)]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Of the union of all choices that are registered by then."""
+
+        def complete(value: Any, info: ValidationInfo) -> Any:
+            return self.complete(value, (info.context or {}).get("folder") or Path.cwd())
+
+        def written(value: Any, plain: Callable[[Any], Any]) -> Any:
+            return self.written(value, plain(value))
+
+        union: Any = Annotated[Union[tuple(self.members)], Discriminator(self._tag)]  # noqa: UP007
+        schema = core_schema.with_info_before_validator_function(complete, handler.generate_schema(union))
+        schema["serialization"] = core_schema.wrap_serializer_function_ser_schema(written)
+        return schema
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Editors accept the word too, and know the names."""
+        words: list[JsonSchemaValue] = [{"type": "string", "enum": list(self.names)}]
+        if self.own is not None:
+            words.append({"type": "string", "pattern": PATTERN})
+        return {"anyOf": [*words, handler(schema)]}
 
     def read(self, value: Any, folder: Path | None = None) -> OptionsType | OwnPart:
         """A value as a file has it, read by itself; modules are looked for in `folder`."""
@@ -148,29 +172,3 @@ class Choices(Generic[OptionsType]):
     def _all_options(self) -> Iterable[str]:
         shown = [model for model in self.models.values() if model.nulls]
         return [key for model in shown for key in model.model_fields if key != "name"]
-
-
-class _Field:
-    """What reads and writes a field of a schema that takes a choice."""
-
-    def __init__(self, choices: Choices[Any]) -> None:
-        self._choices = choices
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def complete(value: Any, info: ValidationInfo) -> Any:
-            folder = (info.context or {}).get("folder")
-            return self._choices.complete(value, folder or Path.cwd())
-
-        def written(value: Any, plain: Callable[[Any], Any]) -> Any:
-            return self._choices.written(value, plain(value))
-
-        schema = core_schema.with_info_before_validator_function(complete, handler(source))
-        schema["serialization"] = core_schema.wrap_serializer_function_ser_schema(written)
-        return schema
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Editors accept the word too, and know the names."""
-        words: list[JsonSchemaValue] = [{"type": "string", "enum": list(self._choices.names)}]
-        if self._choices.own is not None:
-            words.append({"type": "string", "pattern": PATTERN})
-        return {"anyOf": [*words, handler(schema)]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
@@ -36,10 +36,7 @@ for _options in _ALL:
     DATA_SETS.register(_options)
 DATA_SETS.register(Given)
 
-if TYPE_CHECKING:
-    DataSection = DataOptions | OwnPart
-else:
-    DataSection = DATA_SETS.section()
+DataSection = Annotated[DataOptions | OwnPart, DATA_SETS]
 
 
 def describe() -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, create_model
 
@@ -179,10 +179,7 @@ class Lstm(ModelOptions):
 
 MODELS = MappingProxyType(cast("Mapping[str, type[ModelOptions]]", CHOICES.models))
 
-if TYPE_CHECKING:
-    ModelSection = ModelOptions | OwnPart
-else:
-    ModelSection = CHOICES.section()
+ModelSection = Annotated[ModelOptions | OwnPart, CHOICES]
 
 
 def start_of(model: ModelSection) -> str | None:

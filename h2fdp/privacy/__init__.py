@@ -1,6 +1,6 @@
 """Who adds which noise, what each release may leak, and the ledger of everything that left a boundary of trust."""
 
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 from h2fdp.privacy.accounts import Accounts as Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter as BudgetFilter
@@ -52,7 +52,4 @@ for _placement in (
 ):  # in the order of messages and pages
     NOISE_PLACEMENTS.register(_placement)
 
-if TYPE_CHECKING:
-    NoisePlacementSection = NoisePlacement
-else:
-    NoisePlacementSection = NOISE_PLACEMENTS.section()
+NoisePlacementSection = Annotated[NoisePlacement, NOISE_PLACEMENTS]

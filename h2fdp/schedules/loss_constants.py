@@ -200,9 +200,7 @@ class LearnedConstants:
 
     def loaded(self, state: Mapping[str, Any]) -> LearnedConstants:
         """As it was when `state` was taken."""
-        return replace(
-            self, **state["values"], swamped=tuple(state["swamped"]), previous=_restored(state["previous"])
-        )
+        return replace(self, **state["values"], swamped=tuple(state["swamped"]), previous=_restored(state["previous"]))
 
 
 def _stored(interval: ReleasedInterval | None) -> dict[str, Any] | None:

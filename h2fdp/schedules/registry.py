@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -45,10 +45,7 @@ SCHEDULES: Choices[ScheduleOptions] = Choices(
 for _options in (FixedOptions, UtilityOptions, BufferedOptions, H2fdpOptions):
     SCHEDULES.register(_options)
 
-if TYPE_CHECKING:
-    ScheduleSection = ScheduleOptions | OwnPart
-else:
-    ScheduleSection = SCHEDULES.section()
+ScheduleSection = Annotated[ScheduleOptions | OwnPart, SCHEDULES]
 
 
 def chosen(section: ScheduleOptions | OwnPart) -> ScheduleTraits:

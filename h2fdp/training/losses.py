@@ -9,7 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -162,10 +162,7 @@ class OwnLoss(Loss):
         return loss.to(scores.dtype)
 
 
-if TYPE_CHECKING:
-    LossSection = NamedLoss | OwnPart
-else:
-    LossSection = LOSSES.section()
+LossSection = Annotated[NamedLoss | OwnPart, LOSSES]
 
 
 def loss_of(section: NamedLoss | OwnPart, classes: int) -> Loss:
