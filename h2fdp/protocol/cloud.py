@@ -117,10 +117,10 @@ class Cloud:
         past = {name: StreamPast.of_state(each) for name, each in state.get("past", {}).items()}
         self._past = {name: each.afresh() for name, each in past.items()} if afresh else past
 
-    @property
-    def repeats(self) -> bool:
-        """Whether all intervals are alike but for their step size and participants."""
-        return self._schedule.repeats and not (self._planner.faults.possible or self._planner.correlated)
+    def alike(self, interval: int) -> int:
+        """How many intervals, from this one on, differ in nothing but their step size and participants."""
+        unlike = self._planner.faults.possible or self._planner.correlated or self._planner.visits is not None
+        return 1 if unlike else self._schedule.alike(interval)
 
     @property
     def past(self) -> Mapping[str, StreamPast]:
@@ -174,10 +174,11 @@ class Cloud:
         vars(self).update(vars(other) | {"_tiers": self._tiers})
         self._tiers.uplinks.memories = other._tiers.uplinks.memories
 
-    def skip(self, plan: IntervalPlan) -> None:
-        """Let the interval pass without running it, to plan the ones after it."""
-        self._schedule.skipped(plan.interval, plan.decision.local_steps, self._spent(plan))
-        self._pass(plan)
+    def skip(self, plan: IntervalPlan, times: int = 1) -> None:
+        """Let intervals that are alike pass without running them, to plan the ones after them."""
+        for interval in range(plan.interval, plan.interval + times):
+            self._schedule.skipped(interval, plan.decision.local_steps, self._spent(plan))
+            self._pass(replace(plan, first_slot=self.next_slot))
 
     def _pass(self, plan: IntervalPlan) -> None:
         self.next_slot = plan.last_slot

@@ -90,6 +90,32 @@ def _mean_steps(subnet: Plan) -> float:
 
 
 @dataclass(frozen=True)
+class NoiseOnModel:
+    """What the global model takes up in a run without faults, before the server's own update rule.
+
+    If r is the noise `per_step`, the run descends by gradients g + N(0, r^2 I) on average, so that its ratio of noise
+    to signal is r / |g|. Where gradients are clipped, |g| is at most the clip norm.
+
+    Attributes:
+        noise_std: of each coordinate, of all intervals' noise together; of noise at local steps to first order, as if
+            the noise of one step did not change the gradients of the next.
+        way: sum over all intervals of step size times the gradients that the average of the uploads adds up.
+    """
+
+    noise_std: float
+    way: float
+
+    @property
+    def per_step(self) -> float:
+        """r: the noise, over the length of the way that it would have gone along gradients of norm 1."""
+        return self.noise_std / self.way
+
+    def scaled(self, noise: float, steps: float = 1.0) -> NoiseOnModel:
+        """The same under noises and step sizes that are larger by these factors."""
+        return NoiseOnModel(self.noise_std * noise, self.way * steps)
+
+
+@dataclass(frozen=True)
 class PlannedNoise:
     """What the plans of a network say about its noise.
 

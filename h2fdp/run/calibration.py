@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +18,7 @@ from h2fdp.privacy.accounts import COARSE, MARGIN, coarsened
 from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.subnet_facts import most_of_tiers
-from h2fdp.run.forecast import first_interval, forecast, planned_accounts
+from h2fdp.run.forecast import ModelNoise, first_interval, forecast, planned_accounts
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
@@ -28,7 +27,7 @@ from h2fdp.training.local_steps import gain, pull_of
 _ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
 
 
-def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = planned_accounts) -> Noise:
+def calibrate(inputs: RunInputs, alike: Noise | None = None) -> Noise:
     """The noise that the settings of a run ask for, calibrated.
 
     With `calibration: accounted` all noises are scaled by one factor, so that every target observer's account meets the
@@ -36,12 +35,38 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
     learns nothing. Where the noise was given it stays, and the run ends when the target is met.
 
     Args:
-        foreseen: the accounts that are calibrated.
+        alike: of a run whose account is this one's, so that it needs no plan of its own.
 
     Raises:
         UserError: no target observer receives anything private, so that no noise would be asked for; a budget or a
             calibration where there is no guarantee to keep; no noise that meets the target; noise that is given, and
             too little for a single slot.
+    """
+    noise = uncalibrated(inputs)
+    if noise.noise is None:
+        return noise
+    if inputs.target is not None:
+        noise = met(inputs, noise) if alike is None else _times(inputs, noise, alike.factor)
+        run = RunSetup.of(inputs, noise)
+        if inputs.adapts:
+            budgets = dict.fromkeys(inputs.target_observers, inputs.target)
+            budgets |= {each: min(most, budgets.get(each, most)) for each, most in inputs.config.privacy.budget.items()}
+            watched = BudgetFilter.of_plan(budgets, inputs.config.privacy.delta, planned_accounts(run))
+            noise = replace(noise, watched=watched, on_model=None)
+        elif isinstance(inputs.config.method.schedule, OwnPart) or inputs.traits.controlled:
+            noise = replace(noise, reserve=_kept(inputs, planned_accounts(run)), on_model=None)
+    run = RunSetup.of(inputs, noise)
+    _check_holdable(run)
+    if run.data.test_owners is not None:
+        _check_what_decides(run)
+    return noise
+
+
+def uncalibrated(inputs: RunInputs) -> Noise:
+    """The noise before any account, of a run that may be calibrated; none where the method adds none.
+
+    Raises:
+        UserError: see `calibrate`.
     """
     privacy = inputs.config.privacy
     for name in (*privacy.target_observers, *privacy.budget):
@@ -63,24 +88,25 @@ def calibrate(inputs: RunInputs, foreseen: Callable[[RunSetup], Accounts] = plan
         _check_that_it_protects(run)
     if privacy.noise_law is not None:
         _check_patterns(run)
-    if not given:
-        noise = _scaled_to_target(inputs, noise, foreseen(run))
-        if inputs.placement.rounding is not None:
-            noise = _settled(inputs, noise, foreseen)
-        if privacy.epsilon < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
-            noise = _of_rough_accounts(inputs, noise, foreseen)
-        run = RunSetup.of(inputs, noise)
-        if inputs.adapts:
-            budgets = dict.fromkeys(inputs.target_observers, privacy.epsilon)
-            budgets |= {each: min(most, budgets.get(each, most)) for each, most in privacy.budget.items()}
-            noise = replace(noise, watched=BudgetFilter.of_plan(budgets, privacy.delta, foreseen(run)))
-        elif isinstance(inputs.config.method.schedule, OwnPart) or inputs.traits.controlled:
-            noise = replace(noise, reserve=_kept(inputs, foreseen(run)))
-        run = RunSetup.of(inputs, noise)
-    _check_holdable(run)
-    if run.data.test_owners is not None:
-        _check_what_decides(run)
     return noise
+
+
+def met(inputs: RunInputs, noise: Noise) -> Noise:
+    """The uncalibrated noise, scaled until the planned run's account meets the target.
+
+    Raises:
+        UserError: none meets it.
+    """
+    run, training = RunSetup.of(inputs, noise), inputs.config.training
+    # Elsewhere the noise on the model has plans of its own, in which nothing fails and shares stand for draws.
+    whole = not (inputs.faults.possible or training.participation < 1 or inputs.traits.counts_iterations)
+    model = ModelNoise(run) if whole else None
+    noise = _scaled_to_target(inputs, noise, planned_accounts(run, model))
+    if rounds := inputs.placement.rounding is not None:
+        noise = _settled(inputs, noise)
+    if inputs.config.privacy.epsilon < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
+        noise = _of_rough_accounts(inputs, noise)
+    return noise if model is None or rounds else replace(noise, on_model=model.sum.scaled(noise.factor))
 
 
 def _kept(inputs: RunInputs, planned: Accounts) -> Accounts:
@@ -97,14 +123,18 @@ def _kept(inputs: RunInputs, planned: Accounts) -> Accounts:
 
 def _scaled_to_target(inputs: RunInputs, noise: Noise, accounts: Accounts) -> Noise:
     """The smallest multiple of a noise that brings the target observers' accounts, which it gave, to the target."""
+    return _times(inputs, noise, _multiple(inputs, accounts) * (MARGIN if accounts.exact else COARSE))
+
+
+def _times(inputs: RunInputs, noise: Noise, factor: float) -> Noise:
+    """The noise, multiplied."""
     assert noise.noise is not None, "there is noise to scale"
-    factor = _multiple(inputs, accounts) * (MARGIN if accounts.exact else COARSE)
     scaled = noise.noise.scaled(factor)
     iterations = scaled.iterations(inputs.config.privacy.epsilon, ACCOUNTANTS[inputs.accountant])
     return replace(noise, noise=scaled, factor=noise.factor * factor, iterations=iterations)
 
 
-def _settled(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunSetup], Accounts]) -> Noise:
+def _settled(inputs: RunInputs, noise: Noise) -> Noise:
     """The same where sums are of integers: their grid follows the noise, so that accounts do not scale with it.
 
     It is scaled again by the account that it has, until that meets the target with at most 1 % of noise to spare, where
@@ -115,7 +145,7 @@ def _settled(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunSetup], Acc
     """
     best: Noise | None = None
     for _ in range(_ROUNDS):
-        accounts = foreseen(RunSetup.of(inputs, noise))
+        accounts = planned_accounts(RunSetup.of(inputs, noise))
         multiple = _multiple(inputs, accounts) * (1.0 if accounts.exact else COARSE)
         if multiple <= 1 and (best is None or noise.factor < best.factor):
             best = noise
@@ -128,7 +158,7 @@ def _settled(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunSetup], Acc
     return best
 
 
-def _of_rough_accounts(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunSetup], Accounts]) -> Noise:
+def _of_rough_accounts(inputs: RunInputs, noise: Noise) -> Noise:
     """Noise whose account is at most the target, where accounts are rough: of epsilons that are near to 0.
 
     Raises:
@@ -137,13 +167,11 @@ def _of_rough_accounts(inputs: RunInputs, noise: Noise, foreseen: Callable[[RunS
     privacy, accountant = inputs.config.privacy, ACCOUNTANTS[inputs.accountant]
     reached = math.inf
     for _ in range(_ROUNDS):
-        held = _distinct(inputs, foreseen(RunSetup.of(inputs, noise)))
+        held = _distinct(inputs, planned_accounts(RunSetup.of(inputs, noise)))
         reached = max(accountant.epsilon(each, privacy.delta) for each in held)
         if reached <= privacy.epsilon:
             return noise
-        assert noise.noise is not None, "there is noise to scale"
-        factor = reached / privacy.epsilon * MARGIN
-        noise = replace(noise, noise=noise.noise.scaled(factor), factor=noise.factor * factor)
+        noise = _times(inputs, noise, reached / privacy.epsilon * MARGIN)
     text = f"no noise was found whose account by {inputs.accountant} is so small: it stays at {reached:.3g}"
     raise UserError(f"{text}; expected a larger epsilon or delta, found {privacy.epsilon:g}", key="privacy.epsilon")
 

@@ -24,7 +24,7 @@ from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.protocol.interval_plan import range_of
-from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work, rough_accounts
+from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare, with_settings
 from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of, settled
@@ -79,7 +79,7 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
 def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
     """The same training under other trust, with more records or a larger epsilon: what noise is left, at which cost.
 
-    Noise is calibrated anew to the target, by a rough account; nothing is trained. Empty where no account is known
+    Noise is calibrated anew to the target; nothing is trained. Empty where no account is known
     before the run, or the objective leaves no choice.
 
     Returns:
@@ -110,7 +110,7 @@ def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
     for name, topology in (others | {f"epsilon {more.epsilon:g}": drawn}).items():
         config = setup.config.model_copy(update={"privacy": more}) if topology is drawn else setup.config
         try:
-            other = with_settings(replace(setup, drawn=topology), config, rough_accounts)
+            other = with_settings(replace(setup, drawn=topology), config)
         except UserError:  # not under this trust
             continue
         scores = now * noise_on_model(other).noise_std / left

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy import Accounts, Mechanism, Observer, Release
+from h2fdp.privacy import Accounts, Observer, Release
 from h2fdp.privacy.budget_filter import NoiseAllowance
-from h2fdp.privacy.correlated import CorrelatedGaussian
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.protocol.cloud import Cloud, NoiseChoice
-from h2fdp.protocol.planned_releases import noise_and_gradients
+from h2fdp.protocol.planned_releases import NoiseOnModel, noise_and_gradients
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.fixed import FixedOptions
 
@@ -55,24 +54,19 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
     intervals, watched, accounts = setup.config.training.intervals, setup.watched, setup.empty_accounts()
     chosen = None if watched is None else noise_choice(setup, accounts)
     fixed = isinstance(setup.config.method.schedule, FixedOptions) and watched is None
-    for interval in range(intervals):
-        if cloud.ended and interval > 0:
-            return
+    interval = 0
+    while interval < intervals and not (cloud.ended and interval > 0):
         known = fixed and interval == 0
         plan = setup.first_plan if known else cloud.plan(interval, chosen)
         if watched is not None:
             accounts.add_alike(cloud.alike_releases(plan))
             if watched.exceeded(accounts) is not None:
                 return
-        if (
-            cloud.repeats
-            and setup.topology.visits is None
-            and not (by_participants and plan.participants < setup.topology.devices)
-        ):
-            yield EqualIntervals(plan, cloud, times=intervals)
-            return
-        yield EqualIntervals(plan, cloud)
-        cloud.skip(plan)
+        drawn = by_participants and plan.participants < setup.topology.devices
+        times = 1 if drawn or watched is not None else cloud.alike(interval)
+        yield EqualIntervals(plan, cloud, times)
+        cloud.skip(plan, times)
+        interval += times
 
 
 def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
@@ -105,17 +99,22 @@ def first_interval(setup: RunSetup) -> IntervalPlan:
     return first.plan
 
 
-def planned_accounts(setup: RunSetup) -> Accounts:
+def planned_accounts(setup: RunSetup, model: ModelNoise | None = None) -> Accounts:
     """The accounts after all planned intervals.
 
     Where a schedule learns they are a forecast: its choices from what it knows before the run. Of a schedule that
     spends a number of local iterations, they are those of all of them.
+
+    Args:
+        model: to which the same plans are added.
     """
     if setup.traits.counts_iterations:
         setup = exhausted(setup)
     accounts = setup.empty_accounts()
     for expected in forecast(setup):
         accounts.add_alike(expected.releases(), times=expected.times)
+        if model is not None:
+            model.add(expected)
     return accounts
 
 
@@ -149,71 +148,64 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
     return accounts
 
 
-@dataclass(frozen=True)
-class NoiseOnModel:
-    """What the global model takes up in a run without faults, before the server's own update rule.
-
-    If r is the noise `per_step`, the run descends by gradients g + N(0, r^2 I) on average, so that its ratio of noise
-    to signal is r / |g|. Where gradients are clipped, |g| is at most the clip norm.
-
-    Attributes:
-        noise_std: of each coordinate, of all intervals' noise together; of noise at local steps to first order, as if
-            the noise of one step did not change the gradients of the next.
-        way: sum over all intervals of step size times the gradients that the average of the uploads adds up.
-    """
-
-    noise_std: float
-    way: float
-
-    @property
-    def per_step(self) -> float:
-        """r: the noise, over the length of the way that it would have gone along gradients of norm 1."""
-        return self.noise_std / self.way
-
-
-def noise_on_model(setup: RunSetup) -> NoiseOnModel:
-    """That of the planned run.
+class ModelNoise:
+    """Adds up the noise on the global model over the planned intervals of a run.
 
     Where intervals are alike but for their step size, the noise is either proportional to it or does not depend on it:
-    the first interval and the last one say how much is which.
+    the first interval and the last one say how much is which. Correlated noises take each other back within the stream
+    of a device or an edge server.
     """
-    assert setup.noise is not None, "there is no noise to compare"
-    quiet = setup.without_faults()
-    if setup.blueprint.correlated is not None:
-        return _of_streams(quiet, setup.noise, setup.blueprint.correlated)
-    facts = {each.name: each for each in setup.blueprint.facts}
-    variance = way = 0.0
-    for expected in forecast(quiet, by_participants=False):
-        first, gradients = noise_and_gradients(expected.plan, facts, setup.noise)
-        sizes = [expected.plan.decision.step_size]
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._setup, self._facts = setup, {each.name: each for each in setup.blueprint.facts}
+        self._variance = self._way = 0.0
+        self._streams: dict[tuple[str, int], list[float]] = {}
+
+    def add(self, expected: EqualIntervals) -> None:
+        """The next intervals."""
+        plan, first = expected.plan, expected.plan.interval
+        variance, gradients = noise_and_gradients(plan, self._facts, self._setup.noise)
+        sizes = [plan.decision.step_size]
         if expected.times > 1:
-            schedule = quiet.schedule()
-            sizes = [schedule.decide(interval, 0).step_size for interval in range(expected.times)]
-        fixed, by_square = first, 0.0
+            schedule = self._setup.schedule()
+            sizes = [schedule.decide(first + later, 0).step_size for later in range(expected.times)]
+        by_square = 0.0
         if sizes[-1] != sizes[0]:
-            last, _ = noise_and_gradients(expected.cloud.plan(expected.times - 1), facts, setup.noise)
-            by_square = (first - last) / (sizes[0] ** 2 - sizes[-1] ** 2)
-            fixed = first - by_square * sizes[0] ** 2
-        variance += sum(fixed + by_square * size**2 for size in sizes)
-        way += gradients * sum(sizes)
-    return NoiseOnModel(max(variance, 0.0) ** 0.5, way)
+            last = expected.cloud.plan(first + expected.times - 1)
+            last_variance, _ = noise_and_gradients(last, self._facts, self._setup.noise)
+            by_square = (variance - last_variance) / (sizes[0] ** 2 - sizes[-1] ** 2)
+        fixed = variance - by_square * sizes[0] ** 2
+        self._variance += sum(fixed + by_square * size**2 for size in sizes)
+        self._way += gradients * sum(sizes)
+        if self._setup.blueprint.correlated is not None:
+            self._add_to_streams(plan)
 
-
-def _of_streams(quiet: RunSetup, noise: Mechanism, law: CorrelatedGaussian) -> NoiseOnModel:
-    """The same of correlated noises, which take each other back within the stream of a device or an edge server."""
-    facts, way = {each.name: each for each in quiet.blueprint.facts}, 0.0
-    streams: dict[tuple[str, int], list[float]] = {}
-    for expected in forecast(quiet, by_participants=False):
-        plan = expected.plan
-        way += noise_and_gradients(plan, facts, noise)[1] * plan.decision.step_size
+    def _add_to_streams(self, plan: IntervalPlan) -> None:
         for (name, part), weight in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            place = facts[name].place
+            place = self._facts[name].place
             assert place is not None, "somebody adds noise"
             for arrived in map(part.aggregation, range(len(part.segments))):
                 levels = weight * place.parts(arrived.noise_std, arrived.weights)
                 for row, level in zip([-1] if place.by_node else arrived.rows.tolist(), levels.tolist(), strict=True):
-                    streams.setdefault((name, row), []).append(level)
-    return NoiseOnModel(sum(law.variance(np.array(levels)) for levels in streams.values()) ** 0.5, way)
+                    self._streams.setdefault((name, row), []).append(level)
+
+    @property
+    def sum(self) -> NoiseOnModel:
+        """That of all intervals so far."""
+        if (law := self._setup.blueprint.correlated) is None:
+            return NoiseOnModel(max(self._variance, 0.0) ** 0.5, self._way)
+        return NoiseOnModel(sum(law.variance(np.array(each)) for each in self._streams.values()) ** 0.5, self._way)
+
+
+def noise_on_model(setup: RunSetup) -> NoiseOnModel:
+    """That of the planned run."""
+    assert setup.noise is not None, "there is no noise to compare"
+    if setup.on_model is not None:
+        return setup.on_model
+    model = ModelNoise(setup)
+    for expected in forecast(setup.without_faults(), by_participants=False):
+        model.add(expected)
+    return model.sum
 
 
 def budgets_of(setup: RunSetup) -> Mapping[Observer, float]:
@@ -269,7 +261,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
         slots += times * plan.decision.local_steps
         local += times * len(run.aggregation_times.offsets(plan.decision.local_steps))
         steps += times * plan.device_steps
-        drawn = min(times, most)
+        drawn = times if drawn_all else max(1, times * most // run.config.training.intervals)
         for interval in range(plan.interval, plan.interval + drawn):
             for column, more in run.bill.columns(replace(plan, interval=interval)).items():
                 spent[column] += more * (times / drawn)

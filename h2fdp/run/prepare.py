@@ -21,12 +21,12 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, PublicFeatures, start_of
 from h2fdp.network import Topology
-from h2fdp.privacy import Accounts, LocalDp, Pipeline
+from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.devices import associated, costs_of, of_visits, poisoned, settled
-from h2fdp.run.forecast import planned_accounts, rough_accounts
 from h2fdp.run.identity import own_parts_of
+from h2fdp.run.noise_plan import NoisePlans
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -77,14 +77,13 @@ def prepare(
     if topology.adversaries is not None and topology.adversaries.attack.poisons:
         data = poisoned(data, topology, Streams(config.seed))
 
-    def noisy(complete: ExperimentFile, foreseen: Callable[[RunSetup], Accounts] = rough_accounts) -> RunSetup:
+    def untrained(complete: ExperimentFile) -> RunInputs:
         # On the records as they are when this is called: images before, features after the model is chosen.
-        runtime = complete.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
-        inputs = _inputs(complete.model_copy(update={"runtime": runtime}), topology, data)
-        return RunSetup.of(inputs, calibrate(inputs, foreseen))
+        return inputs_of(_untrained(complete), topology, data)
 
+    plans = NoisePlans(untrained)
     with one_thread():
-        config = recipe.with_model(config, data, noisy, topology)
+        config = recipe.with_model(config, data, plans, topology)
         standardize = isinstance(config.model, Logistic) and config.model.standardize
         given = data = data if standardize else data.rounded  # columns are standardised first
         _refuse_small_budget(config, topology, data)
@@ -94,6 +93,7 @@ def prepare(
     with one_thread():
         if topology.association is not None:
             topology, data = associated(topology, config, data)
+            plans = NoisePlans(untrained)
         standardizing = Standardizing.of(data) if standardize else None
         data = data.rounded if standardizing is None else standardizing.applied(data)
         placement = config.method.privacy
@@ -102,10 +102,10 @@ def prepare(
         module = builder_of(
             config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"), data.whole
         )
-        complete, lines = recipe.completed(config, data, module, noisy, topology)
-        inputs = _inputs(complete, topology, data)
+        complete, lines = recipe.completed(config, data, module, plans, topology)
+        inputs = inputs_of(complete, topology, data)
         inputs = replace(inputs, given=given, standardizing=standardizing, chosen=(*lines, *filter(None, [owners])))
-        setup = RunSetup.of(inputs, calibrate(inputs)).keyed()
+        setup = RunSetup.of(inputs, plans.noise(inputs)).keyed()
         if own_parts_of(complete, topology):
             try_own_parts(setup)
         return setup
@@ -121,11 +121,15 @@ def _refuse_small_budget(config: ExperimentFile, topology: Topology, images: Dev
         return
     if (found := recipe.foreseen(config, topology)) is None:
         return
-    runtime = found.runtime.model_copy(update={"engine": "loop"})  # nothing is trained
     blank = replace(with_features(images, config.model.size, computed=False), public=None)
-    run = RunSetup.of(_inputs(found.model_copy(update={"runtime": runtime}), topology, blank), Noise())
+    run = RunSetup.of(inputs_of(_untrained(found), topology, blank), Noise())
     servers = len(run.topology.subnets)
     run.traits.build(replace(run.context, noise=lambda tau: np.ones(servers), releases=lambda tau: 1))
+
+
+def _untrained(config: ExperimentFile) -> ExperimentFile:
+    """The experiment with the engine that takes nothing to prepare, as nothing is trained."""
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"engine": "loop"})})
 
 
 def _compile_if_likely(config: ExperimentFile, products: int) -> None:
@@ -137,13 +141,8 @@ def _compile_if_likely(config: ExperimentFile, products: int) -> None:
 
 
 @one_thread()
-def with_settings(
-    setup: RunSetup, config: ExperimentFile, foreseen: Callable[[RunSetup], Accounts] = planned_accounts
-) -> RunSetup:
+def with_settings(setup: RunSetup, config: ExperimentFile) -> RunSetup:
     """The same devices, records and model under another method, training or target; without a noise key.
-
-    Args:
-        foreseen: the accounts that are calibrated, see `calibrate`.
 
     Raises:
         UserError: see `prepare`.
@@ -151,12 +150,14 @@ def with_settings(
     if not (config.runtime.engine == "auto" and setup.blueprint.engine == "compiled"):  # other settings may not compile
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
-    inputs = _inputs(config, setup.drawn, setup.data, setup)
+    inputs = inputs_of(config, setup.drawn, setup.data, setup)
     inputs = replace(inputs, given=setup.given, standardizing=setup.standardizing)
-    return RunSetup.of(inputs, calibrate(inputs, foreseen))
+    return RunSetup.of(inputs, calibrate(inputs))
 
 
-def _inputs(config: ExperimentFile, topology: Topology, data: DeviceData, begun: RunInputs | None = None) -> RunInputs:
+def inputs_of(
+    config: ExperimentFile, topology: Topology, data: DeviceData, begun: RunInputs | None = None
+) -> RunInputs:
     """All but the noise, of data that lie in the unit ball where the placement asks for it.
 
     Args:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -50,8 +50,7 @@ from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
 from h2fdp.privacy.correlated import CorrelatedSection
 from h2fdp.privacy.mechanisms.noise_placement import simulated
-from h2fdp.run.forecast import noise_on_model, planned_accounts
-from h2fdp.run.setup import RunSetup
+from h2fdp.run.noise_plan import NoisePlan, NoisePlans
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen as chosen_schedule
 from h2fdp.streams import Streams
@@ -60,21 +59,19 @@ from h2fdp.training.probe import Probe
 from h2fdp.wording import counted
 
 INTERVALS, MOST_INTERVALS = 30, 60
-LITTLE, MUCH = 2.0, 9.0  # noise in the last model, see `noise_of_way`: below and above which other features pay
+LITTLE, MUCH = 2.0, 9.0  # noise in the last model, see `_in_scores`: below and above which other features pay
 _FEATURES = 384  # between them
 _FEWEST = {False: 3, True: 20}  # intervals, of which the first is worth more without a step; where noise is much
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
 _MOST_DRAWN = 2_000  # devices times averages where devices are drawn: their accounts are worked out one by one
-_LESS = 0.95  # of the noise in the last model: more bands of correlated noise have to leave no more
 
 
 Recipe = tuple[ExperimentFile, tuple[str, ...]]  # the complete experiment; what was chosen and why, in 80 columns
-Noisy = Callable[..., RunSetup]  # of a complete configuration, and of how accounts are foreseen, by default roughly
 
 
-def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology: Topology) -> ExperimentFile:
+def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topology: Topology) -> ExperimentFile:
     """The experiment with a model that has a name of its own, where it leaves that open; arguments see `completed`."""
     if isinstance(objective := config.method.objective, ObjectiveOptions) and objective.trains is not None:
         return config.model_copy(update={"model": _one_shot(config.model, data, objective)})
@@ -88,7 +85,7 @@ def with_model(config: ExperimentFile, data: DeviceData, noisy: Noisy, topology:
         # Whose scale the paper's step size is for.
         model = registry.MODELS["mlp" if heads else "softmax"].model_validate({})
     elif are_images(data.shape):
-        most, noise = _FEATURES, _noise_of_linear(config, noisy, topology)
+        most, noise = _FEATURES, _noise_of_linear(config, plans, topology)
         if noise is not None:
             most = _FEATURES * 2 if noise < LITTLE else _FEATURES * 2 // 3 if noise > MUCH else _FEATURES
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
@@ -111,14 +108,14 @@ def _one_shot(model: ModelSection, data: DeviceData, objective: ObjectiveOptions
     return found
 
 
-def _noise_of_linear(config: ExperimentFile, noisy: Noisy, topology: Topology) -> float | None:
-    """See `noise_of_way`, of any features; None where they are not chosen by it."""
+def _noise_of_linear(config: ExperimentFile, plans: NoisePlans, topology: Topology) -> float | None:
+    """See `_in_scores`, of any features; None where they are not chosen by it."""
     # A budget buys more turns with short messages.
     if config.control.enabled or not (config.training.left_open and noise_placement_of(config.method.privacy).private):
         return None
     pixels = config.model_copy(update={"model": registry.MODELS["softmax"].model_validate({})})
     whole = _with(pixels, _rounds(pixels, topology, 1.0, linear=True) | {"step_size": 1.0})
-    return None if conflicts(whole) else noise_of_way(_quietest(whole, noisy)[0])
+    return None if conflicts(whole) else _in_scores(_quietest(whole, plans)[0])
 
 
 def _centres(config: ExperimentFile, topology: Topology, fewest: int) -> bool:
@@ -134,15 +131,13 @@ def _centres(config: ExperimentFile, topology: Topology, fewest: int) -> bool:
     return many and aggregation_of(config.method.aggregation).visible != "each" and not conflicts(whole)
 
 
-def noise_of_way(setup: RunSetup) -> float:
+def _in_scores(plan: NoisePlan) -> float:
     """Standard deviation of the noise in a linear model that went the farthest way of 30 intervals, in scores.
 
     Of n records and N nodes that add noise, it is FARTHEST sqrt(N) / (n mu): 2.7, 1.2 and 0.4 for the paper's network,
     60,000 records and epsilon 1 without trusted edge servers, with all of them trusted and under one sum.
     """
-    model, norm = noise_on_model(setup), setup.config.training.largest_norm
-    assert norm is not None, "gradients are clipped where noise is added"
-    return FARTHEST[True] * model.noise_std / (model.way * norm)
+    return FARTHEST[True] * plan.model.per_step
 
 
 def _reading(data: DataSection, model: registry.Lstm) -> registry.Lstm:
@@ -208,7 +203,7 @@ def completed(
     config: ExperimentFile,
     data: DeviceData,
     module: Callable[[], nn.Module],
-    noisy: Noisy,
+    plans: NoisePlans,
     topology: Topology,
 ) -> Recipe:
     """The experiment with everything that it leaves open chosen.
@@ -216,7 +211,7 @@ def completed(
     Args:
         data: as the model sees them.
         module: builds the first model.
-        noisy: the run of a complete configuration, its noise calibrated, by default by a rough account.
+        plans: of the noise of the ways that are compared.
         topology: as it was drawn.
     """
     left_open = config.training.left_open
@@ -241,30 +236,29 @@ def completed(
         chosen = _with(config, rounds_of)
     if conflicts(chosen):
         return _as_the_paper(config, topology)
-    setup, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), noisy)
+    plan, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
     if probe.linear and "intervals" in left_open and not config.control.enabled:
-        rounds_of["intervals"] = _intervals(noise_of_way(setup))
-        if rounds_of["intervals"] != setup.config.training.intervals:
-            setup, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), noisy)
-    config = config.model_copy(update={"privacy": setup.config.privacy})
+        rounds_of["intervals"] = _intervals(_in_scores(plan))
+        if rounds_of["intervals"] != plan.setup.config.training.intervals:
+            plan, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
+    config = config.model_copy(update={"privacy": plan.setup.config.privacy})
     chosen = _with(config, rounds_of)
     if "step_size" not in left_open:
         return chosen, (*_lines(chosen, data), *bands)
-    model = noise_on_model(setup)
-    training, scores = chosen.training, SCORES[probe.linear]
-    norm = training.largest_norm
+    training, scores, norm = chosen.training, SCORES[probe.linear], chosen.training.largest_norm
     assert norm is not None, "gradients are clipped where noise is added"
-    by_noise = scores / (model.noise_std * probe.reach) if model.noise_std else math.inf
+    noise_std = plan.model.noise_std * norm
+    by_noise = scores / (noise_std * probe.reach) if noise_std else math.inf
     longer = 1.0
     if probe.linear and not config.control.enabled:  # the first step is no longer than that of 30, of falling ones
         many, few = min(MOST_INTERVALS, training.intervals) / INTERVALS, (training.intervals + 1) / (INTERVALS + 1)
         longer = many if many > 1 else few
-    by_way = FARTHEST[probe.linear] * longer / (model.way * norm * probe.reach)
+    by_way = FARTHEST[probe.linear] * longer / (plan.model.way * norm * probe.reach)
     size = _rounded(min(by_noise, by_way))
-    moved = size * model.noise_std * probe.reach
+    moved = size * noise_std * probe.reach
     if _of_updates(config):  # of steps along gradients of this length, so that noise goes with the step size
         if "clip_norm" not in left_open:
-            size, moved = _rounded(norm / gradient), model.noise_std * probe.reach
+            size, moved = _rounded(norm / gradient), noise_std * probe.reach
         rounds_of["clip_norm"] = _rounded(size * gradient)
     falls = "constant" if training.step_decay == "none" else training.step_decay
     why = f"step_size {size:g} ({falls}): by it noise moves the last scores by {moved:.2g}"
@@ -279,37 +273,37 @@ def _of_updates(config: ExperimentFile) -> bool:
     return noise_placement_of(config.method.privacy).clips == "update"
 
 
-def _quietest(config: ExperimentFile, noisy: Noisy) -> tuple[RunSetup, tuple[str, ...]]:
-    """The run of a complete configuration, under as many bands of correlated noise as pay; what these leave, in words.
+def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tuple[str, ...]]:
+    """The plan of a complete configuration, under as many bands of correlated noise as pay; what these leave, in words.
 
     What they leave follows from the account of each number of bands. There is nothing to gain where all devices are in
     all releases of a stream (Cauchy and Schwarz, experiments/defaults.md): so where each device adds its own noise.
     """
-    training, found, bands = config.training, noisy(_fixed(config)), 2
-    averages = training.intervals * (len(found.aggregation_times.offsets(found.local_steps)) + 1)
-    drawn = training.participation < 1 and found.topology.devices * averages <= _MOST_DRAWN
+    alone = plans.of(_fixed(config))
+    run, training = alone.setup, config.training
+    averages = training.intervals * (len(run.aggregation_times.offsets(run.local_steps)) + 1)
+    drawn = training.participation < 1 and run.topology.devices * averages <= _MOST_DRAWN
     absent = training.device_turns > 1 or drawn
-    shared = any(each.adds_noise == "edge" for each in found.blueprint.facts)
+    shared = any(each.adds_noise == "edge" for each in run.blueprint.facts)
     stated = "correlated" in config.privacy.model_fields_set or config.control.enabled
     if stated or not (absent and shared):
-        return found, ()
-    why: tuple[str, ...] = ()
-    # Of devices that are drawn, some have more turns than others, which a rough account leaves out.
-    alone = least = noise_on_model(noisy(config, lambda run: planned_accounts(run.without_faults()))).noise_std
-    while bands <= training.intervals:
-        section = CorrelatedSection(kind="banded-inverse", bands=bands)
-        other = config.model_copy(update={"privacy": config.privacy.model_copy(update={"correlated": section})})
-        if conflicts(other):
-            break
-        try:
-            setup = noisy(other)
-        except UserError:  # records are sampled, sums are secure, ...
-            break
-        if (left := noise_on_model(setup).noise_std) > _LESS * least:
-            break
-        found, least, bands = setup, left, 2 * bands
-        why = (f"noise correlated over {section.bands} releases: {left / alone:.2g} of what independent noise leaves",)
-    return found, why
+        return alone, ()
+
+    def banded() -> Iterator[ExperimentFile]:
+        bands = 2
+        while bands <= training.intervals:
+            section = CorrelatedSection(kind="banded-inverse", bands=bands)
+            other = config.model_copy(update={"privacy": config.privacy.model_copy(update={"correlated": section})})
+            if conflicts(other):
+                return
+            yield other
+            bands *= 2
+
+    found = plans.quieter(alone, banded())
+    if (section := found.setup.config.privacy.correlated) is None:
+        return alone, ()
+    left = found.model.noise_std / alone.model.noise_std
+    return found, (f"noise correlated over {section.bands} releases: {left:.2g} of what independent noise leaves",)
 
 
 def _of_single_steps(config: ExperimentFile) -> ExperimentFile:
@@ -333,7 +327,7 @@ def foreseen(config: ExperimentFile, topology: Topology) -> ExperimentFile | Non
 
 
 def _intervals(noise: float) -> int:
-    """K_g of linear models by the noise of the farthest way, see `noise_of_way`."""
+    """K_g of linear models by the noise of the farthest way, see `_in_scores`."""
     return round(min(MOST_INTERVALS, max(INTERVALS, INTERVALS * math.sqrt(LITTLE / max(noise, 1e-9)))))
 
 

@@ -23,7 +23,7 @@ from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Planner
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.protocol.interval_plan import PlanCosts
-from h2fdp.protocol.planned_releases import noise_and_gradients
+from h2fdp.protocol.planned_releases import NoiseOnModel, noise_and_gradients
 from h2fdp.protocol.tiers import Uplinks
 from h2fdp.records import noise_key
 from h2fdp.runtime import Blueprint
@@ -182,6 +182,7 @@ class Noise:
         reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
             like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
         watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
+        on_model: the noise on the global model, if nothing fails; None where its plans were not those of the account.
     """
 
     noise: Mechanism | None = None
@@ -190,6 +191,7 @@ class Noise:
     uncalibrated: Mechanism | None = None
     watched: BudgetFilter | None = None
     reserve: Accounts | None = None
+    on_model: NoiseOnModel | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -37,10 +37,14 @@ class FixedSchedule(Schedule):
     budget: StepDecay = "none"
     last_slot: int | None = None
 
-    @property
-    def repeats(self) -> bool:
-        """See `Schedule.repeats`; the last interval may be shorter."""
-        return self.last_slot is None and self.turns == 1 and self.budget == "none"
+    def alike(self, interval: int) -> int:
+        """See `Schedule.alike`: those of one level of noise; the last interval may be shorter."""
+        if self.last_slot is not None or self.turns > 1:
+            return 1
+        level = noise_of_share(self.budget, interval, self.intervals)
+        later = range(interval + 1, self.intervals) if self.budget != "none" else ()
+        others = (each for each in later if noise_of_share(self.budget, each, self.intervals) != level)
+        return next(others, self.intervals) - interval
 
     def ends(self, slot: int) -> bool:
         return self.last_slot is not None and slot >= self.last_slot

@@ -184,10 +184,9 @@ class Schedule(Protocol):
     keeps every model and leaves the end to the number of intervals, unless it says otherwise.
     """
 
-    @property
-    def repeats(self) -> bool:
-        """Whether every interval has the same local steps, participation and noise, known in advance."""
-        return False
+    def alike(self, interval: int) -> int:
+        """How many intervals, from this one on, have its local steps, participation and noise, known in advance."""
+        return 1
 
     @property
     def observes(self) -> bool:

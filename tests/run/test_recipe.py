@@ -20,7 +20,7 @@ from h2fdp.data.records import Records
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
-from h2fdp.run.recipe import FARTHEST, SCORES, noise_of_way, probe_of
+from h2fdp.run.recipe import FARTHEST, SCORES, probe_of
 
 AUTO = {"extends": "auto"}
 NETWORK = {"edges": [{"name": "e-{i}", "repeat": 4, "trusted": False, "devices": {"count": 5}}]}
@@ -250,7 +250,8 @@ def little(epsilon, x, **settings):
 def test_the_less_noise_the_more_intervals_of_linear_models_up_to_sixty(epsilon):
     setup = little(epsilon, np.random.default_rng(1).normal(size=(20_000, 3)).astype(np.float32)).prepare()
     noise = FARTHEST[True] * math.sqrt(4) / (20_000 * mu_of(epsilon, 1e-5))  # of the way, in scores
-    assert noise_of_way(setup) == pytest.approx(noise, rel=0.02)
+    in_scores = FARTHEST[True] * noise_on_model(setup).per_step / setup.config.training.clip_norm
+    assert in_scores == pytest.approx(noise, rel=0.02)
     assert setup.config.training.intervals == {0.5: 30, 2.0: round(30 * math.sqrt(2 / noise)), 50.0: 60}[epsilon]
     assert 30 < round(30 * math.sqrt(2 / noise)) < 60 or epsilon != 2.0
 
