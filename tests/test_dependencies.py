@@ -21,7 +21,6 @@ def imported():
     """Distribution -> a file that imports it, by a statement or by `import_module` of a text."""
     found = {}
     homes = packages_distributions() | {"mlflow": ["mlflow-skinny"], "opacus": ["opacus"], "wandb": ["wandb"]}
-    homes |= {"IPython": []}  # imported in a notebook only, where it is
     for file in (ROOT / "h2fdp").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = []

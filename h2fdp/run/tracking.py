@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar
+
+from tqdm import tqdm
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
@@ -30,68 +31,33 @@ from h2fdp.wording import word
 _SECONDS_BETWEEN = 0.2
 
 
-class PythonProgress:
-    """Shows how far something is, at most five times a second.
+def progress_bar(total: int, show: bool | None) -> tqdm:
+    """A line on standard error that says how far something is, at most five times a second; the last one stays.
 
     Args:
         total: steps in all.
         show: null for where it is of use: a notebook, a terminal.
     """
-
-    def __init__(self, total: int, show: bool | None = None) -> None:
-        self._total, self._shown = max(1, total), 0.0
-        self._notebook = None if show is False else _notebook_output()
-        self._shows = self._notebook is not None or (sys.stderr.isatty() if show is None else show)
-        self._began = time.monotonic()
-
-    def update(self, done: int, text: str) -> None:
-        """So many steps are done."""
-        now = time.monotonic()
-        if not self._shows or (now - self._shown < _SECONDS_BETWEEN and done < self._total):
-            return
-        self._shown = now
-        left = (now - self._began) / max(done, 1) * (self._total - done)
-        line = f"{done}/{self._total}  {text}  {left:.0f} s left"
-        if self._notebook is not None:
-            self._notebook(f'<progress value="{done / self._total:.4f}" max="1"></progress> {line}')
-        else:
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """The last line stays."""
-        if self._shown and self._notebook is None:
-            print(file=sys.stderr, flush=True)
-
-    def interval(self, row: dict[str, Any]) -> None:
-        """The newest row of a run's metrics."""
-        accuracy = row.get("accuracy")
-        self.update(int(row["interval"]), "" if accuracy is None else f"accuracy {word(float(accuracy))}")
+    if show is None:
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        show = hasattr(shell, "kernel") or sys.stderr.isatty()
+    form = "{n_fmt}/{total_fmt}  {desc}  {remaining} left"
+    return tqdm(total=total, disable=not show, mininterval=_SECONDS_BETWEEN, bar_format=form)
 
 
 @contextmanager
 def shown(total: int, progress: bool | None, on_interval: OnInterval | None) -> Iterator[RunCallbacks]:
     """What watches a run from Python: its progress, and the user's own function."""
-    display = PythonProgress(total, progress)
+    with progress_bar(total, progress) as bar:
 
-    def both(row: dict[str, Any]) -> None:
-        display.interval(row)
-        if on_interval is not None:
-            on_interval(row)
+        def both(row: dict[str, Any]) -> None:
+            accuracy = row.get("accuracy")
+            bar.set_description_str("" if accuracy is None else f"accuracy {word(float(accuracy))}", refresh=False)
+            bar.update(row["interval"] - bar.n)
+            if on_interval is not None:
+                on_interval(row)
 
-    try:
         yield RunCallbacks(on_interval=both)
-    finally:
-        display.close()
-
-
-def _notebook_output() -> Callable[[str], None] | None:
-    """Replaces a piece of HTML in the output of a notebook's cell; None outside of notebooks."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if shell is None or not hasattr(shell, "kernel"):
-        return None
-    library: Any = import_module("IPython.display")  # in a notebook it is there
-    handle = library.display(library.HTML(""), display_id=True)
-    return lambda text: handle.update(library.HTML(text))
 
 
 _log = logging.getLogger(__name__)

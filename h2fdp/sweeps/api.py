@@ -20,7 +20,7 @@ from h2fdp.reports.paper import over_key, paper_table
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.run.api import Experiment
 from h2fdp.run.result import Run
-from h2fdp.run.tracking import PythonProgress
+from h2fdp.run.tracking import progress_bar
 from h2fdp.sweeps.conduct import conduct
 from h2fdp.sweeps.grid import SWEEP
 from h2fdp.sweeps.pool import SilentWatcher, WorkOptions
@@ -193,15 +193,15 @@ class PythonWatcher(SilentWatcher):
     """Shows how many intervals of all runs are done."""
 
     def __init__(self, show: bool | None) -> None:
-        self._show, self._bar = show, PythonProgress(1, False)
-        self._done = self._ended = self._runs = 0
+        self._show, self._bar = show, progress_bar(1, False)
+        self._ended = self._runs = 0
 
     def begin(self, runs: int, finished: int, intervals: int) -> None:
-        self._bar, self._runs, self._ended = PythonProgress(intervals, self._show), runs, finished
+        self._bar, self._runs, self._ended = progress_bar(intervals, self._show), runs, finished
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
-        self._done += 1
-        self._bar.update(self._done, f"intervals, {self._ended} of {self._runs} runs done")
+        self._bar.set_description_str(f"intervals, {self._ended} of {self._runs} runs done", refresh=False)
+        self._bar.update()
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
         self._ended += not again
