@@ -1,5 +1,6 @@
 """Streams: named by what they are for, the same by whichever generator they are read."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -36,6 +37,20 @@ def test_a_lent_generator_reads_the_stream_whatever_it_read_before(
         borrowed.standard_normal(9, dtype=np.float32), fresh.standard_normal(9, dtype=np.float32)
     )
     np.testing.assert_array_equal(borrowed.random(5), fresh.random(5))
+
+
+def test_no_two_streams_have_one_key():
+    """Equal keys would be one noise on two releases."""
+    seeds, attempts, secrets, names, numbers = (
+        (0, 1, 10),
+        ("", "1", "a"),
+        (b"", b"1"),
+        ("", "a", "ab", "b", "1|"),
+        (0, 1, 11),
+    )
+    coordinates = list(itertools.product(seeds, attempts, secrets, names, names, numbers, numbers))
+    keys = {Streams(seed, attempt, secret).key(*named) for seed, attempt, secret, *named in coordinates}
+    assert len(keys) == len(coordinates)
 
 
 def test_each_thread_has_a_generator_of_its_own():
