@@ -57,7 +57,10 @@ FAULTS = {
         "streams.py", 'f"{self.seed}|{interval}|{slot}|', 'f"{self.seed}|0|{slot}|', ("tests/test_streams.py",)
     ),
     "one central noise in all intervals": Fault(
-        "protocol/cloud.py", '"noise-central", plan.interval', '"noise-central", 1', _MEASURED
+        "protocol/cloud.py",
+        '"noise-central", plan.interval',
+        '"noise-central", 1',
+        ("tests/run/test_placements_as_wired.py",),
     ),
     "sensitivity without its factor 2": Fault(
         "privacy/gradient_bounds.py",

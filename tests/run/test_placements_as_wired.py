@@ -43,12 +43,14 @@ def tree(privacy, objective="plain"):
 
 
 def listened(monkeypatch):
-    """The standard deviations of all Gaussian vectors that anybody adds."""
-    added = []
+    """The standard deviations of all Gaussian vectors that are added; those of the cloud are of streams of their own."""
+    added, streams = [], set()
     original = h2fdp.protocol.cloud.add_gaussian_noise
 
     def listening(vector, noise_std, generator, out=None):
         added.append(noise_std)
+        streams.add(tuple(generator.bit_generator.state["state"]["key"].tolist()))
+        assert len(streams) == len(added), "two releases have one noise"
         return original(vector, noise_std, generator, out)
 
     listen_below_the_cloud(monkeypatch, added)
