@@ -58,8 +58,8 @@ FAULTS = {
     ),
     "one central noise in all intervals": Fault(
         "protocol/cloud.py",
-        '"noise-central", plan.interval',
-        '"noise-central", 1',
+        '"noise-central", plan.interval, plan.last_slot',
+        '"noise-central"',
         ("tests/run/test_placements_as_wired.py",),
     ),
     "sensitivity without its factor 2": Fault(
