@@ -147,13 +147,13 @@ FAULTS = {
         "privacy/budget_filter.py",
         "self.spent(accounts, each) > budget)",
         "self.spent(accounts, each) > 1.05 * budget)",
-        ("tests/privacy/accounting/test_release_budget.py", "tests/run/test_privacy_of_runs.py"),
+        ("tests/privacy/test_budget_filter.py",),
     ),
     "a reserve is counted as a whole": Fault(
         "privacy/budget_filter.py",
         "if (rising < 0).any():",
         "if (rising[-1:] < 0).any():",
-        ("tests/privacy/accounting/test_release_budget.py", "tests/run/test_overspending.py"),
+        ("tests/privacy/test_budget_filter.py",),
     ),
     "rounding moves sums by one cell": Fault(
         "privacy/modular_sums.py",
