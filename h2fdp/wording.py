@@ -12,7 +12,6 @@ from html import escape
 from typing import Any
 
 _WHOLE = re.compile(r"`[^`]*`|\"[^\"]*\"|: h2fdp .*|h2fdp [a-z]+(?: --\S+)*")  # what is copied: quoted, or a command
-_CELL = "text-align:left;padding:2px 12px 2px 0;vertical-align:top"
 
 
 def facts_html(title: str, facts: Mapping[str, Any], more: str = "") -> str:
@@ -21,24 +20,20 @@ def facts_html(title: str, facts: Mapping[str, Any], more: str = "") -> str:
     >>> facts_html("run", {"accuracy": 0.5}).count("<tr>")
     1
     """
-    rows = "".join(
-        f'<tr><td style="{_CELL};opacity:.7">{escape(str(name))}</td>'
-        f'<td style="{_CELL}">{escape(word(value))}</td></tr>'
-        for name, value in facts.items()
-    )
-    return f"<div><b>{escape(title)}</b><table>{rows}</table>{more}</div>"
+    return f"<div><b>{escape(title)}</b>{_html(list(facts.items()), header=False)}{more}</div>"
 
 
 def table_html(title: str, rows: Sequence[Mapping[str, Any]], most: int = 20) -> str:
     """A heading and a table of rows with equal keys; of long ones the first rows."""
-    heads = list(rows[0]) if rows else []
-    head = "".join(f'<th style="{_CELL}">{escape(str(each))}</th>' for each in heads)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{escape(word(row.get(each)))}</td>' for each in heads) + "</tr>"
-        for row in rows[:most]
-    )
     left = f"<p>and {len(rows) - most} more</p>" if len(rows) > most else ""
-    return f"<div><b>{escape(title)}</b><table><tr>{head}</tr>{body}</table>{left}</div>"
+    return f"<div><b>{escape(title)}</b>{_html(rows[:most])}{left}</div>"
+
+
+def _html(rows: Sequence[Any], header: bool = True) -> str:
+    """As notebooks show a frame of pandas, whose texts are escaped."""
+    import pandas as pd  # takes a second
+
+    return str(pd.DataFrame(rows, dtype=object).map(word).to_html(header=header, index=False, border=0))
 
 
 def curve_svg(values: Sequence[float], title: str, width: int = 320, height: int = 70) -> str:

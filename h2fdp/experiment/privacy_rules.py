@@ -31,7 +31,6 @@ def problems(experiment: ExperimentFile) -> Found:
     if experiment.method.privacy.private:
         yield from experiment.method.traits.problems(experiment.method.privacy.clips, calibration_of(experiment))
     yield from _of_noise_under_a_schedule(experiment)
-    yield from _of_calibration(experiment)
     if experiment.privacy.noise_law is not None:
         yield from _of_correlated(experiment)
     if experiment.method.privacy.private and experiment.privacy.adjacency != "null-record":
@@ -54,11 +53,6 @@ def problems_of_network(
     yield from _of_secure_sums(experiment, topology, network)
 
 
-def _leaks(experiment: ExperimentFile) -> bool:
-    """Whether devices measure what no account covers, unless it turns out that nothing has to be measured."""
-    return experiment.method.traits.measures is not None
-
-
 def default_calibration(experiment: ExperimentFile) -> Literal["paper", "accounted"]:
     """By an account of the planned run, where there is one and no noise is stated.
 
@@ -68,7 +62,7 @@ def default_calibration(experiment: ExperimentFile) -> Literal["paper", "account
     placement, schedule = experiment.method.privacy, experiment.method.traits
     known = placement.private and placement.accounted and not placement.noise_is_given
     kept = schedule.counts_iterations or schedule.ends_by_account
-    return "accounted" if known and not kept and not _leaks(experiment) else "paper"
+    return "accounted" if known and not kept and schedule.measures is None else "paper"
 
 
 def calibration_of(experiment: ExperimentFile) -> str:
@@ -81,6 +75,9 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
     if not experiment.method.privacy.private:
         if schedule.scales_noise:
             yield "method.schedule", "there is no noise to decay; expected a method with noise"
+        if experiment.privacy.calibration == "accounted":
+            text = "this method adds no noise; leave the key out, which accounts for methods that do, or expected paper"
+            yield "privacy.calibration", text
         return
     if experiment.privacy.calibration == "accounted":
         yield from _of_account(experiment)
@@ -95,12 +92,6 @@ def _of_account(experiment: ExperimentFile) -> Found:
     if experiment.method.privacy.rounding is not None and schedule.reads_releases and not schedule.foreseen:
         text = "noise that is chosen interval by interval does not go with sums of integers, whose grid follows it"
         yield key, f"{text}; expected paper, or secure_sum without rounding"
-
-
-def _of_calibration(experiment: ExperimentFile) -> Found:
-    if experiment.privacy.calibration == "accounted" and not experiment.method.privacy.private:
-        text = "this method adds no noise; leave the key out, which accounts for methods that do, or expected paper"
-        yield "privacy.calibration", text
 
 
 def _of_correlated(experiment: ExperimentFile) -> Found:

@@ -100,8 +100,10 @@ def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Fo
     if compression.of_edges and (central or experiment.method.topology == "star"):
         why = "edge servers send raw averages up" if central else "a star has no edge servers"
         yield "compression.edge", f"{why}; expected null"
-    for key in compression.stated:
-        yield from _of_compressed_link(experiment, f"compression.{key}")
+    schedule = experiment.method.traits
+    for key in compression.stated if schedule.controlled or schedule.measures is not None else ():
+        text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
+        yield f"compression.{key}", f"{text}; expected null, or schedule fixed"
     if compression.of_models and objective.memory is not None:
         text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
         yield "compression.down", f"{text}; expected null, or another objective"
@@ -115,12 +117,6 @@ def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Fo
         name = experiment.method.objective.name
         text = f"devices of {name} would remember what is left of their updates"
         yield _COMPRESSED, f"{text}; expected null, or another objective"
-
-
-def _of_compressed_link(experiment: ExperimentFile, key: str) -> Found:
-    if experiment.method.traits.controlled or experiment.method.traits.measures is not None:
-        text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
-        yield key, f"{text}; expected null, or schedule fixed"
 
 
 _COMPRESSED = "compression.device"

@@ -13,8 +13,9 @@ def experiment():
     return Experiment(topology=topology, data="digits", method="h2fdp", name="a<b".replace("<", "-"), **settings)
 
 
-def test_each_has_html_and_a_short_text(experiment, tmp_path):
-    run = experiment.run(tmp_path / "run")
+def test_each_has_html_and_a_short_text(experiment, tmp_path, capsys):
+    run = experiment.run(tmp_path / "run", progress=True)
+    assert "\r2/2  accuracy 0." in capsys.readouterr().err
     assert "4 devices under 2 edge servers" in experiment._repr_html_()
     assert "<td" in experiment.topology._repr_html_()
     assert "edge-2" in experiment.topology._repr_html_()
