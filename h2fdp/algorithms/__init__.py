@@ -34,12 +34,10 @@ from h2fdp.algorithms.registry import own_objective as own_objective
 from h2fdp.algorithms.registry import server_of as server_of
 from h2fdp.algorithms.server_update import Factor as Factor
 from h2fdp.algorithms.server_update import ServerUpdate as ServerUpdate
-from h2fdp.algorithms.server_update import StatefulUpdate as StatefulUpdate
 from h2fdp.algorithms.server_update import Uploaded as Uploaded
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.training.local_steps import LocalObjective as LocalObjective
 from h2fdp.training.local_steps import LocalWork as LocalWork
-from h2fdp.training.local_steps import StatelessObjective as StatelessObjective
 
 AggregationSection = Annotated[AggregationOptions | OwnPart, AGGREGATIONS]
 ObjectiveSection = Annotated[ObjectiveOptions | OwnPart, OBJECTIVES]

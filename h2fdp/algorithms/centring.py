@@ -11,15 +11,13 @@ travels, is stored and is evaluated with it. All that happens here is post-proce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from h2fdp.algorithms.registry import ServerContext
-from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
+from h2fdp.algorithms.server_update import AroundUpdate, ServerUpdate, Uploaded
 from h2fdp.data.public_features import BIAS
 from h2fdp.models.architectures import Centred
 from h2fdp.training.clipping import clip_factors
@@ -29,7 +27,7 @@ _LENGTH = (1 + BIAS**2) ** 0.5  # of a record's features
 _LEAST = 1e-3  # of the mean that arrived
 
 
-class Centring:
+class Centring(AroundUpdate):
     """A server update inside, and what all classes' weights have in common: the mean, which that one does not move.
 
     Args:
@@ -39,7 +37,8 @@ class Centring:
     """
 
     def __init__(self, inner: ServerUpdate, pattern: Tensor, inputs: int, step: float) -> None:
-        self._inner, self._pattern, self._inputs, self._step = inner, pattern, inputs, step
+        super().__init__(inner)
+        self._pattern, self._inputs, self._step = pattern, inputs, step
 
     @classmethod
     def of(cls, inner: ServerUpdate, context: ServerContext, loss: Loss, step_size: float) -> Centring:
@@ -50,11 +49,6 @@ class Centring:
         cut, length = context.clipping, pattern.norm() * _LENGTH
         kept = 1.0 if cut is None else float(clip_factors(length, cut.norm, cut.gamma))
         return cls(inner, pattern, inputs, step_size * kept)
-
-    @property
-    def variate(self) -> Tensor | None:
-        """That of the update inside."""
-        return self._inner.variate
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
         """(M,) the next model: of centred features, and with the same mean; after 0 with the mean that arrived."""
@@ -84,14 +78,6 @@ class Centring:
         kept = max(_LEAST, 1 - (self._inputs - 1) * noise / length) if length else 0.0
         mean: Tensor = along * (kept / (self._step * float(self._pattern.norm())))
         return mean.to(average.dtype)
-
-    def state(self) -> dict[str, Any]:
-        """That of the update inside."""
-        return self._inner.state()
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state`."""
-        self._inner.load(state)
 
     def _weights(self, model: Tensor) -> Tensor:
         """(classes, K) a view of a model (M,), or of one with an audit's coordinates after these."""

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions, name_method
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 
 
-class ReverseCounts(StatefulUpdate):
+class ReverseCounts(ServerUpdate):
     """w = sum_m T_(M+1-m) / T w_m over the last models of all M subnets, m = 1 the one with most updates.
 
     T_m counts the updates of subnet m, T = sum_m T_m; of equal counts the one that had them first comes first. The

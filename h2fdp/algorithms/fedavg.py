@@ -19,7 +19,7 @@ from h2fdp.algorithms.registry import (
     ServerOptions,
     name_method,
 )
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 
 
 @OBJECTIVES.register
@@ -33,7 +33,7 @@ class Plain(ObjectiveOptions):
         return True
 
 
-class Average(StatefulUpdate):
+class Average(ServerUpdate):
     """w <- w - average."""
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:

@@ -10,13 +10,13 @@ from pydantic import Field
 from torch import Tensor
 
 from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions, SteppingOptions, name_method
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.config.fields import Expect, Magnitude
 
 Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
 
 
-class Momentum(StatefulUpdate):
+class Momentum(ServerUpdate):
     """v <- beta1 v + average; w <- w - server_step v."""
 
     kept = ("velocity",)
@@ -32,7 +32,7 @@ class Momentum(StatefulUpdate):
         return model - self._options.server_step * self.velocity
 
 
-class Adaptive(StatefulUpdate):
+class Adaptive(ServerUpdate):
     """With a = average: m <- b1 m + (1 - b1) a; v by the options; w <- w - s m / (sqrt(v) + tau).
 
     m begins at 0 and v at tau^2, all by coordinate and without a correction of the start (Algorithm 2).

@@ -16,7 +16,7 @@ from h2fdp.algorithms.registry import (
     ServerOptions,
     name_method,
 )
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.config.fields import Expect, Magnitude
 from h2fdp.training.local_steps import LocalWork
 
@@ -89,7 +89,7 @@ class FedDyn(ObjectiveOptions):
         return memory.add(done.updates, alpha=self.alpha)
 
 
-class FedDynServer(StatefulUpdate):
+class FedDynServer(ServerUpdate):
     """h <- h + alpha (share of the devices) average; w <- w - average - h / alpha.
 
     With equal weights and m devices the share times the average is (1/m) sum over the participants, as in the paper.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from h2fdp.algorithms.fedavg import AverageOptions
 from h2fdp.algorithms.registry import OBJECTIVES, SERVERS, ObjectiveOptions, ServerContext, ServerOptions, name_method
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.config.fields import Expect
 from h2fdp.data.public_features import BIAS
 from h2fdp.models.architectures import SHARE, triangle
@@ -77,7 +77,7 @@ class ClassSums(ObjectiveOptions):
         return True
 
 
-class Discriminant(StatefulUpdate):
+class Discriminant(ServerUpdate):
     """The model of which the uploads' average has the class sums and second moments; the model before has no part.
 
     Args:

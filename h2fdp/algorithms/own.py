@@ -49,7 +49,7 @@ class OwnServer(Checked):
         other.load(copy.deepcopy(self.state()))
         first, resumed = self.apply(moved, uploaded), other.apply(moved, uploaded)
         if not torch.equal(first, resumed):
-            words = Words("another one; what it remembers must be in `state` and `load` (`kept` of a StatefulUpdate)")
+            words = Words("another one; what it remembers must be in `state` and `load` (`kept` of a ServerUpdate)")
             raise self._origin.wrong("apply", "the same model after a checkpoint was loaded", words)
 
 

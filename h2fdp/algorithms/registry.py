@@ -16,10 +16,10 @@ from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.training.clipping import Clipping
-from h2fdp.training.local_steps import LocalObjective, StatelessObjective
+from h2fdp.training.local_steps import LocalObjective
 
 
-class ObjectiveOptions(StatelessObjective, Options):
+class ObjectiveOptions(LocalObjective, Options):
     """A local objective with its options.
 
     Attributes:

@@ -15,7 +15,7 @@ from h2fdp.algorithms.registry import (
     SteppingOptions,
     name_method,
 )
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.training.local_steps import LocalWork
 
 
@@ -46,7 +46,7 @@ class Scaffold(ObjectiveOptions):
         return changed.where(done.steps[:, None] > 0, memory)
 
 
-class ScaffoldServer(StatefulUpdate):
+class ScaffoldServer(ServerUpdate):
     """w <- w - server_step average; c <- c + (share of the devices) average change of c_i. c begins at 0."""
 
     kept = ("control",)

@@ -5,9 +5,10 @@ Upcycled-FL: after each update from the devices, one from the models that the se
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -39,29 +40,8 @@ class Uploaded:
     children: tuple[str, ...] = ()
 
 
-class ServerUpdate(Protocol):
-    """Moves the global model. It sees what the cloud received and nothing else, so it costs no privacy."""
-
-    @property
-    def variate(self) -> Tensor | None:
-        """(M,) what is sent down beside the model; None for nothing."""
-        ...
-
-    def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
-        """(M,) the next global model, after w(t_k) `model`."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """What outlives an interval, in plain values and tensors, for a checkpoint."""
-        ...
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
-        ...
-
-
-class StatefulUpdate:
-    """State by the names of its attributes, for updates that keep some.
+class ServerUpdate(ABC):
+    """Moves the global model. It sees what the cloud received and nothing else, so it costs no privacy.
 
     Attributes:
         kept: names of the attributes that outlive an interval.
@@ -71,13 +51,19 @@ class StatefulUpdate:
 
     @property
     def variate(self) -> Tensor | None:
-        """Nothing beside the model."""
+        """(M,) what is sent down beside the model; None for nothing."""
         return None
 
+    @abstractmethod
+    def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
+        """(M,) the next global model, after w(t_k) `model`."""
+
     def state(self) -> dict[str, Any]:
+        """What outlives an interval, in plain values and tensors, for a checkpoint."""
         return {name: getattr(self, name) for name in self.kept}
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
         for name in self.kept:
             setattr(self, name, state[name])
 
@@ -85,7 +71,24 @@ class StatefulUpdate:
 Factor = Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")]
 
 
-class Upcycled:
+class AroundUpdate(ServerUpdate):
+    """Another update inside, which has all the state."""
+
+    def __init__(self, inner: ServerUpdate) -> None:
+        self._inner = inner
+
+    @property
+    def variate(self) -> Tensor | None:
+        return self._inner.variate
+
+    def state(self) -> dict[str, Any]:
+        return self._inner.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._inner.load(state)
+
+
+class Upcycled(AroundUpdate):
     """Another update, then w(2m) = w(2m-1) + kappa (w(2m-1) - w(2m-2)).
 
     Both happen at the end of one interval: the second touches no data, sends nothing and reveals nothing.
@@ -95,33 +98,15 @@ class Upcycled:
     """
 
     def __init__(self, inner: ServerUpdate, factor: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._factor = factor
-
-    @property
-    def variate(self) -> Tensor | None:
-        """That of the update inside."""
-        return self._inner.variate
 
     def apply(self, model: Tensor, uploaded: Uploaded) -> Tensor:
         """(M,) the model after both updates."""
         moved = self._inner.apply(model, uploaded)
         return moved + self._factor * (moved - model)
 
-    def state(self) -> dict[str, Any]:
-        """The state of the update inside."""
-        return self._inner.state()
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state`."""
-        self._inner.load(state)
-
 
 def models_of_children(update: ServerUpdate) -> Mapping[str, Tensor]:
     """(M,) by the name of a child of the cloud: what it is sent, where that is not the global model."""
     return getattr(update, "of_children", {})
-
-
-def upcycled(update: ServerUpdate, factor: float | None) -> ServerUpdate:
-    """The update, followed by a second one where a factor is stated."""
-    return update if factor is None else Upcycled(update, factor)

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions
-from h2fdp.algorithms.server_update import ServerUpdate, StatefulUpdate, Uploaded
+from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.config.fields import Expect
 
 
-class SubnetModels(StatefulUpdate):
+class SubnetModels(ServerUpdate):
     """Subnet c trains v_c to w_c and uploads v_c - w_c; w is the mean of the w_c; then v_c <- w_c + mix (w - w_c).
 
     With the steps of an interval that is MR-MTL's pull of eta lambda a step, 1 - mix = (1 - eta lambda)^steps. A subnet

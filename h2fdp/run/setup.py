@@ -11,7 +11,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
 from h2fdp.algorithms.centring import Centring
-from h2fdp.algorithms.server_update import ServerUpdate, upcycled
+from h2fdp.algorithms.server_update import ServerUpdate, Upcycled
 from h2fdp.costs import ExchangeSizes, NetworkCosts
 from h2fdp.data.federated import DeviceData, Standardizing
 from h2fdp.experiment.sections import ExperimentFile
@@ -235,7 +235,9 @@ class RunSetup(RunInputs, Noise):
     def _server(self) -> ServerUpdate:
         """What the cloud does with an average."""
         method, context = self.config.method, self.server_context
-        server = upcycled(server_of(method.server, context), method.upcycle)
+        server = server_of(method.server, context)
+        if method.upcycle is not None:
+            server = Upcycled(server, method.upcycle)
         if not self.blueprint.centring:
             return server
         return Centring.of(server, context, self.blueprint.loss, self.config.training.step_size)

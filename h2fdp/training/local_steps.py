@@ -17,31 +17,39 @@ from h2fdp.errors import UserError
 Gradient = Callable[[Tensor], Tensor]
 
 
-class LocalObjective(Protocol):
+class LocalObjective:
     """Where a local step goes. Engines call it with one model or with a stack of them.
+
+    By itself it is the loss, with a pull towards the received model where `towards_received` says so, and has no
+    memory. An objective derives from it, and replaces what is otherwise.
 
     Attributes:
         memory: what a device keeps of its data from one interval to the next, in words; None where it keeps nothing.
             It begins at zero, is the device's own, and outlasts releases: no account covers that but one of every step.
         personal: whether a device trains a model of its own beside the shared one.
         gradients: how many of a batch a step asks for; 1 of objectives that do not state it, and are held to it.
-        pull: mu of a term mu (w - received) in its direction, 0 without one; None where an upload is not a weighted sum
-            of the gradients along the device's way.
     """
 
-    @property
-    def memory(self) -> str | None: ...
+    memory: ClassVar[str | None] = None
+    personal: ClassVar[bool] = False
 
     @property
-    def personal(self) -> bool: ...
+    def pull(self) -> float | None:
+        """The mu of a term mu (w - received) in its direction, 0 without one; None where an upload is not a weighted
+        sum of the gradients along the device's way."""
+        return 0.0
 
     @property
-    def pull(self) -> float | None: ...
+    def towards_received(self) -> float:
+        """The mu of `direction`, where an objective adds nothing else of w."""
+        return 0.0
 
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """What a step follows downhill, in memory that the caller may overwrite; and the personal model after it.
+
+        By default g + mu (w - received), with mu = `towards_received`.
 
         Args:
             model: (..., M) w_i, before the step.
@@ -50,14 +58,18 @@ class LocalObjective(Protocol):
             received: (..., M) the model that the device was sent last.
             personal: (..., M) of objectives with a personal model; it begins at `received`.
         """
-        ...
+        if self.towards_received == 0.0:
+            return gradient(model), None
+        pull = (model - received).mul_(self.towards_received)
+        return pull.add_(gradient(model)), None
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
         """Whether m steps of this size move an upload by at most 2 eta G gain(momentum, m) when one record changes.
 
-        `gain` is m without momentum; see the function of that name.
+        `gain` is m without momentum; see the function of that name. False rules out a guarantee, until an objective
+        shows that it does.
         """
-        ...
+        return False
 
     def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
         """(s, M) added to every direction of an interval, by the devices' memories (s, M); None for nothing.
@@ -65,11 +77,11 @@ class LocalObjective(Protocol):
         Args:
             variate: (M,) what the cloud sent beside the model, if it does.
         """
-        ...
+        return None
 
     def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
         """(s, M) the memories after an interval."""
-        ...
+        return memory
 
 
 def gradients_of(objective: LocalObjective) -> int:
@@ -82,24 +94,6 @@ def pull_of(objective: LocalObjective) -> float | None:
     return getattr(objective, "pull", None)
 
 
-class PulledObjective:
-    """The direction g + mu (w - received), with mu = `towards_received`, of objectives that add nothing else of w."""
-
-    @property
-    def towards_received(self) -> float:
-        """0."""
-        return 0.0
-
-    def direction(
-        self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The gradient and the pull."""
-        if self.towards_received == 0.0:
-            return gradient(model), None
-        pull = (model - received).mul_(self.towards_received)
-        return pull.add_(gradient(model)), None
-
-
 def pull_alone(objective: LocalObjective) -> float | None:
     """mu where the direction is g + mu (w - received), for engines that do not call it; None where it may be another.
 
@@ -107,8 +101,8 @@ def pull_alone(objective: LocalObjective) -> float | None:
     """
     if isinstance(objective, OwnModels):
         return None
-    known = getattr(type(objective), "direction", None) is PulledObjective.direction
-    return objective.towards_received if known and isinstance(objective, PulledObjective) else None
+    known = getattr(type(objective), "direction", None) is LocalObjective.direction
+    return objective.towards_received if known else None
 
 
 @runtime_checkable
@@ -159,31 +153,7 @@ class LocalWork(Protocol):
     def step_size(self) -> float: ...
 
 
-class StatelessObjective(PulledObjective):
-    """The part of an objective without memory."""
-
-    memory: ClassVar[str | None] = None
-    personal: ClassVar[bool] = False
-
-    @property
-    def pull(self) -> float | None:
-        """0."""
-        return 0.0
-
-    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
-        """False, which rules out a guarantee, until an objective shows that it does."""
-        return False
-
-    def correction(self, memory: Tensor, variate: Tensor | None) -> Tensor | None:
-        """None: there is no memory."""
-        return None
-
-    def remembered(self, memory: Tensor, variate: Tensor | None, done: LocalWork) -> Tensor:
-        """Nothing new."""
-        return memory
-
-
-class OwnModels(StatelessObjective):
+class OwnModels(LocalObjective):
     """The part of an objective whose devices go on from models of their own, which is all that they remember.
 
     A device's own model is made of gradients and of models that it received, and of nothing else of its data.

@@ -13,7 +13,7 @@ import yaml
 from torch import nn
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.algorithms import Aggregation, StatefulUpdate, StatelessObjective
+from h2fdp.algorithms import Aggregation, LocalObjective, ServerUpdate
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.schedules import Decision, OwnSchedule
 
@@ -44,7 +44,7 @@ def refusal(*args, **settings):
 # ---- server updates
 
 
-class Server(StatefulUpdate):
+class Server(ServerUpdate):
     def apply(self, model, uploaded):
         return model - uploaded.average
 
@@ -101,7 +101,7 @@ def test_a_server_update(server, words):
 # ---- local objectives
 
 
-class Objective(StatelessObjective):
+class Objective(LocalObjective):
     def __init__(self, answer):
         self.answer = answer
 
@@ -275,17 +275,17 @@ def test_a_data_set(answer, words):
 # ---- code that fails
 
 MODULE = """
-from h2fdp.algorithms import StatefulUpdate
+from h2fdp.algorithms import ServerUpdate
 from h2fdp.schedules import Decision, OwnSchedule
 
-class Broken(StatefulUpdate):
+class Broken(ServerUpdate):
     def apply(self, model, uploaded):
         return self.step(model)
 
     def step(self, model):
         return model / uploads
 
-class Late(StatefulUpdate):
+class Late(ServerUpdate):
     def apply(self, model):
         return model
 
@@ -331,7 +331,7 @@ def test_code_that_fails_is_told_by_the_line_of_the_file_that_names_it_above_the
 # ---- sensitivity
 
 
-class Decayed(StatelessObjective):
+class Decayed(LocalObjective):
     def direction(self, model, gradient, received, personal):
         return gradient(model) + 0.1 * model, None
 

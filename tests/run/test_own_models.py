@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.algorithms import StatelessObjective
+from h2fdp.algorithms import LocalObjective
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.algorithms.own_models import Ditto, MeanRegularised
 from h2fdp.privacy.mechanisms.pipeline import StepNoise
@@ -217,7 +217,7 @@ def test_deciles_are_those_of_own_models(tmp_path):
     assert last["personal_accuracy"] != shared["accuracy"]
 
 
-class Twice(StatelessObjective):
+class Twice(LocalObjective):
     def direction(self, model, gradient, received, personal):
         return gradient(model) - gradient(received), None
 

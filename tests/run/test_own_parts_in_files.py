@@ -92,9 +92,9 @@ def test_a_wrong_name_is_told_with_file_line_and_key(file, key, value, words):
 
 
 SHAKY = """
-from h2fdp.algorithms import StatelessObjective
+from h2fdp.algorithms import LocalObjective
 
-class Shaky(StatelessObjective):
+class Shaky(LocalObjective):
     \"\"\"It fails once its model is no longer the initial one.\"\"\"
 
     def direction(self, model, gradient, received, personal):

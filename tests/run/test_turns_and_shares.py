@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from h2fdp import Experiment, UserError
-from h2fdp.algorithms import StatefulUpdate
+from h2fdp.algorithms import ServerUpdate
 from h2fdp.run.forecast import noise_on_model, planned_accounts
 from h2fdp.schedules.aggregation_times import DeviceTurns
 from tests.protocol.test_noise_boundaries import accepts
@@ -68,7 +68,7 @@ def test_shares_of_the_budget_fall_and_add_up_to_what_the_target_allows(trust, o
     assert max(run.privacy.epsilon(each) for each in everyone) == pytest.approx(EPSILON, rel=0.005)
 
 
-class Recording(StatefulUpdate):
+class Recording(ServerUpdate):
     def __init__(self):
         self.averages = []
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.algorithms import StatefulUpdate
+from h2fdp.algorithms import ServerUpdate
 from h2fdp.algorithms.scaffold import Scaffold
 
 REFUSED = r"method\.server: devices that remember answer its `variate` with the change of their memory"
@@ -14,7 +14,7 @@ class OwnScaffold(Scaffold):
     """A guarantee may not hang on the name."""
 
 
-class Asking(StatefulUpdate):
+class Asking(ServerUpdate):
     """Broadcasts a variate once `applied` models were made, and adds up what comes back."""
 
     kept = ("control", "applied")

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from h2fdp import Experiment
-from h2fdp.algorithms import Aggregation, StatefulUpdate, StatelessObjective
+from h2fdp.algorithms import Aggregation, LocalObjective, ServerUpdate
 from h2fdp.errors import UserError
 from h2fdp.schedules import Decision, OwnSchedule
 from tests.protocol.test_noise_boundaries import accepts
@@ -85,7 +85,7 @@ class Watching(OwnSchedule):
         return self.model.clone()
 
 
-class WatchingServer(StatefulUpdate):
+class WatchingServer(ServerUpdate):
     def __init__(self, shown):
         self.shown = shown
 
@@ -115,7 +115,7 @@ class Linear(nn.Module):
         return self.factor * self.layer(x)
 
 
-class Enlarging(StatelessObjective):
+class Enlarging(LocalObjective):
     def direction(self, model, gradient, received, personal):
         return 1e6 * gradient(model), None
 

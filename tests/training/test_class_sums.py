@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from h2fdp.algorithms import StatelessObjective
+from h2fdp.algorithms import LocalObjective
 from h2fdp.algorithms.one_shot import ClassSums, discriminant
 from h2fdp.algorithms.own import OwnObjective
 from h2fdp.config.own_answers import Origin
@@ -88,7 +88,7 @@ def test_no_neighbour_moves_an_update_further_than_its_sensitivity_and_some_move
     assert LENGTH / 6 < worst_replaced <= 2 * LENGTH / 6
 
 
-class Mine(StatelessObjective):
+class Mine(LocalObjective):
     loss = 0.5
 
 
