@@ -1,17 +1,21 @@
 """Runs under faults of the machine, resumed, and compared with the run that nothing disturbed.
 
-    python -m experiments.fault_matrix [FILE] [--set KEY=VALUE ...] [--points 5] [--faults NAME ...] [--data-root DIR]
+    python -m experiments.fault_matrix [FILE] [--set KEY=VALUE ...] [--points 5] [--faults NAME ...]
+        [--elsewhere NAME ...] [--data-root DIR]
 
 Each fault strikes at `--points` random moments of a run, each time a run of its own, which is then resumed until it is
-done. Files are compared byte for byte, the metrics but for their wall time. Prints a row for each run, and ends with an
-error if any differs. A further fault is a function and its line in `FAULTS`.
+done: here, or in another process environment (`--elsewhere`). Files are compared byte for byte, metrics and summary but
+for their wall time. Prints a row for each run, and ends with an error if any differs. A further fault is a function and
+its line in `FAULTS`, a further environment one in `ELSEWHERE`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -19,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -129,6 +134,31 @@ FAULTS: dict[str, Callable[[Moment], list[int]]] = {
 }
 
 
+# What differs where a run is resumed; `{new}` is an empty folder. Root may write anywhere but in /proc.
+HERE, WORKING_FOLDER = "here", "another working folder"
+ELSEWHERE: dict[str, dict[str, str]] = {
+    HERE: {},
+    "a cold cache": {"XDG_CACHE_HOME": "{new}", "NUMBA_CACHE_DIR": "{new}"},
+    "no cache": {"XDG_CACHE_HOME": "/proc/none"},
+    "another HOME": {"HOME": "{new}", "XDG_CACHE_HOME": ""},
+    "a read-only HOME": {"HOME": "/proc/none", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""},
+    WORKING_FOLDER: {},
+    "three threads": {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"},
+    "another locale, time zone": {"LC_ALL": "POSIX", "LANG": "", "PYTHONUTF8": "0", "TZ": "Asia/Kathmandu"},
+}
+
+
+def elsewhere(name: str, new: Path) -> dict[str, Any]:
+    """Options of a process there; an empty value stands for no variable.
+
+    Args:
+        new: an empty folder.
+    """
+    values = {key: value.format(new=new) for key, value in ELSEWHERE[name].items()}
+    kept = {key: value for key, value in (os.environ | values).items() if value or key not in values}
+    return {"env": kept} | ({"cwd": new} if name == WORKING_FOLDER else {})
+
+
 def started(out: Path) -> bool:
     """Whether there is a run to go on with; a signal may come before."""
     return (out / "config.yaml").exists() and (out / "topology.yaml").exists()
@@ -143,7 +173,10 @@ def differences(one: Path, other: Path) -> list[str]:
     """The files of two runs that are not the same."""
     found = [name for name in FILES if (one / name).read_bytes() != (other / name).read_bytes()]
     metrics = [pd.read_parquet(path / "metrics.parquet").drop(columns="wall_s") for path in (one, other)]
-    return found + ([] if metrics[0].equals(metrics[1]) else ["metrics.parquet"])
+    timed = dict.fromkeys(("wall_s", "checksum"))
+    summaries = [json.loads((path / "summary.json").read_text()) | timed for path in (one, other)]
+    found += [] if metrics[0].equals(metrics[1]) else ["metrics.parquet"]
+    return found + [f"{key} of summary.json" for key in summaries[0] if summaries[0][key] != summaries[1].get(key)]
 
 
 def main() -> None:
@@ -153,13 +186,14 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
     parser.add_argument("--points", type=int, default=5)
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS), metavar="NAME")
-    parser.add_argument("--data-root")
+    parser.add_argument("--elsewhere", nargs="+", choices=ELSEWHERE, default=[HERE], metavar="NAME")
+    parser.add_argument("--data-root", type=Path)
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
     wanted = parser.parse_args()
     random.seed(wanted.seed)
     settings = [word for setting in ("privacy.noise_key=seed", *wanted.settings) for word in ("--set", setting)]
-    root = ["--data-root", wanted.data_root] if wanted.data_root else []
-    run = ["run", wanted.file, *settings, *root, "--quiet"]
+    root = ["--data-root", str(wanted.data_root.resolve())] if wanted.data_root else []
+    run = ["run", str(Path(wanted.file).resolve()), *settings, *root, "--quiet"]
     differing = 0
     with TemporaryDirectory(prefix="fault-matrix-") as folder:
         whole = Path(folder) / "whole"
@@ -167,22 +201,23 @@ def main() -> None:
         metrics = pd.read_parquet(whole / "metrics.parquet")
         interval = metrics["wall_s"].median()
         print(f"undisturbed: {len(metrics)} intervals of {interval * 1000:.0f} ms", flush=True)
-        for name in wanted.faults:
-            for point in range(wanted.points):
-                out = Path(folder) / f"{name}-{point}".replace(" ", "-")
-                command = [*run, "--out", str(out)]
-                share = random.random()
-                codes = FAULTS[name](Moment(command, out, whole, share, random.random() * interval))
-                at = done(out)
+        for name, where, point in product(wanted.faults, wanted.elsewhere, range(wanted.points)):
+            out = Path(folder) / re.sub(r"\W+", "-", f"{name}-{where}-{point}")
+            command = [*run, "--out", str(out)]
+            share = random.random()
+            codes = FAULTS[name](Moment(command, out, whole, share, random.random() * interval))
+            at = done(out)
+            with TemporaryDirectory() as new:
+                options = elsewhere(where, Path(new))
                 if not started(out):
-                    codes.append(end(start(command)))
+                    codes.append(end(start(command, **options)))
                 while json.loads((out / "summary.json").read_text())["state"] != "done":
-                    codes.append(end(start(["resume", str(out), *root, "--quiet"])))
-                    assert codes[-1] == 0, f"{name}: resuming ended with {codes}"
-                wrong = differences(whole, out)
-                differing += bool(wrong)
-                what = "the same bits" if not wrong else f"DIFFERENT: {', '.join(wrong)}"
-                print(f"{name:22} at {share:4.0%}, checkpoint {at:4}, exit codes {codes}: {what}", flush=True)
+                    codes.append(end(start(["resume", str(out), *root, "--quiet"], **options)))
+                    assert codes[-1] == 0, f"{name}, resumed in {where}: ended with {codes}"
+            wrong = differences(whole, out)
+            differing += bool(wrong)
+            what = "the same bits" if not wrong else f"DIFFERENT: {', '.join(wrong)}"
+            print(f"{name}, {where:25} at {share:4.0%}, checkpoint {at:4}, exit codes {codes}: {what}", flush=True)
     sys.exit(1 if differing else 0)
 
 
