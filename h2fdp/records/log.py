@@ -61,6 +61,12 @@ def logged_to(path: Path, *, verbose: bool = False) -> Iterator[None]:
                 complete_sums(path, path.stat().st_size)
 
 
+def lost_hosts(path: Path) -> int:
+    """How often a host was lost, by the log of a run, with all its resumes."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return sum('"event": "failure"' in line and f'"node": "{_DRIVER}"' not in line for line in lines)
+
+
 def _about(record: logging.LogRecord) -> dict[str, Any]:
     fields: dict[str, Any] = getattr(record, "h2fdp", None) or about()["h2fdp"]
     return fields

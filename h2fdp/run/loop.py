@@ -21,6 +21,7 @@ from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key
 from h2fdp.records.checkpoint import load_checkpoint
 from h2fdp.records.directory import create, full_disk_reported, reopen
+from h2fdp.records.log import lost_hosts
 from h2fdp.run.forecast import noise_choice
 from h2fdp.run.identity import OWN, changes, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
@@ -121,7 +122,7 @@ def carry_out(
             state.rows.complete(state.accounts.missing())
             state.enter_rest(setup, directory)
             returned = write_results(setup, directory, state)
-            directory.write_summary(summary_of(setup, state, end, wall_s) | returned)
+            directory.write_summary(summary_of(setup, state, end, wall_s, lost_hosts(directory.log)) | returned)
             if end in FINISHED:
                 noise_key.forget(directory)
         except (OSError, UserError):

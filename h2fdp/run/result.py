@@ -253,7 +253,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     return results | {key: scores[key] for key in ("accuracy", "loss")}
 
 
-def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dict[str, Any]:
+def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_hosts: int = 0) -> dict[str, Any]:
     """`summary.json`; `end` is how the run ended, or that it is running."""
     rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
     scored, losses = rows.column("accuracy"), rows.column("loss")
@@ -304,6 +304,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float) -> dic
         "privacy": state.accounts.summary() if end != "running" else None,
         "budget_spent_by": state.spent_by,
         "fresh_from": state.fresh,
+        "lost_hosts": lost_hosts,
         "wall_s": wall_s,
         "versions": versions(),
     }

@@ -115,12 +115,13 @@ class Host:
         self._stack = ExitStack()
         self._stack.enter_context(run_arithmetic())
         self._nodes: NodeGroup = InProcessNodes({})
+        self._below: NodeGroup = self._nodes
 
     def build(self, blueprint: Blueprint, place: HostSpec, below: Below) -> HostLocation:
         """Build the nodes; `below` makes the nodes of the places below."""
-        lower = below(blueprint) if place.below else InProcessNodes({})
-        self._nodes = self._built(blueprint, place, lower)
-        return HostLocation(os.getpid(), str(PACKAGE), {place.name: arithmetic(), **kinds_of(lower)})
+        self._below = below(blueprint) if place.below else InProcessNodes({})
+        self._nodes = self._built(blueprint, place, self._below)
+        return HostLocation(os.getpid(), str(PACKAGE), {place.name: arithmetic(), **kinds_of(self._below)})
 
     def _built(self, blueprint: Blueprint, place: HostSpec, lower: NodeGroup) -> NodeGroup:
         if place.kind == "subnets":
@@ -133,10 +134,17 @@ class Host:
         devices = {node: (device.row, device.row + 1) for device in place.below for node in device.nodes}
         return InProcessNodes({name: blueprint.edge_server_above(place.numbers[0], lower, devices)})
 
-    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
-        """The nodes' answers; where the cloud is here, the edge servers' below it, or the cloud after an interval."""
-        if method != _INTERVAL:
-            return self._nodes.call(method, shared, each)
-        cloud: Cloud = shared.above(self._nodes)
-        cloud.run_interval(each[CLOUD])
-        return {CLOUD: cloud.above(InProcessNodes({}))}
+    def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """The nodes' answers, and the hosts below that were lost since the last call, with reasons.
+
+        Where the cloud is here, the answers are those of the edge servers below it, or the cloud after an interval.
+        """
+        if method == _INTERVAL:
+            cloud: Cloud = shared.above(self._nodes)
+            cloud.run_interval(each[CLOUD])
+            answers = {CLOUD: cloud.above(InProcessNodes({}))}
+        else:
+            answers = self._nodes.call(method, shared, each)
+        lost = getattr(self._below, "lost", [])
+        told, lost[:] = lost[:], []
+        return answers, told

@@ -195,6 +195,7 @@ class RayNodes:
         self._settings = settings if settings.blueprint is not None else replace(settings, blueprint=ray.put(blueprint))
         self._hosts = {place.name: _PlacedHost(place) for place in places}
         self._owners = {node: place.name for place in places for node in place.nodes}
+        self.lost: list[tuple[str, str]] = []  # hosts and reasons, of those below too
         self.has_cloud = any(place.kind == "cloud" for place in places)
         self._locations: dict[str, HostLocation] = {}
         self._start(list(self._hosts))
@@ -220,9 +221,11 @@ class RayNodes:
                 self._hosts[name].actor.call.remote(method, reference, part): name for name, part in asked.items()
             }
             reply, lost = gather(pending, self._settings.timeout_s)
-            for name, part in reply.items():
+            for name, (part, lost_below) in reply.items():
                 answers.update(part)
                 self._hosts[name].losses = 0
+                for loss in lost_below:
+                    self._tell(*loss)
             self._replace(lost)
             asked = {name: asked[name] for name in lost}
         return answers
@@ -236,8 +239,12 @@ class RayNodes:
         """Note the losses; restart the hosts among them that are not just short of an object."""
         for name, error in lost.items():
             _check_repeats(name, self._blueprint)
-            self._hosts[name].note_loss(error)
+            self._tell(name, self._hosts[name].note_loss(error))
         self._start([name for name, error in lost.items() if lost_for_good(error)], again=True)
+
+    def _tell(self, name: str, reason: str) -> None:
+        self.lost.append((name, reason))
+        _log.warning("failure", extra=about(node=name, error=reason, note=f"lost {name}; its work is repeated"))
 
     def _start(self, names: list[str], again: bool = False) -> None:
         """Start hosts, all at once, until each has built its nodes."""
@@ -252,7 +259,7 @@ class RayNodes:
                 _check_kind(name, self._locations.get(name, where), where)
                 self._locations[name] = where
             for name, error in lost.items():
-                self._hosts[name].note_loss(error)
+                self._tell(name, self._hosts[name].note_loss(error))
             if not all(map(lost_for_good, lost.values())):  # the blueprint went with the machine that kept it
                 self._settings = replace(self._settings, blueprint=ray.put(self._blueprint))
             names, again = list(lost), True
@@ -318,15 +325,14 @@ class _PlacedHost:
         )
         return self.actor.build.remote(settings.blueprint, place, partial(RayNodes, place.below, settings=below))
 
-    def note_loss(self, error: Exception) -> None:
-        """Say it; too many losses in a row end the run."""
+    def note_loss(self, error: Exception) -> str:
+        """The reason in short; too many losses in a row end the run."""
         self.losses += 1
         reason = str(error).strip().splitlines()[0]
         if self.losses > MOST_LOSSES:
             text = f"the host {self.place.name} was lost {self.losses} times in a row"
             raise UserError(f"{text}, last with: {reason}", key="runtime")
-        name = self.place.name
-        _log.warning("failure", extra=about(node=name, error=reason, note=f"lost {name}; its work is repeated"))
+        return reason
 
     def end(self) -> None:
         """End the actor, and with it those below."""

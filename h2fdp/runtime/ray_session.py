@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import ray
 from filelock import FileLock, Timeout
@@ -23,6 +24,7 @@ from h2fdp.config.own_answers import is_own
 from h2fdp.errors import UserError
 from h2fdp.records import PACKAGE
 from h2fdp.runtime.placement import IN_ONE_PROCESS
+from h2fdp.wording import note
 
 # No usage report; and a host without GPUs must not hide those of the machine from the process that it is in.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -65,11 +67,27 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
             yield
             return
         print("note: starting processes on Ray, which takes some seconds", file=sys.stderr, flush=True)
-        with _joined(address) if address else _started(data_bytes):
+        with _one_line_of_ray(), _joined(address) if address else _started(data_bytes):
             try:
                 yield
             finally:
                 ray.shutdown()
+
+
+@contextmanager
+def _one_line_of_ray() -> Iterator[None]:
+    """What Ray's servers report, as of a lost machine, is a note: its first sentence. Ray prints a paragraph among the
+    results on standard output."""
+    before = ray._private.worker.print_to_stdstream
+
+    def tell(data: Any, ignore_prefix: bool) -> None:
+        note(f"Ray: {' '.join(' '.join(data['lines']).split()).partition('. ')[0]}")
+
+    ray._private.worker.print_to_stdstream = tell
+    try:
+        yield
+    finally:
+        ray._private.worker.print_to_stdstream = before
 
 
 @contextmanager

@@ -89,7 +89,10 @@ def test_a_machine_that_is_lost_changes_no_bit(cluster, tmp_path, capsys):
     run = small(runtime={"address": cluster.address, "hosts": 3}).run(tmp_path / "run", on_interval=watch)
     assert_equal(recorded(inline), recorded(run))
     assert [len(each) for each in machines] == [3, 2, 2]
-    assert "note: lost host:" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "note: lost host:" in said.err
+    assert "(raylet)" not in said.out + said.err
+    assert run.summary["lost_hosts"] == 1
     assert '"event": "failure"' in (run.directory / "log.jsonl").read_text()
 
 

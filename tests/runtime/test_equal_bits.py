@@ -151,7 +151,9 @@ def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(
     assert len(whole.metrics) == 4
     assert_equal(recorded(whole), recorded(hurt))
     assert (whole.directory / "control.jsonl").read_bytes() == (hurt.directory / "control.jsonl").read_bytes()
-    assert "lost cloud" in capsys.readouterr().err  # those below it write to logs of their own
+    told = capsys.readouterr().err
+    assert [f"lost {name}; its work is repeated" in " ".join(told.split()) for name in nodes] == [True] * 3
+    assert (whole.summary["lost_hosts"], hurt.summary["lost_hosts"]) == (0, 3)
 
 
 def test_code_that_fails_on_a_host_is_told_with_its_traceback(session, file):
