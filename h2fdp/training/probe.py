@@ -19,7 +19,7 @@ from h2fdp.errors import UserError
 from h2fdp.training.losses import Loss
 
 _INPUTS, _GRADIENTS, _DRAWS = 128, 32, 4
-_PERTURBATION = 1e-3  # of parameters, to see what noise in them does
+_PERTURBATION, _FAR = 1e-3, 1.0  # of parameters: to see what noise in them does, and whether scores stay linear
 
 
 @dataclass(frozen=True)
@@ -59,30 +59,23 @@ class Probe:
         module.eval()
         with torch.no_grad():
             first = module(inputs).clone()  # scores may be a parameter itself
-            moved = []
-            for direction in directions:
-                shifts = []
-                for scale in (1.0, -1.0):
+
+            def shifts(scale: float) -> Tensor:
+                moved = []
+                for direction in directions:
                     for parameter, start, way in zip(trained, before, direction, strict=True):
-                        parameter.copy_(start + scale * _PERTURBATION * way)
-                    shifts.append(module(inputs).clone())
-                moved.append((shifts[0] - first, shifts[1] - first))
+                        parameter.copy_(start + scale * way)
+                    moved.append(module(inputs) - first)
+                return torch.stack(moved) / abs(scale)
+
+            ahead, back, far, opposite = map(shifts, (_PERTURBATION, -_PERTURBATION, _FAR, -_FAR))
             for parameter, start in zip(trained, before, strict=True):
                 parameter.copy_(start)
-        ahead = torch.stack([each for each, _ in moved]) / _PERTURBATION
-        back = torch.stack([each for _, each in moved]) / _PERTURBATION
         reach = float((ahead - back).square().mean().sqrt()) / 2
-        curved = float((ahead + back).square().mean().sqrt())
+        curved = float((far + opposite).square().mean().sqrt())
         if not reach > 0:
             raise UserError("the model's scores do not depend on its parameters", key="model")
-        return cls(
-            reach, _gradient_length(module, inputs, data.classes, loss, rng), curved < 0.02 * reach and _flat(module)
-        )
-
-
-def _flat(module: nn.Module) -> bool:
-    """Whether there is one layer with parameters, in which scores are linear then."""
-    return sum(bool(list(each.parameters(recurse=False))) for each in module.modules()) == 1
+        return cls(reach, _gradient_length(module, inputs, data.classes, loss, rng), curved < 0.02 * reach)
 
 
 def _gradient_length(module: nn.Module, inputs: Tensor, classes: int, loss: Loss, rng: np.random.Generator) -> float:

@@ -44,6 +44,29 @@ def test_what_is_not_stated_is_chosen():
     assert setup.chosen[0] == "chosen: model public-features (64 numbers for each image)"
 
 
+def _layers(*trained):
+    """A perceptron of which these layers train."""
+    layers = [nn.Linear(64, 40), nn.Linear(40, 20), nn.Linear(20, 10)]
+    for place, layer in enumerate(layers):
+        layer.requires_grad_(place in trained)
+    return nn.Sequential(nn.Flatten(), layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+
+
+@pytest.mark.parametrize(
+    ("module", "linear"),
+    [
+        (_layers(2), True),
+        (_layers(1), False),
+        (_layers(0, 1, 2), False),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Tanh()), False),
+    ],
+)
+def test_a_model_is_linear_where_its_scores_are_in_what_is_trained(module, linear):
+    """A new head on a frozen backbone has the rule of softmax regression; a layer below another has not."""
+    setup = asked({"step_size": 1.0}, model="softmax").prepare()
+    assert probe_of(module, setup.data, setup.config).linear is linear
+
+
 def test_under_a_budget_its_plan_decides_how_many_of_the_intervals_are_made():
     _, most, step = asked(control={"enabled": True, "turns": 0.5, "joules": 0.2}).prepare().chosen
     assert most.startswith("at most 60 intervals of 1 local step")
