@@ -152,9 +152,14 @@ def data_command(
 ) -> None:
     """List the data sets; show who holds which labels in an experiment; print the `data:` section of a table (CSV)."""
     if file is not None and file.suffix.lower() in _TABLES:
-        from h2fdp.data.files import section_of
+        from h2fdp.config import check, empty_document
+        from h2fdp.data.files import Table, section_of
+        from h2fdp.experiment.file import apply_settings, parse_setting
 
-        print_json({"section": section_of(file)}) if as_json else typer.echo(section_of(file))
+        document = empty_document(str(file), Path.cwd(), {"data": {"name": "table", "path": str(file)}})
+        apply_settings(document, list(map(parse_setting, settings or ())))
+        section = section_of(file, check(Table, document.part("data")))
+        print_json({"section": section}) if as_json else typer.echo(section)
         return
     if file is None:
         from h2fdp.data.federate import describe

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
-from h2fdp.data.from_python import LABELS, from_python, is_number
+from h2fdp.data.from_python import LABELS, from_python, is_number, stated_column
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import (
@@ -290,23 +290,31 @@ _WHY = """\
 """
 
 
-def section_of(file: Path) -> str:
+def section_of(file: Path, table: Table) -> str:
     """The `data:` section of a table as YAML, to be filled in: which columns there are, of what kind, with which gaps.
 
+    Args:
+        table: what is stated already; its columns of labels and owners are in none of the lists.
+
     Raises:
-        UserError: it is no table.
+        UserError: it is no table, or has no such column.
     """
-    frame = Table.model_validate({"name": "table", "path": str(file)}).frame(file)
+    frame = table.frame(file)
     rows: dict[str, list[str]] = {"exclude": [], "categories": [], "ranges": []}
-    label, kinds = next((each for each in LABELS if each in frame), ""), ""
-    for name in map(str, frame.columns):
+    label, kinds = table.label or next((each for each in LABELS if each in frame), ""), ""
+    heads = list(map(str, frame.columns))
+    for each in filter(None, (table.label, table.by, *table.exclude)):
+        stated_column(each, heads, str(file))
+    for name in (each for each in heads if each != table.by):
         values = frame[name].dropna()
         gaps, different = len(frame) - len(values), values.unique()
         few = len(different) <= min(_MOST_KINDS, max(2, len(frame) // 4))
         listed = ", ".join(sorted(map(_scalar, different.tolist()))) if few else ""
         said = f", gaps in {gaps} of {len(frame)} rows" if gaps else ""
         words = [] if values.dtype.kind in "buif" else [each for each in different if not is_number(each)]
-        if name == label:
+        if name in table.exclude:
+            rows["exclude"].append(f"    - {_scalar(name)}")
+        elif name == label:
             kinds = f"[]  # {listed}" if values.dtype.kind not in "buif" else f"  # {listed or 'numbers'}"
         elif not words or len(words) < len(different) / 2:
             kind = "0 or 1" if set(different) <= {0, 1} else "whole numbers" if values.dtype.kind in "iu" else "numbers"
@@ -319,14 +327,17 @@ def section_of(file: Path) -> str:
             )
         else:
             rows["exclude"].append(f"    - {_scalar(name)}  # {len(different)} different texts{said}")
-    stated = "" if label else "  # which column?"
+    stated = "" if label else "  # which column? --set data.label=COLUMN takes it out of the lists"
     lines = [f"  {key}:\n" + "\n".join(listed) for key, listed in rows.items() if listed]
     head = f"# {len(frame):,} records in {len(frame.columns)} columns.\n{_WHY}data:"
     columns = (
         f"  label: {label and _scalar(label)}{stated}\n  classes: {kinds or '[]  # its values in order, if texts'}"
     )
-    by = "  by:  # the column that says who holds a record, if any"
-    return "\n".join([head, "  name: table", f"  path: {_scalar(str(file))}", columns, by, *lines])
+    why = "  # the column that says who holds a record, if any: --set data.by=COLUMN"
+    by = f"  by: {_scalar(table.by)}" if table.by else f"  by:{why}"
+    read = [(key, getattr(table, key)) for key in ("separator", "decimal", "missing")]
+    rest = [f"  {key}: {_scalar(value)}" for key, value in read if value is not None]
+    return "\n".join([head, "  name: table", f"  path: {_scalar(str(file))}", *rest, columns, by, *lines])
 
 
 def _scalar(value: Any) -> str:

@@ -234,8 +234,12 @@ def pool_of(
     called = () if isinstance(classes, int) or classes is None else tuple(map(str, classes))
     if owners is not None and owners.dtype.kind == "f" and (owners == np.floor(owners)).all():
         owners = owners.astype(np.int64)  # their names are 1, 2, ... as those of devices, and not 1.0
-    names = () if owners is None else tuple(map(str, np.unique(owners)))
-    return Pool(records, test[0], number, scaling, *numbered(owners, test[1]), validation, called, names)
+    try:
+        names, numbers = () if owners is None else tuple(map(str, np.unique(owners))), numbered(owners, test[1])
+    except TypeError:  # texts and numbers have no order
+        kinds = sorted({type(each).__name__ for of in (owners, test[1]) if of is not None for each in of.tolist()})
+        raise UserError(f"{what}: owners are of the types {' and '.join(kinds)}; expected one", key="data.by") from None
+    return Pool(records, test[0], number, scaling, *numbers, validation, called, names)
 
 
 def split_off(records: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

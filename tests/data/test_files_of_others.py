@@ -286,10 +286,11 @@ def test_what_means_nothing_for_a_table_is_refused(tmp_path):
 def test_the_section_of_a_table_has_its_columns_and_no_numbers_of_records(tmp_path):
     import yaml
 
-    from h2fdp.data.files import section_of
+    from h2fdp.data.files import Table, section_of
 
     excel(tmp_path)
-    text = section_of(tmp_path / "excel.csv")
+    file = tmp_path / "excel.csv"
+    text = section_of(file, Table.model_validate({"name": "table", "path": str(file)}))
     section = yaml.safe_load(text)["data"]
     assert section["exclude"] == ["id"]
     assert section["categories"] == {"clinic": [], "smoker": [], "cellar": []}
@@ -297,6 +298,37 @@ def test_the_section_of_a_table_has_its_columns_and_no_numbers_of_records(tmp_pa
     for number in ("20", "70", "45"):
         assert number not in text
     assert "dose: []  # numbers but for '?' (a gap? then in missing), gaps in 1 of 5 rows" in text
+
+
+def test_the_section_of_a_table_lists_neither_its_label_nor_its_owners_nor_what_is_excluded(tmp_path):
+    import yaml
+    from typer.testing import CliRunner
+
+    from h2fdp.cli.main import app
+
+    excel(tmp_path, EXCEL.replace("label", "outcome"))
+
+    def printed(*stated):
+        settings = [word for each in stated for word in ("--set", f"data.{each}")]
+        return CliRunner().invoke(app, ["data", str(tmp_path / "excel.csv"), *settings])
+
+    assert "--set data.label=COLUMN" in printed().stdout
+    told = printed("label=outcome", "by=clinic", "exclude=[cellar]", "separator=';'").stdout
+    section = yaml.safe_load(told)["data"]
+    assert (section["label"], section["by"], section["separator"]) == ("outcome", "clinic", ";")
+    assert section["exclude"] == ["id", "cellar"]
+    assert section["categories"] == {"smoker": []}
+    assert section["ranges"] == {"age": [], "dose": []}
+    with pytest.raises(UserError, match="there is no column clinc; did you mean `clinic`"):
+        raise printed("by=clinc").exception
+
+
+def test_owners_of_several_types_are_refused_in_a_sentence():
+    from h2fdp.data.from_python import from_python
+
+    frame = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "label": [0, 1, 0, 1], "who": ["a", 1, "a", 1]})
+    with pytest.raises(UserError, match=r"data.by: .*owners are of the types int and str; expected one"):
+        from_python(frame, 0.5, by="who", label=None, inputs=None, classes=None, place="here")
 
 
 def test_folders_of_parts_in_any_spelling(tmp_path):
