@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -71,7 +72,7 @@ def run_command(
                 typer.echo(line)
             if planned is not None:
                 typer.echo(f"planned: {planned} intervals")
-        stated = [word for each in settings or () for word in ("--set", each)]
+        stated = [word for each in settings or () if not re.match(r"method[.=]", each) for word in ("--set", each)]
         with experiment.mistakes_placed():
             watch(
                 lambda watcher: start_run(setup, directory, watcher, overwrite=overwrite, verbose=verbose),
@@ -169,7 +170,7 @@ def watch(
         run: carries it out under a watcher.
         config: of the run, its calibration settled.
         intervals: that the run is expected to have.
-        again: the command that runs the same again.
+        again: the command that runs the same again, but for its method.
     """
     from h2fdp.run.recorders import RunCallbacks
 

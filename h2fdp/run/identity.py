@@ -113,12 +113,12 @@ def changes(run: RunSetup, now: Digest, before: Digest) -> dict[str, str]:
 
 def _read_by(files: Iterable[Path]) -> set[str]:
     """The files and folders that the user's code in these files has read, and the variables, as `$NAME`, that it may
-    read: those whose names it has, where it looks at any."""
-    names = set()
-    for file in files:
-        names |= opened.get(str(file.resolve()), set())
-        if not is_installed(file) and re.search(rb"environ|getenv", text := file.read_bytes()):
-            names |= {f"${name.decode()}" for name in re.findall(rb"[\"']([A-Za-z_]\w*)[\"']", text)}
+    read: those whose names any of them has, where one looks at any."""
+    files = list(files)
+    names = set[str]().union(*(opened.get(str(file.resolve()), ()) for file in files))
+    text = b"\n".join(file.read_bytes() for file in files if not is_installed(file))
+    if re.search(rb"environ|getenv", text):
+        names |= {f"${name.decode()}" for name in re.findall(rb"[\"']([A-Za-z_]\w*)[\"']", text)}
     return names
 
 

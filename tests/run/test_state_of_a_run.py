@@ -32,7 +32,7 @@ from pathlib import Path
 import scales
 
 HERE = Path(__file__).parent
-SCALE = float(os.environ.get("H2FDP_SCALE", "1"))
+SCALE = float(os.environ.get(scales.VARIABLE, "1"))
 TINY = 5e-324
 OFFSET = 0.0
 
@@ -63,7 +63,7 @@ def records(device):
 def folder(tmp_path, monkeypatch):
     """A folder with the files of a user's own parts."""
     (tmp_path / "net.py").write_text(NET)
-    (tmp_path / "scales.py").write_text("TWO = 2.0\n")
+    (tmp_path / "scales.py").write_text('TWO, VARIABLE = 2.0, "H2FDP_SCALE"\n')
     (tmp_path / "weights.txt").write_text("1\n" * 10)
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "one.txt").touch()
