@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def load(
     streams: Streams,
     root: Path | None = None,
     *,
-    groups: Sequence[tuple[str, int]] | None = None,
+    groups: Groups | None = None,
     names: Sequence[str] = (),
     pools: Callable[[DataRequest], Pool] = DataRequest.read,
 ) -> DeviceData:
@@ -217,26 +217,8 @@ def _spread(
     return replace(data, whole=train.whole and test.whole)
 
 
-class Subnet(Protocol):
-    """An edge server and its devices."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
-
-
-class Network(Protocol):
-    """Over which records are spread: the subnets of a topology."""
-
-    @property
-    def subnets(self) -> Sequence[Subnet]: ...
-
-    def device_names(self) -> list[str]: ...
-
-
-DataSource = Callable[[Network, Streams, Path | None], DeviceData]
+Groups = Sequence[tuple[str, int]]  # name and number of devices of each subnet, in the order of devices
+DataSource = Callable[[Groups, Sequence[str], Streams, Path | None], DeviceData]  # of devices of these names
 DeviceFunction = Callable[[str], tuple[Any, Any]]
 _FUNCTION = OwnKind("a function for records", reserved=("test",))  # from Python, with its test data
 
@@ -248,9 +230,7 @@ def configured_data(
     if isinstance(section, OwnPart):
         return _by_function(section, section.given["test"] if section.from_python else None)
 
-    def source(network: Network, streams: Streams, root: Path | None) -> DeviceData:
-        groups = [(subnet.name, subnet.size) for subnet in network.subnets]
-        names = network.device_names()
+    def source(groups: Groups, names: Sequence[str], streams: Streams, root: Path | None) -> DeviceData:
         return load(section, len(names), streams, root, groups=groups, names=names, pools=pools)
 
     return source
@@ -273,8 +253,7 @@ def _by_function(part: OwnPart, test: tuple[Any, Any] | None) -> DataSource:
             raise part.origin.failed("", error, f"fails for {whose}") from error
         return records
 
-    def source(network: Network, streams: Streams, root: Path | None) -> DeviceData:
-        names = network.device_names()
+    def source(groups: Groups, names: Sequence[str], streams: Streams, root: Path | None) -> DeviceData:
         if isinstance(part.function, RecordsByName):
             part.function.check(names)
         try:

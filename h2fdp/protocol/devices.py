@@ -21,7 +21,7 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import Engine
-from h2fdp.training.local_steps import LocalObjective, OwnModels, StepTerms, TrainingResult
+from h2fdp.training.local_steps import LocalObjective, LocalWork, OwnModels, StepTerms, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -127,18 +127,6 @@ def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: 
     return kept if at.memory is None else replace(kept, memory=at.memory)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What an objective's memory follows from: `LocalWork`."""
-
-    updates: Tensor
-    ends: Tensor
-    personal: Tensor | None
-    steps: Tensor
-    gradients: Tensor
-    step_size: float
-
-
 @dataclass
 class WorkAccumulator:
     """What the devices of one subnet did so far in an interval, in the rows of its plan.
@@ -219,7 +207,7 @@ class WorkAccumulator:
         memory, work, variate = self.memory, self.work, None
         if memory is not None and work is not None:
             steps, gradients = (torch.from_numpy(each).to(memory) for each in (work.steps, work.gradients))
-            made = _Work(work.updates, work.local_models, work.personal, steps, gradients, self.plan.step_size)
+            made = LocalWork(work.updates, work.local_models, work.personal, steps, gradients, self.plan.step_size)
             remembered = self.objective.remembered(memory, self.variate, made)
             if self.variate is not None:
                 shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)

@@ -35,13 +35,12 @@ from h2fdp.records import check_lines
 from h2fdp.records.directory import new_directory
 from h2fdp.run.explain import FirstDecision, explanation, first_decision
 from h2fdp.run.loop import resume_run, start_run
-from h2fdp.run.prepare import prepare
+from h2fdp.run.prepare import prepare, spread
 from h2fdp.run.recipe import intervals_of
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.result import Run
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import shown
-from h2fdp.streams import Streams
 from h2fdp.wording import counted, facts_html
 
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ class Experiment:
     def records(self) -> Callable[[Path | None], DeviceData]:
         """A function of the data folder: the records of all devices, spread as the experiment says."""
         source = configured_data(self.config.data)
-        return lambda root: source(self.topology, Streams(self.config.seed), root)
+        return lambda root: spread(source, self.topology, self.config.seed, root)
 
     def prepare(self, data_root: str | Path | None = None) -> RunSetup:
         """Load the data, build the model and work out the noise, without running."""

@@ -42,6 +42,12 @@ from h2fdp.training.local_steps import head_size
 from h2fdp.training.losses import loss_of, minimised
 
 
+def spread(source: DataSource, topology: Topology, seed: int, root: Path | None) -> DeviceData:
+    """The records of a source on the devices of a network."""
+    groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
+    return source(groups, topology.device_names(), Streams(seed), root)
+
+
 def prepare(
     config: ExperimentFile,
     topology: Topology,
@@ -68,7 +74,7 @@ def prepare(
     with one_thread():  # features use more, for images side by side
         filed = topology.as_filed()
         source = data_source or configured_data(config.data)
-        data = source(filed, Streams(config.seed), None if data_root is None else Path(data_root))
+        data = spread(source, filed, config.seed, None if data_root is None else Path(data_root))
         data = data.rounded if are_images(data.shape) else data
         owners = dealt(data.holders, filed.device_names()) if data.holders else ""
     control = config.control

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -109,12 +108,8 @@ def _writable(array: np.ndarray) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
-class Scores(Protocol):
-    """A forward pass. Threads that compute side by side have one each."""
-
-    def __call__(self, model: Tensor, records: DeviceRecords, part: slice) -> Tensor:
-        """(b, classes) scores of a part of the records by parameters `model` (M,)."""
-        ...
+# (b, classes) scores of a part of the records by parameters `model` (M,); threads side by side have one each.
+Scores = Callable[[Tensor, DeviceRecords, slice], Tensor]
 
 
 class ModuleScores:

@@ -127,7 +127,8 @@ def previous_models(memories: Tensor, received: Tensor) -> Tensor:
     return memories.where(memories.any(dim=-1, keepdim=True), received)
 
 
-class LocalWork(Protocol):
+@dataclass(frozen=True)
+class LocalWork:
     """What devices did in an interval.
 
     Attributes:
@@ -139,18 +140,12 @@ class LocalWork(Protocol):
         step_size: eta_k.
     """
 
-    @property
-    def updates(self) -> Tensor: ...
-    @property
-    def ends(self) -> Tensor: ...
-    @property
-    def personal(self) -> Tensor | None: ...
-    @property
-    def steps(self) -> Tensor: ...
-    @property
-    def gradients(self) -> Tensor: ...
-    @property
-    def step_size(self) -> float: ...
+    updates: Tensor
+    ends: Tensor
+    personal: Tensor | None
+    steps: Tensor
+    gradients: Tensor
+    step_size: float
 
 
 class OwnModels(LocalObjective):

@@ -178,8 +178,8 @@ def test_no_private_record_has_a_part_in_the_choice(model):
     experiment = asked(model=model)
     source = configured_data(experiment.config.data)
 
-    def other(network, streams, root):
-        data = source(network, streams, root)
+    def other(*asked):
+        data = source(*asked)
         rng = np.random.default_rng(5)
         x = rng.integers(0, 17, size=data.train.x.shape).astype(data.train.x.dtype)
         return replace(data, train=Records(x, rng.permutation(data.train.y)))
