@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from experiments.ali_models import ali_cnn_28, ali_cnn_32
+from experiments.ali_dpfl.models import ali_cnn_28, ali_cnn_32
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.models.construct import ParameterLayout, build
 from h2fdp.streams import Streams

@@ -1,1 +1,1 @@
-"""Experiment files, and the studies that fill tables of the documentation."""
+"""Experiment files to run first, and a folder for each study that fills pages of the documentation."""

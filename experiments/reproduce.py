@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from h2fdp.sweeps.pool import WorkOptions
 
 ALL, SETTINGS, STORED = "all", "settings", "stored"
-FOLDER = Path(__file__).parent
+PAGE = "README.md"
+FOLDER = Path(__file__).parent / "reproduction"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -76,7 +77,7 @@ def reproduce(
 
     `settings` judges the claims in many settings of what the paper leaves open (settings.yaml).
     `stored` runs nothing: what was found before is judged by the claims as they are now.
-    --check writes all claims into reproduction.md beside the experiments; with --quick into the folder of --out.
+    --check writes all claims into README.md beside figures.yaml; with --quick into the folder of --out.
     """
     from experiments.reproduction.plan import read_reproduction
     from experiments.reproduction.session import Session
@@ -164,7 +165,7 @@ def _command() -> str:
 def _page(session: Any, folder: Path, quick: bool, page: Path | None) -> Path:
     """Where --check writes; an unwritable place is reported before hours of runs, not after them."""
     if page is None:
-        return session.out / "reproduction.md" if quick else folder.resolve() / "reproduction.md"
+        return session.out / PAGE if quick else folder.resolve() / PAGE
     if page.is_dir() or not page.absolute().parent.is_dir():
         raise UserError("expected a file in an existing folder", str(page), "--page")
     return page

@@ -3,10 +3,9 @@
     python -m experiments.questions NAME ... --data-root DIR [--out sweeps/questions] [--jobs 1]
 
 NAME is trust, secure-sums, depth, labels, observers, faults, devices, bits, buffers, cars, liars, silos, or all. The
-runs are sweeps in OUT: the same command continues after an interruption. What they found is stored in
-`experiments/questions/NAME.csv`; the picture is experiments/figures/question-NAME.png; the page is
-experiments/questions/NAME.md, between its markers. `--page` draws and writes again from the stored table. `faults`
-compares with the table of `trust`, which therefore comes first.
+runs are sweeps in OUT: the same command continues after an interruption. What they found is stored in `runs.csv` of the
+question's folder, beside its picture.png and its page, README.md, which is written between its markers. `--page` draws
+and writes again from the stored table. `faults` compares with the table of `trust`, which therefore comes first.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments.mistakes import told
+from experiments.programs import told
 from experiments.questions.catalogue import QUESTIONS
 
 

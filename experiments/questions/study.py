@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import h2fdp
-from experiments.frontier_page import Mean
+from experiments.frontier.page import Mean
 from experiments.reproduction.conduct import commit_of
 from experiments.reproduction.panels import COLOURS
 from h2fdp.records.atomic import write_text
@@ -116,7 +116,7 @@ class Question(ABC):
     """A question: its runs, and what they say.
 
     Attributes:
-        name: of its sweep file, its table, its picture and its page.
+        name: of the question, as the command takes it; its folder has underscores for hyphens.
     """
 
     name: str
@@ -140,24 +140,29 @@ class Question(ABC):
     alternative = ""  # of the picture, in words
 
     @property
+    def folder(self) -> Path:
+        """The folder of its sweep, table, picture and page."""
+        return FOLDER / self.name.replace("-", "_")
+
+    @property
     def file(self) -> Path:
         """The sweep."""
-        return FOLDER / f"{self.name}.yaml"
+        return self.folder / "sweep.yaml"
 
     @property
     def stored(self) -> Path:
         """The table of its runs."""
-        return FOLDER / f"{self.name}.csv"
+        return self.folder / "runs.csv"
 
     @property
     def page(self) -> Path:
         """Where the answer stands."""
-        return FOLDER / f"{self.name}.md"
+        return self.folder / "README.md"
 
     @property
     def image(self) -> Path:
         """The picture of the page."""
-        return FOLDER.parent / "figures" / f"question-{self.name}.png"
+        return self.folder / "picture.png"
 
     def run(self, out: Path, data_root: Path | None, jobs: int, settings: list[str]) -> pd.DataFrame:
         """Make what is left of its runs.
@@ -185,7 +190,7 @@ class Question(ABC):
 
     def block(self, table: pd.DataFrame) -> str:
         """What stands between the markers."""
-        shown = f"![{self.alternative}](../figures/{self.image.name})"
+        shown = f"![{self.alternative}]({self.image.name})"
         return "\n\n".join([self.answer(table), shown, "\n".join(self.lines(table))])
 
     def text(self, table: pd.DataFrame) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
@@ -159,7 +160,9 @@ class Session:
                 accounted |= {
                     column: max(share, accounted.get(column, share)) for column, share in each.accounted.items()
                 }
-            path = f"{PICTURES}/{picture.name}" if picture.is_file() else None
+            if table is not None and not picture.is_file():  # drawn by the table's own program
+                picture = table.parent / PICTURES / picture.name
+            path = os.path.relpath(picture, page.parent) if picture.is_file() else None
             shown[figure] = FigureResults(path, list(dict.fromkeys(made)), accounted)
         results, counted, first = None, {}, next(iter(self.only or self.of.file.data_sets))
         bodies = {RESULTS: details(self.of, rows, shown_sets, shown)}

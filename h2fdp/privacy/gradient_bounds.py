@@ -1,7 +1,7 @@
 """How far one record moves the sum of a device's steps: three bounds, by what is known of the gradients.
 
 Neighbours: one record becomes a null record, which contributes nothing. D_i, q_i and the expected batch b_i = q_i D_i
-are public. Proofs: experiments/proofs.md.
+are public. Proofs: experiments/proofs/.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ the sum is a function of it, so wrapping around costs accuracy, never privacy.
 
 The paper rounds until the vector is short, which is made for neighbours that differ in a whole vector. Ours differ in
 one record: both are rounded with the same u, so that no coordinate of the difference grows by more than gamma, and the
-vector moves by at most gamma sqrt(d) more. See docs/record-sensitivity.md; proof: experiments/proofs.md.
+vector moves by at most gamma sqrt(d) more. See docs/record-sensitivity.md; proof: experiments/proofs/.
 
 Discrete Gaussian noise is exact, by rejection from a discrete Laplace law (Canonne, Kamath and Steinke 2020, Sec. 5):
 P(k) is proportional to exp(-k^2 / (2 sigma^2)) over the integers. All arithmetic is on integers: whether a proposal

@@ -277,7 +277,7 @@ def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tup
     """The plan of a complete configuration, under as many bands of correlated noise as pay; what these leave, in words.
 
     What they leave follows from the account of each number of bands. There is nothing to gain where all devices are in
-    all releases of a stream (Cauchy and Schwarz, experiments/defaults.md): so where each device adds its own noise.
+    all releases of a stream (Cauchy and Schwarz, experiments/defaults/): so where each device adds its own noise.
     """
     alone = plans.of(_fixed(config))
     run, training = alone.setup, config.training

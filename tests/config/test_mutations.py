@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 LARGE = ("million.yaml", "metro.yaml")
 EXPERIMENTS = [
     path
-    for path in sorted((ROOT / "experiments").glob("*.yaml"))
+    for path in sorted((ROOT / "experiments").glob("**/*.yaml"))
     if "method:" in path.read_text() and path.name not in LARGE
 ]
 TOPOLOGIES = [path for path in sorted((ROOT / "topologies").glob("*.yaml")) if path.name not in LARGE]

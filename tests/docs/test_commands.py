@@ -11,7 +11,8 @@ from tests.docs.blocks import blocks_of
 from tests.docs.reader import REPOSITORY, Reader
 
 PROGRAMS = {"h2fdp ": app, "python -m experiments.reproduce ": reproduce}
-PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md")), *sorted(REPOSITORY.glob("experiments/*.md"))]
+FOLDERS = ("docs/*.md", "experiments/**/*.md")
+PAGES = [REPOSITORY / "README.md", *(page for folder in FOLDERS for page in sorted(REPOSITORY.glob(folder)))]
 
 
 def commands_of(page):

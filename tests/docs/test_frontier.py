@@ -1,10 +1,10 @@
 """The page shows what the tables of the frontier hold, and the tables keep the rules of the study."""
 
-from experiments.frontier import RUNS, SEARCH_SEED, SEEDS, TRIALS, best
-from experiments.frontier_page import FIRST, PAGE, between, page, read
+from experiments.frontier.page import FIRST, PAGE, between, page, read
+from experiments.frontier.runs import RUNS, SEARCH_SEED, SEEDS, TRIALS, best
 from tests.docs.reader import REPOSITORY
 
-FOLDER = REPOSITORY / "experiments"
+FOLDER = REPOSITORY / "experiments" / "frontier"
 runs, trials = read(FOLDER / RUNS), read(FOLDER / TRIALS)
 
 

@@ -23,7 +23,7 @@ def test_the_figures_of_speed_are_those_of_the_page():
 
 
 def test_what_comes_back_by_account_is_counted_as_on_the_page():
-    page = (REPOSITORY / "experiments" / "reproduction.md").read_text()
+    page = (REPOSITORY / "experiments" / "reproduction" / "README.md").read_text()
     section = page.split("The most plausible setting is number")[1].split("\nMade by")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| claim")]
     verdicts = [found[1] for line in lines if (found := re.search(r"\*\*([^*]*)\*\* \|$", line))]

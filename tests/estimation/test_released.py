@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.stats import binom, chi2
 from scipy.stats import norm as normal
 
-from experiments.progress_signal import STATISTICS, TOGETHER, correlations, signals
+from experiments.control.progress_signal import STATISTICS, TOGETHER, correlations, signals
 from h2fdp.schedules.loss_constants import ReleasedInterval, denoised_norm, released_constants
 
 seeds = st.integers(0, 2**32 - 1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.ali_bounds import DpSgdNoise, ali_first_optimum, ali_optimum, with_noise
-from experiments.drift import DriftConstants, drift_bound
+from experiments.ali_dpfl.bounds import DpSgdNoise, ali_first_optimum, ali_optimum, with_noise
+from experiments.resource_budget.drift import DriftConstants, drift_bound
 
 
 class Losses(NamedTuple):

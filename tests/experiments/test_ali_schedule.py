@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.ali_bounds import DpSgdNoise, ali_optimum
-from experiments.ali_dpfl import AliDpfl, AliDpflFirst
+from experiments.ali_dpfl.bounds import DpSgdNoise, ali_optimum
+from experiments.ali_dpfl.schedules import AliDpfl, AliDpflFirst
 from tests.experiments.observations import context, observation, reloaded, secants
 
 NOISE = DpSgdNoise(clip_norm=0.1, noise_multiplier=1.1, parameters=26_010, batch=75)

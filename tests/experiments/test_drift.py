@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.drift import BudgetPrices, DriftConstants, affordable_local_steps, drift_bound, loss_bound
+from experiments.resource_budget.drift import (
+    BudgetPrices,
+    DriftConstants,
+    affordable_local_steps,
+    drift_bound,
+    loss_bound,
+)
 from tests.theory.protocol import Quadratics
 
 INSTANCES = 60

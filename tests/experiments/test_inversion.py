@@ -7,9 +7,18 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from experiments.inversion import CLIP_NORM, COMMAND, PAGE, VIEWS, Study, fashion_mnist, pictures, transcript
-from experiments.pictures_from_gradients import CLASSES, Images, Knowledge, decibels, exact
-from experiments.sections import between_markers
+from experiments.inversion.by_observer import (
+    CLIP_NORM,
+    COMMAND,
+    PAGE,
+    VIEWS,
+    Study,
+    fashion_mnist,
+    pictures,
+    transcript,
+)
+from experiments.inversion.estimate import CLASSES, Images, Knowledge, decibels, exact
+from experiments.programs import between_markers
 from h2fdp.audit.instrumented_run import observations
 
 SUBNETS, DEVICES = 40, 5

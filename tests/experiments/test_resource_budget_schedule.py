@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.drift import BudgetPrices, DriftConstants, affordable_local_steps
-from experiments.resource_budget import ResourceBudgetSchedule
-from experiments.resource_prices import ResourceBudget
+from experiments.resource_budget.drift import BudgetPrices, DriftConstants, affordable_local_steps
+from experiments.resource_budget.prices import ResourceBudget
+from experiments.resource_budget.schedule import ResourceBudgetSchedule
 from h2fdp.errors import UserError
 from tests.experiments.observations import context, observation, reloaded, secants
 

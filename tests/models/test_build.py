@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
-from experiments import ali_models
+from experiments.ali_dpfl import models as ali_models
 from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Options
 from h2fdp.errors import UserError

@@ -53,7 +53,7 @@ def test_a_step_costs_what_a_hand_works_out(network):
 def test_hierfavg_costs_what_its_table_says():
     """20 devices, 15 rounds of 60 steps and one upload: the file's comment works it out by hand."""
     data = ["data.name=synthetic", "data.features=784", "data.records=60", "data.partition=null"]
-    run = Experiment.from_file("experiments/field/hierfavg.yaml", data).prepare()
+    run = Experiment.from_file("experiments/published_settings/hierfavg.yaml", data).prepare()
     costs = run.costs.drawn(0)
     assert costs.step.seconds == pytest.approx(0.024, rel=1e-12)
     assert costs.step.joules == pytest.approx(2.4e-3, rel=1e-12)
@@ -313,7 +313,7 @@ def test_every_column_of_machines_is_neutral_by_default():
 def test_hfels_plans_are_billed_as_an_independent_model_bills_them():
     """As fast as possible on equal shares of the band; the best frequencies; the best frequencies and shares: by SciPy
     from the words of the file."""
-    path, one = "experiments/field/hfel.yaml", ["sweep={}", "training.intervals=1"]
+    path, one = "experiments/published_settings/hfel.yaml", ["sweep={}", "training.intervals=1"]
 
     def plan(shares, least):
         settings = [f"topology.radio.access.shares={shares}", f"control.least_ghz={least}"]

@@ -183,7 +183,7 @@ def left(law, size, between, effects=None):
 
 @dataclass(frozen=True)
 class Buffered(CorrelatedGaussian):
-    """BLT, as experiments/privacy.md compares it: c_0 = 1, c_j = sum_i omega_i theta_i^(j-1)."""
+    """BLT, as experiments/accounts/ compares it: c_0 = 1, c_j = sum_i omega_i theta_i^(j-1)."""
 
     theta: tuple[float, ...]
     omega: tuple[float, ...]
@@ -223,7 +223,7 @@ def test_buffers_have_the_sensitivity_and_the_error_of_jax_privacy(size, between
         assert max(exact) ** 2 == pytest.approx(squared, rel=1e-9)
 
 
-LEFT = {  # the table of experiments/privacy.md: bands as the separation, the best number of bands, and these; buffers
+LEFT = {  # the table of experiments/accounts/: bands as the separation, the best number of bands, and these; buffers
     (40, 5): (0.539, 5, 0.539, 0.539),
     (40, 10): (0.439, 10, 0.439, 0.443),
     (200, 5): (0.514, 15, 0.493, 0.490),

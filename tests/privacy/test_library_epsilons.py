@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.library_epsilons import RUNS, of_dp_accounting, of_h2fdp, of_opacus
+from experiments.accounts.libraries import RUNS, of_dp_accounting, of_h2fdp, of_opacus
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ def test_single_streams_and_sums_are_two_laws():
     assert Summed("banded", 3).stable
 
 
-TABLE = {  # experiments/proofs.md: releases, turns, curvature -> independent fixed, changing; four bands the same
+TABLE = {  # experiments/proofs/: releases, turns, curvature -> independent fixed, changing; four bands the same
     (40, 5, 0.0): (2.34, 2.34, 2.42, 1.39),
     (40, 5, 0.3): (2.24, 2.36, 2.56, 1.55),
 }

@@ -122,7 +122,7 @@ def run(request):
 
 
 class Views:
-    """Who sees what of a network, by its definition (experiments/proofs.md), from the tree and its trust alone."""
+    """Who sees what of a network, by its definition (experiments/proofs/), from the tree and its trust alone."""
 
     def __init__(self, setup):
         self.tree = setup.topology

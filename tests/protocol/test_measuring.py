@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.drift import DeviceSecants, measure_secants
+from experiments.resource_budget.drift import DeviceSecants, measure_secants
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.privacy import GradientSumMechanism
 from h2fdp.privacy.calibration import PaperCalibration

@@ -11,13 +11,14 @@ from h2fdp import UserError
 from h2fdp.sweeps.study import SharedInputs
 from tests.reproduction.small import folder
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FOLDER = Path(__file__).parents[2] / "experiments" / "reproduction"
+SEARCH = FOLDER / "open_parameters"
 
 
 @pytest.fixture(scope="module")
 def project():
     """The files of the project, which take seconds to read."""
-    return read_reproduction(EXPERIMENTS)
+    return read_reproduction(FOLDER)
 
 
 def told(path, **changed):
@@ -58,16 +59,16 @@ def test_every_part_of_the_project_can_be_run_and_quick_is_smaller(project):
 
 
 def test_the_files_of_the_figures_have_what_the_search_found(project):
-    found = json.loads((EXPERIMENTS / "open_parameters.json").read_text())
+    found = json.loads((SEARCH / "open_parameters.json").read_text())
     of = project
     for name, figure in of.file.figures.items():
         if figure.apart:
             continue
-        values = yaml.safe_load((EXPERIMENTS / figure.file).read_text())
+        values = yaml.safe_load((FOLDER / figure.file).read_text())
         for key in ("training.batch_size", "training.clip_norm", "training.step_size"):
             section, word = key.split(".")
             assert values[section][word] == found["chosen"][key], (name, key)
-    alphas = yaml.safe_load((EXPERIMENTS / "fig5.yaml").read_text())["control"]
+    alphas = yaml.safe_load((FOLDER / "fig5.yaml").read_text())["control"]
     assert [alphas["alpha1"], alphas["alpha2"]] == [found["chosen"][f"control.alpha{n}"] for n in (1, 2)]
     rows = next(iter((of.file.figures["fig5"].accounted or {})["sweep"].values()))
     methods = ["h2fdp-adaptive", "h2fdp", "hfl-dp", "pedpfl"]
@@ -82,6 +83,6 @@ def test_the_files_of_the_figures_have_what_the_search_found(project):
 
 def test_the_search_has_seeds_of_its_own():
     for name in ("open_parameters", "open_alphas", "open_cifar10"):
-        seeds = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())["sweep"]["seed"])
+        seeds = set(yaml.safe_load((SEARCH / f"{name}.yaml").read_text())["sweep"]["seed"])
         for number in range(4, 11):
-            assert not seeds & set(yaml.safe_load((EXPERIMENTS / f"fig{number}.yaml").read_text())["sweep"]["seed"])
+            assert not seeds & set(yaml.safe_load((FOLDER / f"fig{number}.yaml").read_text())["sweep"]["seed"])

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.frontier import FILE, SEARCH_SEED, Study, best, grid_of
-from experiments.frontier_mechanisms import MECHANISMS
+from experiments.frontier.mechanisms import MECHANISMS
+from experiments.frontier.runs import FILE, SEARCH_SEED, Study, best, grid_of
 from h2fdp.sweeps.study import SharedInputs, read_study
 
 BY_NAME = {each.name: each for each in MECHANISMS}

@@ -8,22 +8,21 @@ import pytest
 import torch
 
 import h2fdp
-from experiments.ali_first import COLUMNS, FILE, settings_of
-from experiments.ali_gap import FILE as GAP_FILE
-from experiments.ali_gap import READINGS, SCHEDULES, SWEEPS
-from experiments.field.__main__ import PAGE
-from experiments.field.__main__ import text as field_text
-from experiments.field.settings import SETTINGS
+from experiments.ali_dpfl.differences import FILE as GAP_FILE
+from experiments.ali_dpfl.differences import READINGS, SCHEDULES, SWEEPS
+from experiments.ali_dpfl.first_version import COLUMNS, FILE, settings_of
+from experiments.published_settings.__main__ import PAGE
+from experiments.published_settings.__main__ import text as field_text
+from experiments.published_settings.settings import SETTINGS
 from experiments.questions.catalogue import QUESTIONS
 from experiments.questions.secure_sums import SECURE, noise
-from experiments.upcycled_rule import ended, half_width
-from experiments.upcycled_runs import held_out
-from experiments.wang_svm import DECAY, SmoothSVM, smooth_hinge
-from experiments.wang_table import ADAPTIVE, between, page
+from experiments.resource_budget.svm import DECAY, SmoothSVM, smooth_hinge
+from experiments.resource_budget.table import ADAPTIVE, between, page
+from experiments.upcycled.rule import ended, half_width
+from experiments.upcycled.runs import held_out
 from h2fdp.experiment.file import named_document, parse_setting
 from h2fdp.run.forecast import forecast
 from h2fdp.sweeps.study import SharedInputs, read_study, study_of
-from tests.docs.reader import REPOSITORY
 
 STORED = [each for each in QUESTIONS.values() if each.stored.is_file()]
 RUNS = {"trust": 80, "secure-sums": 45, "depth": 35, "labels": 60, "faults": 45, "devices": 80, "liars": 180}
@@ -154,11 +153,10 @@ def test_the_loss_and_its_gradient_are_those_of_a_smooth_svm():
     assert not SmoothSVM().weight.any()
 
 
-@pytest.mark.skipif(not (REPOSITORY / "experiments" / "wang.csv").is_file(), reason="no runs are stored")
 def test_the_page_is_what_the_program_writes():
-    from experiments.wang_table import PAGE
+    from experiments.resource_budget.table import PAGE
 
-    runs = pd.read_csv(REPOSITORY / "experiments" / "wang.csv", comment="#")
+    runs = pd.read_csv(PAGE.with_name("wang.csv"), comment="#")
     assert between(PAGE.read_text(), page(runs)) == PAGE.read_text()
     assert set(runs.groupby(["gradients", "data_set", "schedule"]).size()) == {5}
     assert set(runs["schedule"]) >= {ADAPTIVE, "tau = 1", "tau = 100"}

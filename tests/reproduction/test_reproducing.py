@@ -29,7 +29,7 @@ def done(tmp_path_factory):
     """Everything made, and the page written."""
     path = tmp_path_factory.mktemp("small")
     folder(path / "experiments")
-    (path / "experiments" / "reproduction.md").write_text(f"# Head\n\nwords\n\n{BEGIN}\nstale words\n{END}\n\ntail\n")
+    (path / "experiments" / "README.md").write_text(f"# Head\n\nwords\n\n{BEGIN}\nstale words\n{END}\n\ntail\n")
     answer = reproduce(path, "all", "--check")
     assert answer.exit_code == 0, answer.output
     return path, answer
@@ -67,7 +67,7 @@ def test_the_accounted_column_meets_epsilon_and_the_claimed_one_does_not(done):
 
 def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
     path, _ = done
-    page = (path / "experiments" / "reproduction.md").read_text()
+    page = (path / "experiments" / "README.md").read_text()
     assert page.startswith(f"# Head\n\nwords\n\n{BEGIN}\n")
     assert page.endswith(f"{END}\n\ntail\n")
     assert "stale words" not in page
@@ -89,12 +89,12 @@ def test_the_page_keeps_what_is_around_the_markers_and_has_every_claim(done):
 
 def test_again_nothing_is_made_and_the_same_is_said(done):
     path, answer = done
-    page = (path / "experiments" / "reproduction.md").read_text()
+    page = (path / "experiments" / "README.md").read_text()
     again = reproduce(path, "all", "--check")
     assert again.exit_code == 0, again.output
     assert ": done" not in again.stderr
     assert again.stdout == answer.stdout
-    assert (path / "experiments" / "reproduction.md").read_text() == page
+    assert (path / "experiments" / "README.md").read_text() == page
 
 
 def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path):
@@ -106,7 +106,7 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
     assert answer.exit_code == 0, answer.output
     told = {each["id"]: each for each in json.loads(answer.stdout)}
     assert told["noise-costs"]["claimed"]["verdict"] == "does not hold"
-    assert "≤ -500 points" in (tmp_path / "experiments" / "reproduction.md").read_text()
+    assert "≤ -500 points" in (tmp_path / "experiments" / "README.md").read_text()
     assert list((tmp_path / "out").rglob("metrics.parquet")) == []
     assert '"does not hold"' in (tmp_path / "experiments" / "verdicts.json").read_text()
     for words, told in (
@@ -114,13 +114,13 @@ def test_what_is_stored_is_judged_by_changed_claims_without_a_run(done, tmp_path
         (["--data-set", "wide"], "expected data sets of which anything is stored, found wide"),
     ):
         assert told in str(reproduce(tmp_path, "stored", *words).exception)
-    page = (tmp_path / "experiments" / "reproduction.md").read_text()
+    page = (tmp_path / "experiments" / "README.md").read_text()
     (tmp_path / "experiments" / "verdicts.json").write_text("{}")
     assert "figures: the key is missing" in str(reproduce(tmp_path, "one").exception)  # before any run
     assert list((tmp_path / "out").rglob("metrics.parquet")) == []
     (tmp_path / "experiments" / "verdicts.json").unlink()
     assert "no such file" in str(reproduce(tmp_path, "stored", "--check").exception)
-    assert (tmp_path / "experiments" / "reproduction.md").read_text() == page
+    assert (tmp_path / "experiments" / "README.md").read_text() == page
 
 
 def test_decisions_are_those_of_a_trained_run(tmp_path):

@@ -9,6 +9,7 @@ from experiments.reproduction.settings.design import drawn
 from experiments.reproduction.settings.file import read_settings
 from experiments.reproduction.settings.stored_runs import RunHead, RunStore, read_runs, results_from, stored
 from experiments.reproduction.settings.studies import SettingStudies, check_figures
+from experiments.reproduction.verdict_store import VERDICTS, read_verdicts
 from h2fdp import UserError
 from tests.docs.reader import REPOSITORY
 
@@ -43,7 +44,7 @@ def claim(**changed):
 
 
 def test_the_projects_settings_fit_its_figures_and_claims():
-    of = read_reproduction(REPOSITORY / "experiments")
+    of = read_reproduction(REPOSITORY / "experiments" / "reproduction")
     file = read_settings(of.folder)
     check_figures(of, file)
     setting = drawn(file.design, file.axes)[0]
@@ -54,3 +55,26 @@ def test_the_projects_settings_fit_its_figures_and_claims():
     )
     decided = studies.decisions(1, drawn(file.decisions.design, file.decisions.axes)[0], "fig8")
     assert len(decided.recipes) == 15 * len(file.decisions.seeds)
+
+
+def test_all_stored_runs_and_verdicts_are_of_the_files_as_they_are_now():
+    """A stale digest would drop them from the page, and runs of hours would be made again."""
+    of = read_reproduction(REPOSITORY / "experiments" / "reproduction")
+    file, runs = read_settings(of.folder), read_runs(of.folder / "settings.csv").runs
+    every, known = SettingStudies(of, file), set()
+    settings = dict(enumerate(drawn(file.design, file.axes), 1))
+    controlled = dict(enumerate(drawn(file.decisions.design, file.decisions.axes), 1))
+    for stage, number, column, figure in {(run.stage, run.setting, run.column, run.figure) for run in runs.values()}:
+        if stage == "decisions":
+            study = every.decisions(number, controlled[number], figure)
+        elif stage == "trial":
+            study = every.trial(number, settings[number])
+        else:
+            more = (column,) if stage == "confirm" else ()
+            study = getattr(every, stage)(number, settings[number], figure, *more)
+        known |= set(study.recipes.values())
+    assert len(runs) > 6000
+    assert not runs.keys() - known
+    stored = read_verdicts(of.folder / VERDICTS, of.file.figures).provenance
+    compares = {each.id: each.compares for each in of.claims.claims}
+    assert all(compares[name] == value for place in stored.values() for name, value in place.compares.items())

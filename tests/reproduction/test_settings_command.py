@@ -16,7 +16,7 @@ def done(tmp_path_factory):
     path = tmp_path_factory.mktemp("settings")
     folder_with_settings(path / "experiments")
     regions = "".join(f"{begin(name)}\n{end(name)}\nbetween\n" for name in (VERDICTS, SETTINGS))
-    (path / "experiments" / "reproduction.md").write_text(f"# Head\n{regions}")
+    (path / "experiments" / "README.md").write_text(f"# Head\n{regions}")
     answer = reproduce(path, "settings", "--check", "--quiet")
     assert answer.exit_code == 0, answer.output
     return path, answer
@@ -55,7 +55,7 @@ def test_again_nothing_is_made_nor_in_another_folder_that_has_the_stored_runs(do
 
 def test_the_page_has_the_map_and_keeps_what_stands_between(done):
     path, _ = done
-    page = (path / "experiments" / "reproduction.md").read_text()
+    page = (path / "experiments" / "README.md").read_text()
     assert page.count("between") == 2
     found = page.split(begin(SETTINGS))[1].split(end(SETTINGS))[0]
     assert "settings were tried; training works in" in found

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.convergence import LossConstants, Timing, convergence_bound, dispersion_bounds
+from experiments.control.convergence import LossConstants, Timing, convergence_bound, dispersion_bounds
 from h2fdp.schedules.problem import PrivacyTerms, largest_first_step_size
 
 

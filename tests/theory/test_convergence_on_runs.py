@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.convergence import LossConstants, Timing, convergence_bound, dispersion_bounds
+from experiments.control.convergence import LossConstants, Timing, convergence_bound, dispersion_bounds
 from h2fdp.schedules.problem import PrivacyTerms, largest_first_step_size
 from tests.theory.protocol import Quadratics, Setting, draw_losses, run, run_unclipped
 

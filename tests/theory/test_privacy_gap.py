@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.convergence import gap_weight, privacy_gap
+from experiments.control.convergence import gap_weight, privacy_gap
 from h2fdp.schedules.problem import PrivacyTerms
 
 TERMS = PrivacyTerms(parameters=7840, sampling_rate=0.03, clip_norm=1.5, epsilon=0.8, delta=1e-5, c2=1.4, v2=1.7)

@@ -7,7 +7,7 @@ sum_j p_j N(s_j, z^2), where z is the noise multiplier and shifts s_j are in uni
 is dominated by the scalar one whose shifts are the norms (Choquette-Choo, Ganesh, Steinke, Thakurta 2023, Cor. 4.7).
 
 Where the record becomes another one, both are drawn at the same steps: the laws are a mixture of shifts to one side,
-and its mirror image (experiments/proofs.md, "Replaced records").
+and its mirror image (experiments/proofs/, "Replaced records").
 
 Noise of another law than the Gaussian states its own pair of laws (`LawPair`).
 """

@@ -1,0 +1,1 @@
+"""Epsilons by account, by claim and by audit."""

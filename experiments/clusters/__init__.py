@@ -1,0 +1,1 @@
+"""Recipes of Ray clusters, and programs that try them."""

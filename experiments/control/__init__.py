@@ -1,0 +1,1 @@
+"""Energy and delay that the controller saves, and the bounds behind it."""

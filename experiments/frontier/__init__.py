@@ -1,0 +1,1 @@
+"""Accuracy at an accounted epsilon."""

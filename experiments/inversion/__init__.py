@@ -1,0 +1,1 @@
+"""Images that observers can reconstruct from messages."""

@@ -1,0 +1,1 @@
+"""Mixtures of methods against plain h2fdp."""

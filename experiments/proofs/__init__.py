@@ -1,0 +1,1 @@
+"""Numerical evidence beside the proofs."""

@@ -1,0 +1,1 @@
+"""Searches for the parameters that the H2FDP paper leaves open."""

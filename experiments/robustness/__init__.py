@@ -1,0 +1,1 @@
+"""Runs under faults of processes and machines."""

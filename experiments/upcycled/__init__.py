@@ -1,0 +1,1 @@
+"""Upcycled-FL's tables."""
