@@ -57,6 +57,7 @@ def test_the_projects_settings_fit_its_figures_and_claims():
     assert len(decided.recipes) == 15 * len(file.decisions.seeds)
 
 
+@pytest.mark.slow
 def test_all_stored_runs_and_verdicts_are_of_the_files_as_they_are_now():
     """A stale digest would drop them from the page, and runs of hours would be made again."""
     of = read_reproduction(REPOSITORY / "experiments" / "reproduction")
