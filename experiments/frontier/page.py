@@ -2,7 +2,7 @@
 
     python -m experiments.frontier.page [FOLDER]
 
-FOLDER has the two tables, by default this folder. Draws experiments/figures/frontier*.png; writes between the
+FOLDER has the two tables, by default this folder. Draws figures/frontier*.png; writes between the
 markers of experiments/frontier/README.md.
 """
 

@@ -43,7 +43,7 @@ def tree(privacy, objective="plain"):
 
 
 def listened(monkeypatch):
-    """The standard deviations of all Gaussian vectors that are added; those of the cloud are of streams of their own."""
+    """The standard deviations of all Gaussian vectors added; those of the cloud are of streams of their own."""
     added, streams = [], set()
     original = h2fdp.protocol.cloud.add_gaussian_noise
 
