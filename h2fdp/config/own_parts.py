@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import operator
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -256,15 +257,22 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
     return own
 
 
-def placed(section: Section, document: Document, path: tuple[str, ...] = ()) -> Section:
+def placed(section: Section, document: Document, path: tuple[str | int, ...] = ()) -> Section:
     """A checked section of a document, whose own parts know where they were named."""
     changed: dict[str, Any] = {}
-    for name, info in type(section).model_fields.items():
-        value, step = getattr(section, name), (*path, info.alias or name)
+
+    def inside(value: Any, step: tuple[str | int, ...]) -> Any:
         if isinstance(value, OwnPart):
-            changed[name] = replace(value, where=document.where(step), key=document.key(step))
-        elif isinstance(value, BaseModel) and (inner := placed(value, document, step)) is not value:
-            changed[name] = inner
+            return replace(value, where=document.where(step), key=document.key(step))
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+            items = [inside(each, (*step, at)) for at, each in enumerate(value)]
+            return value if all(map(operator.is_, items, value)) else items
+        return placed(value, document, step) if isinstance(value, BaseModel) else value
+
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
+        if (new := inside(value, (*path, info.alias or name))) is not value:
+            changed[name] = new
     return section.model_copy(update=changed) if changed else section
 
 

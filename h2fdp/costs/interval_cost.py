@@ -63,7 +63,6 @@ from h2fdp.costs.traffic import (
     Wires,
     active_devices,
     beyond_edge,
-    path_seconds,
 )
 from h2fdp.network import Topology
 from h2fdp.network.channel import gathered
@@ -115,6 +114,8 @@ def interval_cost(
     heights: Sequence[int] | None = None,
     sums: Sequence[SumMessages | None] | None = None,
     upper_sums: Mapping[str | None, ExchangeSizes] = NO_SUMS,
+    began_s: float = 0.0,
+    ways_s: Floats | None = None,
 ) -> IntervalCost:
     """The cost of an interval.
 
@@ -131,17 +132,24 @@ def interval_cost(
         sums: what each of them does for secure sums; None where it has none.
         upper_sums: what the children of aggregators, or of the cloud (None), exchange that hold secure sums. Energy and
             clock have it, and `delay_s`, which counts models there and back, has not.
+        began_s: the moment of the simulated clock at which it begins, for links that ask for it.
+        ways_s: (I,) half the seconds there and back of each device's last message over the links, where aggregators do
+            not wait and so messages are sent at other moments; None where they wait.
     """
     nothing = [None] * len(rows)
     active = active_devices(topology, subnets, rows, segments, failing or nothing, sums or nothing)
     joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
     there_and_back = seconds + costs.down_seconds[active.rows]
-    top = topology.height(None)
-    wire_seconds = costs.relay_seconds[active.rows] + active.each(path_seconds(costs, topology, top)[active.subnets])
-    local, last = active.local, active.last
-    at_edge, round_trips_below = _local_delays(active, costs, topology, heights)
+    local, last, relays = active.local, active.last, topology.subnets[0].relays is not None  # instead of edge servers
     step = _steps(active, costs, topology)
-    wires, sent_before, longer = _climbed(active, costs, step, topology, heights, upper_sums)
+    wires, sent_before, longer = _climbed(active, costs, step, topology, heights, upper_sums, began_s)
+    at_edge, round_trips_below = _local_delays(active, costs, topology, heights, wires.paths)
+    if ways_s is not None:
+        wire_seconds = ways_s[active.rows]
+    elif relays:
+        wire_seconds = wires.way_s[_points(active, topology)]
+    else:
+        wire_seconds = active.each(wires.paths[-1][active.subnets])
 
     link_joules, relayed = costs.link_joules[active.subnets], _relayed(active, topology)
     local_wired = link_joules * sent_before[active.subnets]
@@ -155,7 +163,6 @@ def interval_cost(
     compute_energy = step.joules * active.totals(active.steps) if alike else active.totals(of_steps)
     aggregator_energy = costs.upper_joules * wires.upper_sent
     device_energy = joules * (local + last) + of_steps
-    relays = topology.subnets[0].relays is not None  # which stand where edge servers did
     sent_up = (local + last).sum() + (relayed.sum() if relays else 0.0)
     wired_up = wires.upper_sent.sum() + (0.0 if relays else wires.sent.sum())
     device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
@@ -221,15 +228,15 @@ def with_waiting(
 
 
 def _local_delays(
-    active: Active, costs: DrawnCosts, topology: Topology, heights: Sequence[int] | None
+    active: Active, costs: DrawnCosts, topology: Topology, heights: Sequence[int] | None, paths: Sequence[Floats]
 ) -> tuple[Floats, Floats]:
     """(K,) local aggregations at its edge server that each device's upload arrives at, and (K,) the seconds of its
-    round trips at those above."""
-    at_edge, round_trips = active.local, np.zeros(len(active.rows))
+    round trips at those above, which take these `paths`, see `Wires`."""
+    at_edge, round_trips, of_links = active.local, np.zeros(len(active.rows)), iter(paths)
     for sends, height in zip(active.occasions(), (heights or (1,))[:-1], strict=False):
         if height > 1:
             above = sends & active.each(beyond_edge(topology, height)[active.subnets])
-            wires = active.each(path_seconds(costs, topology, height)[active.subnets])
+            wires = active.each(next(of_links)[active.subnets])
             at_edge = at_edge - above
             there_and_back = (costs.seconds + costs.down_seconds)[active.rows]
             round_trips += above * (there_and_back + 2 * wires)
@@ -282,17 +289,16 @@ def _climbed(
     topology: Topology,
     heights: Sequence[int] | None,
     sums: Mapping[str | None, ExchangeSizes],
+    began_s: float,
 ) -> tuple[Wires, Floats, Floats]:
-    """The wires after the interval, (N,) the messages of each lowest edge server before the global aggregation, and
+    """The wires after the interval, (P,) the messages of each access point before the global aggregation, and
     (2, K) seconds of each device's uploads to local aggregations, and to the last, beyond those that messages take.
     """
     _, sizes = topology.access_points
     points = _points(active, topology)
-    owners = np.repeat(active.subnets, active.sizes)
-    uploading = active.local + active.last > 0
-    farthest, both_ways = np.zeros(topology.edges), costs.relay_seconds[active.rows] * ((1 + active.vector_sizes) / 2)
-    np.maximum.at(farthest, owners[uploading], both_ways[uploading])
-    wires = Wires(topology, costs, farthest, sums)
+    star = topology.subnets[0].relays is not None
+    vector = float(active.vector_sizes[0]) if star and active.has_secure_sums else 1.0
+    wires = Wires(topology, costs, began_s, (1 + vector) / 2, sums)
     on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
     uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
 
@@ -319,7 +325,7 @@ def _climbed(
         if active.has_secure_sums:
             on_air += _sums_on_air(costs, topology, points, active, number)
         slots[points] += slots_now
-        wires.arrive(owners[sends])
+        wires.arrive(points[sends])
         if heights is not None and number < len(heights) - 1 and heights[number] > 1:
             wires.aggregate(heights[number], busy())
             on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))

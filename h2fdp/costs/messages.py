@@ -22,7 +22,7 @@ import numpy as np
 
 from h2fdp.costs.device_costs import FrequencyRule, PowerRule, StepCosts, analog_sums, step_costs
 from h2fdp.errors import UserError
-from h2fdp.network import Link, Topology
+from h2fdp.network import Link, Topology, Wire
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams
@@ -99,6 +99,51 @@ _NO_LINK = "the rate and power of its link give no finite cost of a message"
 _SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what overflows
 
 
+class Ways:
+    """What a message costs on each of n links, up to the node above and down again; arrays are read-only.
+
+    Attributes:
+        seconds: (n,) the mean of both directions, of messages that are ready at the start of the run.
+        steady: (n,) the same of wires, whose seconds do not depend on the moment; 0 for other links, see `more`.
+        joules: (n,) of a message up.
+        wait: whether any link is no wire.
+    """
+
+    def __init__(self, links: Sequence[Link], up_bits: int, down_bits: int) -> None:
+        """Ask links that stand for several nodes once.
+
+        Args:
+            up_bits, down_bits: of a message in each direction. Wires take the mean of both in either.
+        """
+        self._links, self._up_bits, self._down_bits = links, up_bits, down_bits
+        asked = {id(link): self._asked(link) for link in links}
+        answers = np.array([asked[id(link)] for link in links], dtype=np.float64).reshape(-1, 2)
+        waits = np.array([not isinstance(link, Wire) for link in links], dtype=bool)
+        self.wait, self.seconds, self.joules = bool(waits.any()), answers[:, 0].copy(), answers[:, 1].copy()
+        self.steady = np.where(waits, 0.0, self.seconds)
+        for values in (self.seconds, self.joules, self.steady):
+            values.flags.writeable = False
+
+    def _asked(self, link: Link) -> tuple[float, float]:
+        up, down = self._up_bits, self._down_bits
+        wire = isinstance(link, Wire)
+        return link.seconds((down + up) / 2) if wire else (link.seconds(up) + link.down(down)) / 2, link.joules(up)
+
+    def more(self, number: int, ready_s: float, up: bool) -> float:
+        """Seconds of a message over a link that asks for the moment at which it is ready; 0 for a wire."""
+        link = self._links[number]
+        if isinstance(link, Wire):
+            return 0.0
+        return link.seconds(self._up_bits, ready_s) if up else link.down(self._down_bits, ready_s)
+
+    def of(self, numbers: Integers, ready_s: float, up: bool) -> Floats:
+        """(k,) seconds of messages in one direction over these links that are ready at a moment."""
+        seconds = self.steady[numbers]
+        if self.wait:
+            seconds = seconds + [self.more(number, ready_s, up) for number in numbers.tolist()]
+        return seconds
+
+
 @dataclass(frozen=True, eq=False)
 class MessageCosts:
     """The cost of one message on each link of a network; the arrays are read-only.
@@ -115,6 +160,7 @@ class MessageCosts:
         path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
+        links, upper_links: from each access point, and from each aggregator, at any moment of the clock.
         step: of local steps, at the devices' own frequencies.
         upload_bits, uplink_bits: of what a device, and an edge server, sends up. Where these are fewer than come down,
             seconds on wires, which count twice, are the mean of both ways, and joules those of the way up.
@@ -131,6 +177,8 @@ class MessageCosts:
     path_joules: Floats
     relay_seconds: Floats
     relay_joules: Floats
+    links: Ways
+    upper_links: Ways
     step: StepCosts
     upload_bits: int
     uplink_bits: int
@@ -222,6 +270,12 @@ class NetworkCosts:
         self._down = down_bits / self.upload_bits  # a message down over one up
         self._wired = _wired_costs(topology, down_bits, self.upload_bits, self.uplink_bits)
         self._refuse_what_no_float_holds()
+
+    @property
+    def links(self) -> Ways:
+        """From each access point: an edge server, or a relay in a star."""
+        links: Ways = self._wired["links"]
+        return links
 
     @property
     def chooses_power(self) -> bool:
@@ -327,41 +381,28 @@ def _place(sizes: Integers, device: int) -> tuple[int, int]:
 
 def _wired_costs(topology: Topology, bits: int, upload_bits: int, uplink_bits: int) -> dict[str, Any]:
     """The costs of a message over the wires: links to the node above, and relays in a star."""
+    relays, devices = topology.subnets[0].relays, topology.devices
     with np.errstate(all="ignore"):  # what is not finite is refused with the name of its node
-        both = (bits + uplink_bits) / 2, uplink_bits  # there and back, as it is counted twice; and up
-        link_seconds, link_joules = _link_costs([subnet.link for subnet in topology.subnets], *both)
-        upper_seconds, upper_joules = _link_costs([each.link for each in topology.aggregators], *both)
-        relay_seconds, _ = _relay_costs(topology, (bits + upload_bits) / 2)
-        _, relay_joules = _relay_costs(topology, upload_bits)
+        low = Ways([each.link for each in topology.subnets], uplink_bits, bits)
+        upper = Ways([each.link for each in topology.aggregators], uplink_bits, bits)
+        links = low if relays is None else Ways(relays.links, upload_bits, bits)
+    link_seconds, link_joules = low.seconds, low.joules
     path_seconds, path_joules = link_seconds.copy(), link_joules.copy()
     for number, aggregator in enumerate(topology.aggregators):
         below = topology.below(aggregator.name)
-        path_seconds[below.start : below.stop] += upper_seconds[number]
-        path_joules[below.start : below.stop] += upper_joules[number] / len(below)
+        path_seconds[below.start : below.stop] += upper.seconds[number]
+        path_joules[below.start : below.stop] += upper.joules[number] / len(below)
     return {
         "link_seconds": link_seconds,
         "link_joules": link_joules,
-        "upper_seconds": upper_seconds,
-        "upper_joules": upper_joules,
+        "upper_seconds": upper.seconds,
+        "upper_joules": upper.joules,
         "path_seconds": path_seconds,
         "path_joules": path_joules,
-        "relay_seconds": relay_seconds,
-        "relay_joules": relay_joules,
+        "relay_seconds": np.zeros(devices) if relays is None else relays.of_devices(links.seconds),
+        "relay_joules": np.zeros(devices) if relays is None else relays.of_devices(links.joules),
+        "links": links,
+        "upper_links": upper,
         "upload_bits": upload_bits,
         "uplink_bits": uplink_bits,
     }
-
-
-def _link_costs(links: Sequence[Link], bits: float, sent: int) -> tuple[Floats, Floats]:
-    """Seconds of a message over each link, and joules of one that is `sent` up."""
-    rates = np.array([link.rate_bps for link in links], dtype=np.float64)
-    return bits / rates, watts(np.array([link.power_dbm for link in links], dtype=np.float64)) * (sent / rates)
-
-
-def _relay_costs(topology: Topology, bits: float) -> tuple[Floats, Floats]:
-    """(I,) seconds and (I,) joules of a device's message from its access point on."""
-    relays = topology.subnets[0].relays
-    if relays is None:
-        return np.zeros(topology.devices), np.zeros(topology.devices)
-    seconds = bits / relays.rate_bps
-    return relays.of_devices(seconds), relays.of_devices(watts(relays.power_dbm) * seconds)

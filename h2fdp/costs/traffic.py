@@ -247,10 +247,14 @@ def beyond_edge(topology: Topology, height: int) -> np.ndarray:
     return np.array([topology.height(subnet.parent) <= height for subnet in topology.subnets])
 
 
-def path_seconds(costs: MessageCosts, topology: Topology, height: int) -> Floats:
-    """(N,) seconds over the wires from each lowest edge server to where an aggregation of this height happens."""
-    seconds = np.where(beyond_edge(topology, height), costs.link_seconds, 0.0)
-    for aggregator, of_link in zip(topology.aggregators, costs.upper_seconds.tolist(), strict=True):
+def path_seconds(low_s: Floats, upper_s: Floats, topology: Topology, height: int) -> Floats:
+    """(N,) seconds over the links from each lowest edge server to where an aggregation of this height happens.
+
+    Args:
+        low_s, upper_s: (N,) and (A,) of each link.
+    """
+    seconds = np.where(beyond_edge(topology, height), low_s, 0.0)
+    for aggregator, of_link in zip(topology.aggregators, upper_s.tolist(), strict=True):
         if topology.height(aggregator.parent) <= height:
             below = topology.below(aggregator.name)
             seconds[below.start : below.stop] += of_link
@@ -263,43 +267,49 @@ NO_SUMS: Mapping[str | None, ExchangeSizes] = MappingProxyType({})
 class Wires:
     """Who has anything to send up, and each access point's clock, over the aggregations of one interval.
 
+    Access points send: the lowest edge servers, or the relays of a star.
+
     Attributes:
-        sent: (N,) messages that each lowest edge server has sent up, keys and shares as parts of one; `upper_sent` (A,)
-            each aggregator.
-        clock: (P,) seconds at each access point, an edge server but in a star, at the last aggregation above it.
+        sent: (P,) messages that each access point has sent up, keys and shares as parts of one; `upper_sent` (A,) each
+            aggregator.
+        way_s: (P,) half the seconds there and back of each one's last message over its link; `upper_way_s` (A,).
+        paths: for each aggregation (N,) half of those from each lowest edge server to where it happened.
+        clock: (P,) seconds at each access point at the last aggregation above it.
     """
 
     def __init__(
         self,
         topology: Topology,
         costs: MessageCosts,
-        farthest: Floats,
+        began_s: float = 0.0,
+        vector: float = 1.0,
         sums: Mapping[str | None, ExchangeSizes] = NO_SUMS,
     ) -> None:
         """Before an interval.
 
         Args:
-            farthest: (N,) seconds of the longest relay of a subnet's devices, in a star.
+            began_s: the moment of the simulated clock at which it begins.
+            vector: messages, there and back in the mean, that a relay of a star passes on at once.
             sums: aggregators, or the cloud (None), that hold secure sums of what their children send.
         """
         self._sums = sums
-        self._topology = topology
-        self._low_seconds, self._upper_seconds = costs.link_seconds + farthest, costs.upper_seconds
-        self._low_fresh = np.zeros(topology.edges, dtype=bool)
+        self._topology, self._began_s, self._vector = topology, began_s, vector
+        self._links, self._upper_links = costs.links, costs.upper_links
+        names, star = topology.access_points[0], topology.subnets[0].relays is not None
+        self._low_fresh = np.zeros(len(names), dtype=bool)
         self._upper_fresh = np.zeros(len(topology.aggregators), dtype=bool)
-        self.sent = np.zeros(topology.edges)
-        self.upper_sent = np.zeros(len(topology.aggregators))
-        self.clock = np.zeros(len(topology.access_points[1]))
-        low = {subnet.name: number for number, subnet in enumerate(topology.subnets)}
+        self.sent, self.upper_sent = np.zeros(len(names)), np.zeros(len(topology.aggregators))
+        self.way_s, self.upper_way_s = self._links.seconds.copy(), self._upper_links.seconds.copy()
+        self.paths: list[Floats] = []
+        self.clock = np.zeros(len(names))
+        low = {name: number for number, name in enumerate(names)}
         upper = {aggregator.name: number for number, aggregator in enumerate(topology.aggregators)}
-        self._children = {
-            node: (_numbers(low, topology.children(node)), _numbers(upper, topology.children(node)))
-            for node in (None, *upper)
-        }
+        below = {node: names if star else topology.children(node) for node in (None, *upper)}
+        self._children = {node: (_numbers(low, each), _numbers(upper, each)) for node, each in below.items()}
 
-    def arrive(self, subnets: np.ndarray) -> None:
-        """Uploads of devices have arrived at the edge servers of these subnets (numbers)."""
-        self._low_fresh[subnets] = True
+    def arrive(self, points: np.ndarray) -> None:
+        """Uploads of devices have arrived at these access points (numbers)."""
+        self._low_fresh[points] = True
 
     def aggregate(self, height: int, busy: Floats) -> None:
         """An aggregation, after access points were `busy` (P,) seconds since the last one above them."""
@@ -312,20 +322,31 @@ class Wires:
                 self._upper_fresh[number] |= self._arrived
         if self._topology.height(None) <= height:
             self._gather(None, slice(None))
+        low_s = self.way_s if self._topology.subnets[0].relays is None else np.zeros(1)
+        self.paths.append(path_seconds(low_s, self.upper_way_s, self._topology, height))
 
     def _gather(self, node: str | None, below: slice) -> None:
         low, upper = self._children[node]
         low, upper = low[self._low_fresh[low]], upper[self._upper_fresh[upper]]
-        wire = max(self._low_seconds[low].max(initial=0.0), self._upper_seconds[upper].max(initial=0.0))
-        sent, exchanged, parties = 1.0, 2.0, low.size + upper.size
+        start, sent, parties = self.clock[below].max(initial=0.0), 1.0, low.size + upper.size
+        up, there = self._over_links(low, upper, start, True)
+        down, back = self._over_links(low, upper, start + there, False)
+        self.way_s[low], self.upper_way_s[upper] = ((one + other) / 2 for one, other in zip(up, down, strict=True))
+        elapsed = there + back
         if parties and node in self._sums:
             sent += self._sums[node].sent(parties)
-            exchanged += self._sums[node].keys_and_shares(parties)
-        self.clock[below] = self.clock[below].max(initial=0.0) + exchanged * wire
+            elapsed = (2.0 + self._sums[node].keys_and_shares(parties)) * there
+        self.clock[below] = start + elapsed
         self.sent[low] += sent
         self.upper_sent[upper] += sent
         self._low_fresh[low], self._upper_fresh[upper] = False, False
         self._arrived = bool(low.size or upper.size)
+
+    def _over_links(self, low: Integers, upper: Integers, ready_s: float, up: bool) -> tuple[list[Floats], float]:
+        """Seconds over these links, all of whose messages are ready at once, and those of the slowest."""
+        at = self._began_s + ready_s
+        seconds = [self._links.of(low, at, up), self._upper_links.of(upper, at, up)]
+        return seconds, max(float((seconds[0] * self._vector).max(initial=0.0)), float(seconds[1].max(initial=0.0)))
 
 
 def _numbers(of: dict[str, int], names: Sequence[str]) -> np.ndarray:

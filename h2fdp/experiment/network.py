@@ -11,6 +11,7 @@ from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
 from h2fdp.network.association import AssociationSection
+from h2fdp.network.links import Wire
 from h2fdp.privacy import Holder
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
@@ -50,6 +51,8 @@ def check_network(
             found += _of_adversaries(experiment, topology, network, liars)
         if topology.radio.shares is not None or topology.radio.truncation is not None:
             found += _of_access(experiment, topology, network)
+        if any(not isinstance(server.link, Wire) for server in topology.servers()):
+            found += _of_links(experiment, topology, network)
         if (section := topology.association) is not None:
             found += _of_association(experiment, topology, network, section)
         found += [*_of_trust(experiment, topology), *problems_of_network(experiment, topology, network, times)]
@@ -244,6 +247,27 @@ def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology
     if experiment.faults.faults().of_devices:
         text = f"{summing[0]} would hear a sum without the shares of noise of devices that fail, as nothing seals it"
         yield "faults", f"{text}; expected no failing devices, or {tail.removeprefix('expected ')}"
+
+
+def _of_links(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
+    """What counts messages over wires, and knows no link whose seconds depend on the moment.
+
+    Args:
+        network: that is simulated.
+    """
+    method, sees = experiment.method, experiment.method.privacy.sees
+    own = next(server.name for server in topology.servers() if not isinstance(server.link, Wire))
+    text, expected = f"{own} has a link of your own", "expected rate_mbps and power_dbm, a wire"
+    if method.traits.controlled:
+        yield "topology", f"{text}, and the controller prices each message by its bits; {expected}, or no controller"
+    if topology.association is not None and topology.association.by == "cost":
+        yield "topology.association.by", f"{text}, whose cost depends on the moment; {expected}, or another rule"
+    star = network.subnets[0].relays is not None
+    upper = network.subnets if star else network.aggregators
+    summing = next((each.name for each in upper if sees(each.trust) == "sum"), None)
+    if summing is not None or (not star and sees(network.cloud_trust) == "sum"):
+        why = f"{summing or CLOUD} holds secure sums, whose keys and shares are counted in messages over wires"
+        yield "topology", f"{text}, and {why}; {expected}, or no secure sums above edge servers"
 
 
 def _of_association(

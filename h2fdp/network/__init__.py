@@ -11,10 +11,11 @@ from h2fdp.network.files import from_document as from_document
 from h2fdp.network.files import imported as imported
 from h2fdp.network.files import read as read
 from h2fdp.network.files import write as write
+from h2fdp.network.links import Link as Link
+from h2fdp.network.links import Wire as Wire
 from h2fdp.network.network import CLOUD as CLOUD
 from h2fdp.network.network import TRUSTS as TRUSTS
 from h2fdp.network.network import Aggregator as Aggregator
-from h2fdp.network.network import Link as Link
 from h2fdp.network.network import Subnet as Subnet
 from h2fdp.network.network import Trust as Trust
 from h2fdp.network.radio import Radio as Radio

@@ -20,10 +20,11 @@ from h2fdp.network.adversaries import Adversaries, drawn
 from h2fdp.network.channel import ACCESSES, FADINGS, PATH_LOSSES
 from h2fdp.network.devices import Floats
 from h2fdp.network.graphs import Graph, from_backbone, graph_of, read_graph, tree_document, unused
+from h2fdp.network.links import UNLIMITED, Link, OwnLink, Wire
 from h2fdp.network.mobility import Mobility
-from h2fdp.network.network import Aggregator, Link, Subnet, TrustSection
+from h2fdp.network.network import Aggregator, Subnet, TrustSection
 from h2fdp.network.places import OF_SERVERS, OF_USERS, from_places, read_places, read_trace
-from h2fdp.network.schema import UNLIMITED, AdversariesSection, TopologyFile
+from h2fdp.network.schema import AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
 from h2fdp.streams import Streams
@@ -164,8 +165,7 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
     section = file.mobility
     if section is None:
         return None
-    wire = section.handover
-    handover = None if wire is None else Link(rate_bps=wire.rate_mbps * 1e6, power_dbm=wire.power_dbm)
+    handover = None if section.handover is None else section.handover.wire()
     if isinstance(section.trace, str):
         return replace(read_trace(document.folder / section.trace), handover=handover)
     lines = section.trace or ()
@@ -307,8 +307,11 @@ def common_link(topology: Topology) -> Link:
     return Counter(links).most_common(1)[0][0]
 
 
-def link_values(link: Link) -> dict[str, Any]:
+def link_values(link: Link) -> Any:
     """A link in the file's keys and units."""
+    if isinstance(link, OwnLink):
+        return link.part.written()
+    assert isinstance(link, Wire), "only relays have links in series, and they are not written"
     return {"rate_mbps": UNLIMITED if math.isinf(link.rate_bps) else mega(link.rate_bps), "power_dbm": link.power_dbm}
 
 

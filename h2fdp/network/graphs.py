@@ -23,9 +23,9 @@ from h2fdp.config.check import quote
 from h2fdp.config.parsing import read_text
 from h2fdp.errors import Problem, UserError, meant
 from h2fdp.network.generators import DISTANCE_RANGE_M
+from h2fdp.network.links import UNLIMITED
 from h2fdp.network.network import COLUMNS, MOST_TIERS
 from h2fdp.network.places import value_of
-from h2fdp.network.schema import UNLIMITED
 from h2fdp.wording import counted
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ KINDS = ("cloud", "edge", "device")
 _TRUST = ("trusted", "trust")
 _ON_NODES = (*_TRUST, *COLUMNS)
 _NO_TRUST: tuple[Any, ...] = (False, "untrusted")  # of a device: as a default of all nodes says, and as every device is
-_ON_WIRES = ("rate_mbps", "power_dbm")
-_ON_GRAPH = ("name", "trust", "radio", "devices")
+_OF_LINKS = ("link", "rate_mbps")
+_ON_WIRES = (*_OF_LINKS, "power_dbm")
+_ON_GRAPH = ("name", "trust", "radio", "devices", "cloud", "mobility", "association", "adversaries")
 _STRUCTURE = ("id", "kind", "key", "source", "target")
 _AS_CLOSE_AS = 0.7  # an attribute this like one of ours is a slip of the pen, and not another program's
 _GRAPHML = "{http://graphml.graphdrawing.org/xmlns}"  # before the name of an element
@@ -192,9 +193,29 @@ def tree_document(read: Graph) -> Document:
     def wire(name: str) -> Mapping[str, Any]:
         return next(iter(graph[above[name]][name].values()))
 
+    every = [values for *_, values in graph.edges(data=True)]
+    by_default = [key for key in _OF_LINKS if all(values.get(key) == every[0].get(key) for values in every)]
+    lost = [
+        Problem("expected this on the link from an edge server to the node above", read.where, f'node "{name}".{key}')
+        for name, values in graph.nodes(data=True)
+        for key in _OF_LINKS
+        if key in values or (kinds[name] == "device" and key not in by_default and key in wire(name))
+    ]
+    if lost:
+        raise UserError(lost)
+
+    def link(name: str) -> Any:
+        """Of the link above an edge server: where it says what it is, everything else on it is an option of that."""
+        values = {key: value for key, value in wire(name).items() if key not in COLUMNS or key in _ON_WIRES}
+        if "link" not in values:
+            return _ours(values, (*COLUMNS, *_ON_WIRES))
+        stated = values.pop("link")
+        options = {key: value_of(key, value) for key, value in values.items() if key not in _STRUCTURE}
+        return (dict(stated) if isinstance(stated, Mapping) else {"name": stated}) | options
+
     def device(name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
         document.labels[path] = f'node "{name}"'
-        on_air = {key: value for key, value in wire(name).items() if key != "rate_mbps"}
+        on_air = {key: value for key, value in wire(name).items() if key not in _OF_LINKS}
         own = {
             key: value
             for key, value in _ours(graph.nodes[name], _ON_NODES).items()
@@ -205,17 +226,16 @@ def tree_document(read: Graph) -> Document:
     def server(name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
         document.labels[path] = f'node "{name}"'
         values = {"name": name} | _ours(graph.nodes[name], _ON_NODES)
-        on_wire = {key: value for key, value in wire(name).items() if key not in COLUMNS or key in _ON_WIRES}
-        if link := _ours(on_wire, (*COLUMNS, "rate_mbps")):
-            values["link"] = link
+        if of_link := link(name):
+            values["link"] = of_link
         made, key = (server, "edges") if any(kinds[each] == "edge" for each in below[name]) else (device, "devices")
         return values | {key: [made(each, (*path, key, at)) for at, each in enumerate(below[name])]}
 
     for key, value in _ours(graph.graph, _ON_GRAPH).items():
         document.set(key, value, read.where)
     if "trust" in graph.nodes[cloud]:
-        document.labels["cloud",] = f'node "{cloud}"'
-        document.set("cloud", {"trust": graph.nodes[cloud]["trust"]}, read.where)
+        document.labels["cloud", "trust"] = f'node "{cloud}".trust'
+        document.set("cloud.trust", graph.nodes[cloud]["trust"], read.where)
     edges = [server(name, ("edges", at)) for at, name in enumerate(below[cloud])]
     document.set("edges", edges, read.where)
     return document
@@ -367,10 +387,13 @@ def from_backbone(
 
 def unused(read: Graph) -> set[str]:
     """Attributes of nodes and links that say nothing about a network here."""
-    known = (*_ON_NODES, *_ON_WIRES, "LinkSpeedRaw", "label", *_STRUCTURE)
-    stated = [values for _, values in read.graph.nodes(data=True)]
-    stated += [values for *_, values in read.graph.edges(data=True)]
-    return {key for values in stated for key in values if key not in known}
+    roles = read.has_roles
+    on_nodes: tuple[str, ...] = _ON_NODES if roles else _TRUST
+    on_links: tuple[str, ...] = (*COLUMNS, *_ON_WIRES) if roles else ("rate_mbps", "LinkSpeedRaw")
+    stated = {key for _, values in read.graph.nodes(data=True) for key in values if key not in on_nodes}
+    for *_, values in read.graph.edges(data=True):  # a link of one's own has options
+        stated |= {key for key in values if key not in on_links and not ("link" in values and roles)}
+    return stated - {"label", *_STRUCTURE}
 
 
 def _no_such_node(name: str, network: Any) -> str:

@@ -23,7 +23,8 @@ from pydantic import AfterValidator, Field, model_validator
 from h2fdp.config.fields import LARGEST_INTEGER, Expect, NonNegative, Positive, Section, ascending
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.devices import Column, Integers
-from h2fdp.network.network import COLUMNS, Link, Subnet
+from h2fdp.network.links import Wire
+from h2fdp.network.network import COLUMNS, Subnet
 from h2fdp.streams import Streams
 
 Metres = Annotated[float, Field(ge=0, le=1e7), Expect("a number from 0 to 1e7")]
@@ -161,7 +162,7 @@ class Mobility:
     trace: Sequence[Line | tuple[Any, ...]] = ()
     stay: float | None = None
     waypoint: Waypoint | None = None
-    handover: Link | None = None
+    handover: Wire | None = None
     places: Sequence[str] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +172,8 @@ class Mobility:
             raise UserError(
                 f"expected a probability, or a trace in its place; found {self.stay:g}", key="mobility.stay"
             )
+        if not isinstance(self.handover, Wire | None):
+            raise UserError("expected a Wire, over which messages leave one after another", key="mobility.handover")
         moves, problems = [], []
         for at, values in enumerate(self.trace):
             try:

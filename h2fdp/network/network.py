@@ -18,10 +18,13 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from h2fdp.config.fields import Expect, Probability, Section, word_to_bool
 from h2fdp.errors import UserError, hint
 from h2fdp.network.devices import OF_STEPS, PLACES, Column, Floats, Integers, Rule
+from h2fdp.network.links import Link, Wire, in_series, link_of
 from h2fdp.network.radio import Radio
 from h2fdp.streams import Streams
 
 CLOUD = "cloud"
+_WIRE = Wire()
+FREE = Wire(rate_bps=float("inf"), power_dbm=0.0)  # of the cloud's own edge server
 MOST_TIERS = 20  # of edge servers
 COLUMNS: Mapping[str, Column] = {**Radio.columns, **OF_STEPS, **PLACES}  # of all models
 
@@ -113,19 +116,6 @@ class TrustSection(Section):
         return {name: _DRAWN[bisect_right(bounds, number)] for name, number in numbers.items()}
 
 
-@dataclass(frozen=True)
-class Link:
-    """The wired link from an edge server to the node above it: the cloud, in a network of two tiers.
-
-    Attributes:
-        rate_bps: bits a second; infinite for the cloud's own edge server, whose messages cost nothing.
-        power_dbm: the edge server's transmit power.
-    """
-
-    rate_bps: float = 100e6
-    power_dbm: float = 38.0
-
-
 @dataclass(frozen=True, eq=False)
 class Relays:
     """The access points of a star, in the order of its devices: first all devices of the first one, and so on.
@@ -138,20 +128,15 @@ class Relays:
     Attributes:
         names: (A,) of the access points.
         sizes: (A,) the number of devices of each.
-        rate_bps: (A,) of the wire from each to the cloud; infinite where messages cost nothing.
-        power_dbm: (A,) with which each sends over its wire.
+        links: of each to the cloud.
     """
 
     names: tuple[str, ...]
     sizes: Integers
-    rate_bps: Floats
-    power_dbm: Floats
+    links: tuple[Link, ...]
 
     def __post_init__(self) -> None:
-        for values in (self.sizes, self.rate_bps, self.power_dbm):
-            values.flags.writeable = False
-        if not np.isfinite(self.power_dbm).all():
-            raise UserError(f"expected {len(self.names)} finite numbers", key="relays.power_dbm")
+        self.sizes.flags.writeable = False
 
     @property
     def devices(self) -> int:
@@ -165,9 +150,7 @@ class Relays:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Relays):
             return NotImplemented
-        return self.names == other.names and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("sizes", "rate_bps", "power_dbm")
-        )
+        return (self.names, self.links) == (other.names, other.links) and np.array_equal(self.sizes, other.sizes)
 
     __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
@@ -195,7 +178,7 @@ class Subnet:
     name: str
     trust: Trust
     columns: Mapping[str, Floats]
-    link: Link = Link()
+    link: Link = _WIRE
     names: tuple[str, ...] | None = None
     rules: Mapping[str, Rule] = field(default_factory=dict)
     relays: Relays | None = None
@@ -203,6 +186,7 @@ class Subnet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", trust_of(self.trust, self.name))
+        object.__setattr__(self, "link", link_of(self.link, f"{self.name}.link"))
         columns = {
             name: COLUMNS[name].read_only(values, f"{self.name}.{name}") for name, values in self.columns.items()
         }
@@ -217,7 +201,7 @@ class Subnet:
             raise UserError(f"expected {size} values, found {len(self.names)}", key=f"{self.name}.names")
         if self.relays is not None and self.relays.devices != size:
             raise UserError(f"expected {size} devices, found {self.relays.devices}", key=f"{self.name}.relays")
-        if self.relays is not None and self.link.rate_bps != float("inf"):
+        if self.relays is not None and self.link != FREE:
             raise UserError("expected an infinite link.rate_bps beside relays", key=self.name)
 
     @property
@@ -271,11 +255,12 @@ class Aggregator:
 
     name: str
     trust: Trust
-    link: Link = Link()
+    link: Link = _WIRE
     parent: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", trust_of(self.trust, self.name))
+        object.__setattr__(self, "link", link_of(self.link, f"{self.name}.link"))
 
     @property
     def trusted(self) -> bool:
@@ -301,36 +286,15 @@ def star_of(
         name=CLOUD,
         trust=trust,
         columns=columns,
-        link=Link(rate_bps=float("inf"), power_dbm=0.0),
+        link=FREE,
         names=tuple(name for subnet in subnets for name in subnet.device_names()),
-        relays=subnets[0].relays or _relays(subnets, [_as_one(links) for links in wires]),
+        relays=subnets[0].relays
+        or Relays(
+            names=tuple(subnet.name for subnet in subnets),
+            sizes=np.array([subnet.size for subnet in subnets]),
+            links=tuple(in_series(links) for links in wires),
+        ),
     )
-
-
-def _relays(subnets: Sequence[Subnet], wires: Sequence[Link]) -> Relays:
-    """The lowest edge servers, each with the wires from there to the cloud as one.
-
-    Wires in a row take the sum of their times and of their energies for each message: as one they have
-    1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
-    """
-    return Relays(
-        names=tuple(subnet.name for subnet in subnets),
-        sizes=np.array([subnet.size for subnet in subnets]),
-        rate_bps=np.array([wire.rate_bps for wire in wires]),
-        power_dbm=np.array([wire.power_dbm for wire in wires]),
-    )
-
-
-def _as_one(links: Sequence[Link]) -> Link:
-    if len(links) == 1:
-        return links[0]
-    rates = np.array([link.rate_bps for link in links])
-    seconds_per_bit = float(np.sum(1 / rates))
-    if seconds_per_bit == 0:  # messages cost nothing on any of them
-        return links[0]
-    with np.errstate(all="ignore"):  # what is not finite, the relays refuse
-        joules_per_bit = np.sum(10 ** (np.array([link.power_dbm for link in links]) / 10) / rates)
-        return Link(1 / seconds_per_bit, float(10 * np.log10(joules_per_bit / seconds_per_bit)))
 
 
 def repeated_names(subnets: Sequence[Subnet], others: Sequence[str] = ()) -> list[str]:

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     AliasChoices,
-    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -24,7 +23,8 @@ from pydantic import (
 from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.association import AssociationSection
-from h2fdp.network.devices import PLACES, Column, Decibels
+from h2fdp.network.devices import PLACES, Column
+from h2fdp.network.links import LinkChoice, WireSection
 from h2fdp.network.mobility import Waypoint
 from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
 from h2fdp.network.radio import Radio, RadioSection
@@ -161,30 +161,6 @@ Devices = Annotated[
 ]
 
 
-UNLIMITED = "unlimited"
-
-
-def _unlimited(value: Any) -> Any:
-    return float("inf") if value == UNLIMITED else value
-
-
-Rate = Annotated[
-    float, Field(gt=0, allow_inf_nan=True), BeforeValidator(_unlimited), Expect(f"a number above 0, or `{UNLIMITED}`")
-]
-
-
-class LinkSection(Section):
-    """The link from an edge server to the node above it.
-
-    Attributes:
-        rate_mbps: rate of the link.
-        power_dbm: transmit power of the edge server.
-    """
-
-    rate_mbps: Rate = 100.0
-    power_dbm: Decibels = 38.0
-
-
 class _ServerSection(Section):
     """What every edge server has, at any height.
 
@@ -193,13 +169,13 @@ class _ServerSection(Section):
         repeat: number of copies.
         trust: `trusted`, `secure-sum`, `relay` or `untrusted`; drawn where it is not stated. `trusted: true` and
             `trusted: false` are short for the first and the last.
-        link: link to the node above; null: `cloud.link`.
+        link: link to the node above, a wire or a link of your own; null: `cloud.link`.
     """
 
     name: Name
     repeat: Count = 1
     trust: TrustLevel | None = Field(default=None, validation_alias=AliasChoices("trust", "trusted"))
-    link: LinkSection | None = None
+    link: LinkChoice | None = None
 
 
 class EdgeSection(_ServerSection):
@@ -260,7 +236,7 @@ class CloudSection(Section):
         trust: `secure-sum`: the cloud learns only the sum of its children's messages; `untrusted`: each of them.
     """
 
-    link: LinkSection = LinkSection()
+    link: LinkChoice = WireSection()
     trust: CloudTrust = "untrusted"
 
 
@@ -286,7 +262,7 @@ class MobilitySection(Section):
     ) = None
     stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
     waypoint: Waypoint | None = None
-    handover: LinkSection | None = None
+    handover: WireSection | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

@@ -16,7 +16,8 @@ import numpy as np
 from h2fdp.config import Document
 from h2fdp.errors import Problem
 from h2fdp.network.devices import Floats, Rule
-from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Link, Subnet, Trust, TrustSection, default_of
+from h2fdp.network.links import link_of
+from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection, default_of
 from h2fdp.network.schema import (
     DeviceSection,
     DevicesSection,
@@ -158,11 +159,10 @@ def expand(file: TopologyFile, seed: int) -> dict[str, Any]:
 
     def write_out(sections: Sections, parent: str | None) -> None:
         for section in sections:
-            link = file.cloud.link if section.link is None else section.link
+            link = link_of(file.cloud.link if section.link is None else section.link)
             for number in range(1, section.repeat + 1):
                 name = instance(section.name, number, parent)
-                wire = Link(rate_bps=link.rate_mbps * 1e6, power_dbm=link.power_dbm)
-                node = {"name": name, "trust": section.trust, "link": wire, "parent": parent}
+                node = {"name": name, "trust": section.trust, "link": link, "parent": parent}
                 if isinstance(section, EdgeSection):
                     subnets.append(node | _devices(name, section.devices, number, file, streams))
                 else:

@@ -13,12 +13,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries
 from h2fdp.network.association import AssociationSection, Value, everywhere
 from h2fdp.network.channel import NoFading
 from h2fdp.network.devices import DeviceTable, Integers
 from h2fdp.network.generators import Generated
+from h2fdp.network.links import OwnLink
 from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, CloudTrust, Subnet, Trust, repeated_names, star_of
 from h2fdp.network.radio import Radio
@@ -197,6 +199,12 @@ class Topology(Generated):
     def states_trust(self) -> bool:
         """Whether the file says who is trusted, or how likely; not where trust is drawn by the default probability."""
         return self.trust_probability != _BY_DEFAULT
+
+    @property
+    def own_parts(self) -> tuple[OwnPart, ...]:
+        """The radio models and the links that are a user's own."""
+        links = dict.fromkeys(server.link for server in self.servers())
+        return (*self.radio.own_parts, *(link.part for link in links if isinstance(link, OwnLink)))
 
     def servers(self) -> Iterator[Subnet | Aggregator]:
         """Every edge server of every tier, each before those below it, in the order of the tree."""

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
-from h2fdp.costs.messages import watts
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged
@@ -56,6 +55,7 @@ class IntervalPlan:
         lost: those whose devices all dropped out before an upload; they cost energy and give nothing.
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
         past: what noise streams covered before the interval, by edge server, where noises are correlated.
+        began_s: the moment of the simulated clock at which it begins.
         charged: what the interval's rows in the ledger are about instead of its own uploads, see `Arrivals`; None: its
             own.
     """
@@ -73,6 +73,7 @@ class IntervalPlan:
     heights: tuple[int, ...] = ()
     charged: tuple[IntervalPlan, ...] | None = None
     past: Mapping[str, StreamPast] = field(default_factory=dict)
+    began_s: float = 0.0
 
     @property
     def parts(self) -> Mapping[str, Plan | TierPlan]:
@@ -165,9 +166,9 @@ class PlanCosts:
         left, entered = self.network.table.home[visits.moved(interval)].T
         messages = np.bincount(left[left != entered], minlength=1)
         bits = self.costs.message_bits
-        seconds, count = bits / wire.rate_bps, int(messages.sum())
+        seconds, count = wire.seconds(bits), int(messages.sum())
         return {
-            "energy_j": float(watts(wire.power_dbm)) * seconds * count,
+            "energy_j": wire.joules(bits) * count,
             "delay_s": seconds * count,
             "clock_s": seconds * int(messages.max()),
             "bytes": count * bits / 8,
@@ -176,6 +177,7 @@ class PlanCosts:
     def of(self, plan: IntervalPlan) -> IntervalCost:
         """All but handovers, by device and subnet."""
         parts, costs = plan.subnets | plan.lost, self.costs.drawn(plan.interval)
+        arrivals = plan.decision.arrivals
         cost = interval_cost(
             costs,
             self.network,
@@ -189,8 +191,9 @@ class PlanCosts:
             plan.heights or None,
             [self._sum_messages(subnet) for subnet in parts.values()],
             {} if self.exchanges is None else dict.fromkeys(self.summing, self.exchanges),
+            plan.began_s + self.of_handovers(plan.interval).get("clock_s", 0.0),
+            None if arrivals is None else arrivals.ways_s,
         )
-        arrivals = plan.decision.arrivals
         if arrivals is None or not arrivals.waiting:
             return cost
         uploads, steps = np.zeros(self.network.devices), np.zeros(self.network.devices)

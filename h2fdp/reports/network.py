@@ -12,6 +12,7 @@ import numpy as np
 
 from h2fdp.network import Aggregator, Subnet, Topology, draw
 from h2fdp.network.drawing import FAINT, INK, MOST_NAMED, STYLES, nodes_of
+from h2fdp.network.links import OwnLink, Wire
 from h2fdp.network.network import COLUMNS
 from h2fdp.network.summary import headline, summarise
 from h2fdp.reports.figures import Drawing, ReportSection, Table, number
@@ -119,7 +120,9 @@ def _server_words(topology: Topology, server: Subnet | Aggregator) -> str:
     children = len(topology.children(server.name))
     below = counted(server.size, "device") if isinstance(server, Subnet) else counted(children, "edge server")
     words = f"{server.name}: {server.trust}, {below}"
-    return words if np.isinf(server.link.rate_bps) else f"{words}, {number(server.link.rate_bps / 1e6)} Mbit/s"
+    if isinstance(link := server.link, Wire):
+        return words if np.isinf(link.rate_bps) else f"{words}, {number(link.rate_bps / 1e6)} Mbit/s"
+    return f"{words}, {link.part.name.rpartition('/')[2]}" if isinstance(link, OwnLink) else words
 
 
 def _row(topology: Topology, users: Sequence[RunView]) -> list[Any]:

@@ -263,7 +263,8 @@ def planned_work(run: RunSetup) -> PlannedWork:
         steps += times * plan.device_steps
         drawn = times if drawn_all else max(1, times * most // run.config.training.intervals)
         for interval in range(plan.interval, plan.interval + drawn):
-            for column, more in run.bill.columns(replace(plan, interval=interval)).items():
+            planned = replace(plan, interval=interval, began_s=spent["clock_s"])
+            for column, more in run.bill.columns(planned).items():
                 spent[column] += more * (times / drawn)
     kind = "exact" if drawn_all else "estimate"
     if not run.traits.foreseen:

@@ -220,7 +220,7 @@ def package_digest() -> str:
 
 def own_parts_of(config: ExperimentFile, topology: Topology) -> list[OwnPart]:
     """All own parts of an experiment: of its configuration, and of its topology."""
-    return [*own_parts_in(config), *topology.radio.own_parts]
+    return [*own_parts_in(config), *topology.own_parts]
 
 
 # What says that a part, or a file that it uses, cannot be read as a whole.

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from h2fdp.errors import UserError
@@ -181,7 +182,7 @@ def run_intervals(
                 checkpoints.save()
                 return "interrupted"
             started = time.perf_counter()
-            plan = cloud.plan(interval, chosen)
+            plan = replace(cloud.plan(interval, chosen), began_s=state.clock_s)
             releases = list(cloud.releases(plan))
             try:
                 for recorder in recorders:

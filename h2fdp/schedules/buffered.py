@@ -11,6 +11,7 @@ from pydantic import Field
 
 from h2fdp.config.fields import Count, Expect, Positive, Section
 from h2fdp.errors import UserError
+from h2fdp.network.devices import Floats
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.schedules.fixed import FixedSchedule
@@ -139,23 +140,25 @@ class _Speeds:
 
     def __call__(self, version: int) -> Durations:
         if self.known is None or version != self.version:
-            costs, radio = self.context.costs.drawn(version), self.context.topology.radio
-            self.version, self.known = (
-                version,
-                Durations(
-                    task=costs.down_seconds + costs.relay_seconds + self.steps * costs.step.seconds,
-                    upload=radio.part_seconds(costs.seconds, costs.snr, self.sharing),
-                    relay=costs.relay_seconds,
-                    link=costs.link_seconds,
-                ),
-            )
+            self.version, self.known = version, self.of(version, self.context.costs.links.steady)
         return self.known
+
+    def of(self, version: int, links: Floats) -> Durations:
+        """Under (P,) these seconds over the link of each access point."""
+        costs, network = self.context.costs.drawn(version), self.context.topology
+        in_star = network.subnets[0].relays is not None
+        relay = links[network.table.point] if in_star else costs.relay_seconds
+        return Durations(
+            task=costs.down_seconds + relay + self.steps * costs.step.seconds,
+            upload=network.radio.part_seconds(costs.seconds, costs.snr, self.sharing),
+            relay=relay,
+            link=costs.link_seconds if in_star else links,
+        )
 
 
 def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
     """The events of a run."""
     network, steps = context.topology, context.local_steps
-    in_star = network.subnets[0].relays is not None
     segments = [context.aggregation_times.of(each.name).segments(steps) for each in network.subnets]
     for subnet, each in zip(network.subnets, segments, strict=True):
         if len(set(each)) > 1:
@@ -163,9 +166,10 @@ def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
             raise UserError(f"{text}; expected aggregations that divide local_steps equally", key="training")
     points = network.access_points[1]
     speeds = _Speeds(context, np.repeat([each[0] for each in segments], context.sizes), np.repeat(points, points))
+    links, in_star = context.costs.links, network.subnets[0].relays is not None
     devices = options.buffer.cloud if in_star else options.buffer.edge
     averages = np.array([len(each) for each in segments])
-    at_edges, at_cloud = _deadlines(options.deadline_s, speeds(0), context.sizes, averages)
+    at_edges, at_cloud = _deadlines(options.deadline_s, speeds.of(0, links.seconds), context.sizes, averages)
     edges = [_buffer(devices, *each) for each in zip(at_edges, context.sizes.tolist(), strict=True)]
     cloud = Buffer(1) if in_star else _buffer(options.buffer.cloud, at_cloud, network.edges)
     return EventQueue(
@@ -176,6 +180,7 @@ def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
         cloud=cloud,
         queues=network.radio.queues,
         durations=speeds,
+        **({"relay" if in_star else "link": links.more} if links.wait else {}),
     )
 
 

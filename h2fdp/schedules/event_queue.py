@@ -29,13 +29,21 @@ class Durations:
         task: (I,) from a model's departure at the edge server to the device's last step.
         upload: (I,) of the device's message, once the channel is free.
         relay: (I,) over the wire behind its access point.
-        link: (N,) between an edge server and the cloud.
+        link: (N,) between an edge server and the cloud. Both without links that ask for the moment, see `Later`.
     """
 
     task: np.ndarray
     upload: np.ndarray
     relay: np.ndarray
     link: np.ndarray
+
+
+Later = Callable[[int, float, bool], float]
+"""Number of a link, moment, whether up: seconds of a message that is ready then, beyond those of `Durations`."""
+
+
+def _at_once(number: int, at_s: float, up: bool) -> float:
+    return 0.0
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,7 @@ class EventQueue(Iterator[Arrivals]):
         edges: (N,) buffers of the edge servers; `cloud`: of the cloud.
         queues: whether an access point's channel carries one message at a time.
         durations: number of the cloud's model -> how long what begins under it takes.
+        link, relay: more of edge servers' links, and of access points', that ask for the moment; by default of none.
     """
 
     def __init__(
@@ -111,9 +120,13 @@ class EventQueue(Iterator[Arrivals]):
         cloud: Buffer,
         queues: bool,
         durations: Callable[[int], Durations],
+        link: Later = _at_once,
+        relay: Later = _at_once,
     ) -> None:
         self._firsts = np.cumsum(sizes) - sizes
         self._points, self._queues, self._cloud, self._durations = points, queues, cloud, durations
+        self._link, self._relay, self._asks = link, relay, (link, relay) != (_at_once, _at_once)
+        self._sizes, self._link_s, self._relay_s = sizes, np.zeros((2, len(sizes))), np.zeros((2, len(points)))
         self._free = [0.0] * (int(points.max(initial=0)) + 1)
         self._servers = [
             _Server(buffer, count, [0] * size, [0] * size, resting=list(range(size)))
@@ -125,6 +138,7 @@ class EventQueue(Iterator[Arrivals]):
         self._overdue = False
         self._waiting: dict[int, Counter[int]] = {}  # see `Arrivals`
         for number in range(len(self._servers)):
+            self._over_link(number, 0.0, up=False)
             self._receive(number, 0.0)
         self._wait(0.0)
 
@@ -160,13 +174,25 @@ class EventQueue(Iterator[Arrivals]):
     def _send(self, number: int, row: int, ready_s: float) -> None:
         """A device's upload, once its channel is free."""
         device, seconds = self._firsts[number] + row, self._durations(self._version)
-        begins = ready_s
+        begins, point = ready_s, self._points[device]
         if self._queues:
-            point = self._points[device]
             begins = max(ready_s, self._free[point])
             self._free[point] = begins + float(seconds.upload[device])
-        arrives = begins + seconds.upload[device] + seconds.relay[device]
-        heapq.heappush(self._events, (float(arrives), _UPLOADED, number, row))
+        sent = float(begins + seconds.upload[device])
+        arrives = sent + float(seconds.relay[device]) + self._later(device, sent, up=True)
+        heapq.heappush(self._events, (arrives, _UPLOADED, number, row))
+
+    def _later(self, device: int, at_s: float, up: bool) -> float:
+        """Seconds over a relay's link beyond `Durations.relay`; all are noted for `Arrivals.ways_s`."""
+        later = self._relay(self._points[device], at_s, up)
+        self._relay_s[int(up), device] = self._durations(self._version).relay[device] + later
+        return later
+
+    def _over_link(self, number: int, at_s: float, up: bool) -> float:
+        """Seconds between an edge server and the cloud; noted likewise."""
+        seconds = float(self._durations(self._version).link[number]) + self._link(number, at_s, up)
+        self._link_s[int(up), number] = seconds
+        return seconds
 
     def _average(self, number: int, at_s: float) -> None:
         server = self._servers[number]
@@ -181,8 +207,7 @@ class EventQueue(Iterator[Arrivals]):
             self._begin(number, taken, at_s)
             return
         server.waits, server.resting = True, taken
-        link = float(self._durations(self._version).link[number])
-        heapq.heappush(self._events, (at_s + link, _AT_CLOUD, number, 0))
+        heapq.heappush(self._events, (at_s + self._over_link(number, at_s, up=True), _AT_CLOUD, number, 0))
 
     def _begin(self, number: int, rows: list[int], at_s: float) -> None:
         """These devices get the edge server's model."""
@@ -192,7 +217,8 @@ class EventQueue(Iterator[Arrivals]):
             server.began[row] = server.made
         devices = self._firsts[number] + np.array(rows, dtype=np.int64)
         for row, seconds in zip(rows, self._durations(self._version).task[devices].tolist(), strict=True):
-            heapq.heappush(self._events, (at_s + seconds, _READY, number, row))
+            later = self._later(self._firsts[number] + row, at_s, up=False)
+            heapq.heappush(self._events, (at_s + later + seconds, _READY, number, row))
         if server.buffer.deadline_s is not None:
             heapq.heappush(self._events, (at_s + server.buffer.deadline_s, _DEADLINE, number, server.made))
 
@@ -205,9 +231,10 @@ class EventQueue(Iterator[Arrivals]):
         """The cloud's average of what has arrived, whose edge servers begin again."""
         taken, self._arrived, self._overdue = sorted(self._arrived), [], False
         stretches = {number: self._servers[number].finished() for number in taken}
+        ways_s = (self._relay_s.sum(axis=0) + np.repeat(self._link_s.sum(axis=0), self._sizes)) / 2
         self._version += 1
         for number in taken:
-            self._receive(number, at_s + float(self._durations(self._version).link[number]))
+            self._receive(number, at_s + self._over_link(number, at_s, up=False))
         self._wait(at_s)
         waiting, self._waiting = self._waiting, {}
         for number, stretch in stretches.items():
@@ -215,7 +242,8 @@ class EventQueue(Iterator[Arrivals]):
             waiting.setdefault(number, Counter()).subtract(averaged)
         uneven = {number: {row: more for row, more in each.items() if more} for number, each in waiting.items()}
         kept = {each.version for number, each in enumerate(self._servers) if number not in stretches}
-        return Arrivals(stretches, tuple(sorted(kept)), at_s, {number: each for number, each in uneven.items() if each})
+        waits = {number: each for number, each in uneven.items() if each}
+        return Arrivals(stretches, tuple(sorted(kept)), at_s, waits, ways_s=ways_s if self._asks else None)
 
     def _wait(self, at_s: float) -> None:
         if self._cloud.deadline_s is not None:

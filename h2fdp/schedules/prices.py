@@ -127,10 +127,14 @@ def _upper_seconds(network: ControlledNetwork, costs: MessageCosts, seconds: Flo
     """(D - 1, N) of one device, there and back, at a local aggregation of each height from 2 on."""
     tree = network.topology
     rows = [
-        np.where(beyond_edge(tree, height), seconds + down + 2 * path_seconds(costs, tree, height), seconds)
+        np.where(beyond_edge(tree, height), seconds + down + 2 * _path(costs, tree, height), seconds)
         for height in network.upper_tiers
     ]
     return np.array(rows).reshape(len(rows), len(seconds))
+
+
+def _path(costs: MessageCosts, tree: Topology, height: int) -> Floats:
+    return path_seconds(costs.link_seconds, costs.upper_seconds, tree, height)
 
 
 def _upper_wire_joules(network: ControlledNetwork, costs: MessageCosts) -> Floats:
@@ -177,7 +181,7 @@ def costs_of_turns(
     delay = on_air + 2 * costs.relay_seconds + 2 * np.repeat(costs.path_seconds, sizes) + more
     delay = delay + (aggregations - int(upper.sum())) * (seconds + more)
     for height, times in zip(network.upper_tiers, upper.tolist(), strict=True):
-        on_the_way = on_air + 2 * np.repeat(path_seconds(costs, network.topology, height), sizes)
+        on_the_way = on_air + 2 * np.repeat(_path(costs, network.topology, height), sizes)
         beyond = np.repeat(beyond_edge(network.topology, height), sizes)
         delay = delay + times * (np.where(beyond, on_the_way, seconds) + more)
     pairs, firsts = np.repeat(sizes, sizes), np.cumsum(sizes) - sizes

@@ -138,6 +138,7 @@ class Arrivals:
             less those in this one; below 0 where these arrived earlier.
         charged: stretches that are accounted for with this average, which may end later or never: number of the subnet
             -> its next one, and in a second mapping the one after that.
+        ways_s: (I,) half the seconds there and back of each device's last message over the links; None over wires.
     """
 
     stretches: Mapping[int, Stretch]
@@ -145,6 +146,7 @@ class Arrivals:
     at_s: float
     waiting: Mapping[int, Mapping[int, int]]
     charged: tuple[Mapping[int, Stretch], ...] = ()
+    ways_s: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def kept(values: dict[Hashable, Value], key: Hashable, make: Callable[[], Value]
 
 
 def _digest_of(topology: Topology) -> str:
-    own_code = code_of(part.part for part in topology.radio.own_parts)
+    own_code = code_of(part.part for part in topology.own_parts)
     return hash_of([yaml_text(topology), own_code] if own_code else [yaml_text(topology)])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from h2fdp.costs import Failing, NetworkCosts, interval_cost
-from h2fdp.network import Link, Radio, Topology
+from h2fdp.network import Radio, Topology, Wire
 from h2fdp.streams import Streams
 from tests.networks import placed
 
@@ -36,7 +36,7 @@ def trees(draw):
     for number in range(draw(st.integers(1, 4))):
         size = draw(st.integers(1, 4))
         lists = [draw(st.lists(kind, min_size=size, max_size=size)) for kind in (st.floats(1, 2e3), st.floats(0, 40))]
-        subnets.append(placed(f"edge-{number}", True, *lists, Link(draw(rates), draw(st.floats(0, 50)))))
+        subnets.append(placed(f"edge-{number}", True, *lists, Wire(draw(rates), draw(st.floats(0, 50)))))
     radio = Radio(
         bandwidth_hz=draw(st.floats(1e3, 1e8)),
         access=draw(st.sampled_from(["tdma", "ofdma"])),
@@ -103,8 +103,8 @@ def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
                 ]
                 shared = bits / rate(radio.bandwidth_hz / len(neighbours))
                 times[points[j]][number].append((t, shared))
-            relay = 0.0 if relays is None else bits / relays.rate_bps[points[j]]
-            relay_energy = 0.0 if relays is None else 10 ** (relays.power_dbm[points[j]] / 10 - 3) * relay
+            relay = 0.0 if relays is None else bits / relays.links[points[j]].rate_bps
+            relay_energy = 0.0 if relays is None else 10 ** (relays.links[points[j]].power_dbm / 10 - 3) * relay
             local_energy[c] += local * power * t
             global_energy[c] += last * (power * t + relay_energy)
             local_delay[c] += local * t

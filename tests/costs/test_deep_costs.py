@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.costs import Failing
-from h2fdp.network import Aggregator, Link, Topology
+from h2fdp.network import Aggregator, Topology, Wire
 from tests.costs.plans import PLAIN, THREE, cost, everybody
 from tests.networks import placed
 
 
 def wire(seconds, watts=1.0):
     """A link over which a message of 8 bits takes so long."""
-    return Link(8 / seconds, 30 + 10 * np.log10(watts))
+    return Wire(8 / seconds, 30 + 10 * np.log10(watts))
 
 
 def subnet(name, size, link, parent=None):

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, fading_power, interval_cost
-from h2fdp.network import Aggregator, Link, Topology
+from h2fdp.network import Aggregator, Topology, Wire
 from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, trees, written_out
 from tests.networks import placed
 
 
 def two_devices(access="tdma", powers=(THREE, THREE), **of_steps):
-    link = Link(rate_bps=8.0, power_dbm=30.0)  # one watt
+    link = Wire(rate_bps=8.0, power_dbm=30.0)  # one watt
     network = Topology("net", (placed("a", True, [1.0, 1.0], powers, link),), replace(PLAIN, access=access))
     return network.with_devices(**of_steps)
 
@@ -129,7 +129,7 @@ def test_agrees_with_the_formulas_written_out(plan, seed, interval, bits, faults
 
 def test_in_a_star_the_clock_waits_for_the_slowest_active_access_point_and_relay():
     """Three devices of four seconds: two of them take turns at one access point, beside the third at the other."""
-    slow, fast = placed("a", True, [1.0], [THREE], Link(0.5)), placed("b", True, [1.0] * 2, [THREE] * 2, Link(4.0))
+    slow, fast = placed("a", True, [1.0], [THREE], Wire(0.5)), placed("b", True, [1.0] * 2, [THREE] * 2, Wire(4.0))
     star = Topology("net", (slow, fast), PLAIN).as_star()
     assert everybody(star, (1,)).clock_s == pytest.approx((8 + 4) + 2 * 16)
     assert cost(star, [0], [[0, 1]], [(1,)]).clock_s == pytest.approx((4 + 4) + 2 * 16)

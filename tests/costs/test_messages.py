@@ -9,7 +9,7 @@ from scipy.stats import binomtest, kstest
 
 from h2fdp.costs import NetworkCosts, fading_power, mean_snr, path_gain_db
 from h2fdp.errors import UserError
-from h2fdp.network import Link, Radio, Topology
+from h2fdp.network import Radio, Topology, Wire
 from h2fdp.streams import Streams
 from tests.networks import placed
 
@@ -42,8 +42,8 @@ def test_the_papers_constants_by_hand():
 def test_each_device_and_link_has_its_own_power_distance_and_rate():
     costs = costs_of(
         network_of(
-            placed("a", True, [10.0, 1000.0], [24.0, 30.0], Link(1e6, 0.0)),
-            placed("b", False, [100.0], [4.0], Link(float("inf"), 38.0)),
+            placed("a", True, [10.0, 1000.0], [24.0, 30.0], Wire(1e6, 0.0)),
+            placed("b", False, [100.0], [4.0], Wire(float("inf"), 38.0)),
         )
     ).drawn(0)
     snr_db = [69.5, 0.5, 12]
@@ -67,8 +67,8 @@ def test_mean_costs_are_those_of_many_draws():
 
 def test_a_relay_costs_what_the_link_did():
     tree = network_of(
-        placed("a", True, [5.0, 6.0], [24.0, 20.0], Link(1e8, 38.0)),
-        placed("b", False, [7.0], [10.0], Link(float("inf"), 30.0)),
+        placed("a", True, [5.0, 6.0], [24.0, 20.0], Wire(1e8, 38.0)),
+        placed("b", False, [7.0], [10.0], Wire(float("inf"), 30.0)),
     )
     of_tree, of_star = costs_of(tree).drawn(0), costs_of(tree.as_star()).drawn(0)
     assert of_star.relay_seconds.tolist() == of_tree.link_seconds[[0, 0, 1]].tolist()

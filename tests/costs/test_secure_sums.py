@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from h2fdp.costs import ExchangeSizes, Failing, SumMessages
-from h2fdp.network import Aggregator, Link, Topology
+from h2fdp.network import Aggregator, Topology, Wire
 from tests.costs.plans import PLAIN, THREE, cost
 from tests.networks import placed
 
@@ -18,7 +18,7 @@ SIZES = ExchangeSizes.of_bits(key=2, share=1, vector=8, message=8)
 
 
 def network(access="tdma", size=2):
-    link = Link(rate_bps=8.0, power_dbm=30.0)  # one second, one watt
+    link = Wire(rate_bps=8.0, power_dbm=30.0)  # one second, one watt
     radio = replace(PLAIN, access=access)
     return Topology(
         "net",
@@ -78,7 +78,7 @@ def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire(
     message of 8 bits; it receives 6 bits. Once at the region, once on the way to the cloud at both."""
 
     def wire(seconds):
-        return Link(8 / seconds, 30.0 + 0.0)
+        return Wire(8 / seconds, 30.0 + 0.0)
 
     subnets = tuple(
         placed(name, "untrusted", [1.0], [THREE], wire(seconds), parent=parent)
@@ -102,7 +102,7 @@ def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire(
 def relayed(sums=None, failing=None):
     """Two devices at `a`, whose wire takes 1 s and 1 J for a message, and one at `b`, 2 s and 2 J; one sum of three."""
     subnets = tuple(
-        placed(name, "relay", [1.0] * size, [THREE] * size, Link(8 / seconds, 30.0))
+        placed(name, "relay", [1.0] * size, [THREE] * size, Wire(8 / seconds, 30.0))
         for name, size, seconds in (("a", 2, 1), ("b", 1, 2))
     )
     star = Topology("net", subnets, replace(PLAIN, access="tdma")).as_star("relay")

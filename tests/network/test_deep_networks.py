@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
-from h2fdp.network import Aggregator, Link, Topology, from_document, read, write
+from h2fdp.network import Aggregator, Topology, Wire, from_document, read, write
 from h2fdp.network.network import TRUSTS
 from tests.networks import placed, stored
 
@@ -76,8 +77,8 @@ edges:
   - {name: c, trusted: false, devices: [{}]}
 """)
     assert read.aggregators == (
-        Aggregator("north", True, Link(9e6, 30.0), None),
-        Aggregator("n1", True, Link(7e6, 38.0), "north"),
+        Aggregator("north", True, Wire(9e6, 30.0), None),
+        Aggregator("n1", True, Wire(7e6, 38.0), "north"),
     )
     assert [(each.name, each.parent, each.size) for each in read.subnets] == [
         ("a", "north", 2),
@@ -127,21 +128,21 @@ def test_no_network_has_more_than_twenty_tiers(tmp_path):
 
 
 def test_the_star_of_a_deep_tree_keeps_every_device_and_its_way_to_the_cloud():
-    north = Aggregator("north", True, Link(2e6, 30.0))  # 0.5 us and 0.5 uJ a bit
+    north = Aggregator("north", True, Wire(2e6, 30.0))  # 0.5 us and 0.5 uJ a bit
     lowest = (
-        placed("a", False, [5.0, 6.0], [24.0, 24.0], Link(1e6, 20.0), parent="north"),  # 1 us and 0.1 uJ a bit
-        placed("b", True, [7.0], [24.0], Link(float("inf"), 10.0), parent="north"),  # free
-        placed("c", True, [8.0], [24.0], Link(4e6, 33.0)),
+        placed("a", False, [5.0, 6.0], [24.0, 24.0], Wire(1e6, 20.0), parent="north"),  # 1 us and 0.1 uJ a bit
+        placed("b", True, [7.0], [24.0], Wire(float("inf"), 10.0), parent="north"),  # free
+        placed("c", True, [8.0], [24.0], Wire(4e6, 33.0)),
     )
     (only,) = Topology("net", lowest, aggregators=(north,)).as_star().subnets
     assert only.device_names() == ["a/1", "a/2", "b/1", "c/1"]
     assert only.parent is None
     assert only.relays.names == ("a", "b", "c")
-    seconds = 1 / only.relays.rate_bps
+    seconds = np.array([wire.seconds(1) for wire in only.relays.links])
     assert seconds == pytest.approx([1.5e-6, 0.5e-6, 0.25e-6])
-    joules = 10 ** (only.relays.power_dbm / 10 - 3) * seconds
+    joules = [wire.joules(1) for wire in only.relays.links]
     assert joules == pytest.approx([0.6e-6, 0.5e-6, 10**0.3 * 0.25e-6])
-    assert (only.relays.rate_bps[2], only.relays.power_dbm[2]) == (4e6, 33.0)
+    assert only.relays.links[2] == Wire(4e6, 33.0)
 
 
 LEAF = "devices: [{}]"
@@ -179,7 +180,7 @@ def trees(draw, tiers=4):
         for _ in range(draw(st.integers(1, 3))):
             name = f"n{len(subnets) + len(aggregators)}"
             node = (name, draw(st.sampled_from(TRUSTS)))
-            link = draw(st.sampled_from([Link(), Link(5e6, 30.0), Link(float("inf"), 1.0)]))
+            link = draw(st.sampled_from([Wire(), Wire(5e6, 30.0), Wire(float("inf"), 1.0)]))
             if tier < tiers and draw(st.booleans()):
                 aggregators.append(Aggregator(*node, link, parent))
                 grow(name, tier + 1)

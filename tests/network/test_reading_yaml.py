@@ -6,7 +6,7 @@ import pytest
 
 from h2fdp.config import Document, parse
 from h2fdp.errors import UserError
-from h2fdp.network import Link, Radio, from_document, read
+from h2fdp.network import Radio, Wire, from_document, read
 
 FILES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
 
@@ -39,7 +39,7 @@ def test_defaults_are_the_papers():
     small = topology("edges: [{name: a, trusted: true, devices: [{}]}]")
     assert small.radio == Radio()
     assert sorted(small.table.columns) == ["distance_m", "power_dbm"]
-    assert small.subnets[0].link == Link(100e6, 38.0)
+    assert small.subnets[0].link == Wire(100e6, 38.0)
     assert small.subnets[0].column("distance_m").tolist() == [50.0]
     assert small.subnets[0].column("power_dbm").tolist() == [24.0]
     assert small.trust_probability is None
@@ -55,7 +55,7 @@ edges: [{name: a, devices: [{}], link: {rate_mbps: 10, power_dbm: 30}}]
     assert small.radio == Radio(2.5e6, -170, "ofdma", "none", -30, 16, {"beta0_db": -20, "exponent": 2})
     assert small.subnets[0].column("seconds_per_step").tolist() == [0.5]
     assert small.subnets[0].column("joules_per_step").tolist() == [2]
-    assert small.subnets[0].link == Link(10e6, 30)
+    assert small.subnets[0].link == Wire(10e6, 30)
 
 
 def test_a_template_is_written_out_from_one():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.network import Link, Radio, Topology, read, write
+from h2fdp.network import Radio, Topology, Wire, read, write
 from h2fdp.network.channel import LogDistance, OverTheAir
 from h2fdp.network.network import TRUSTS
 from tests.networks import placed, stored
@@ -14,7 +14,7 @@ decibels = st.floats(-300, 100)  # what a file may say
 names = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12).filter(
     lambda name: name.isprintable() and "{i}" not in name and name != "cloud" and "/" not in name
 )
-links = st.builds(Link, (positive.map(lambda rate: rate * 1e6)) | st.just(float("inf")), decibels)
+links = st.builds(Wire, (positive.map(lambda rate: rate * 1e6)) | st.just(float("inf")), decibels)
 radios = st.builds(
     Radio,
     st.floats(1e-6, 1e6).map(lambda width: width * 1e6),

@@ -9,7 +9,7 @@ from scipy import integrate
 from h2fdp import Topology, UserError
 from h2fdp.network import read, write
 from h2fdp.network.mobility import Mobility, Waypoint, mean_distance
-from h2fdp.network.network import Link
+from h2fdp.network.network import Wire
 from h2fdp.streams import Streams
 
 ROAD = Waypoint(edges={"a": [0.0, 0.0]}, area_m=[2000.0, 0.0], speed_m_s=[2.0, 20.0], interval_s=10.0)
@@ -82,11 +82,11 @@ def test_devices_are_at_the_nearest_edge_server_at_their_distance():
 
 
 def test_a_file_says_it_and_its_errors_name_the_key(tmp_path):
-    tree = replace(TREE, mobility=Mobility(waypoint=SQUARE, handover=Link(1e9, 30.0)))
+    tree = replace(TREE, mobility=Mobility(waypoint=SQUARE, handover=Wire(1e9, 30.0)))
     write(tree, tmp_path / "tree.yaml")
     again = read(tmp_path / "tree.yaml", seed=1)
     assert again.mobility.waypoint == SQUARE
-    assert again.mobility.handover == Link(1e9, 30.0)
+    assert again.mobility.handover == Wire(1e9, 30.0)
     text = (tmp_path / "tree.yaml").read_text()
     for old, new, words in (
         ("edge-2: [900", "edge-9: [900", None),

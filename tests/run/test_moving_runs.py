@@ -13,7 +13,7 @@ import pytest
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audits
 from h2fdp.integrity import check
-from h2fdp.network import Aggregator, Link, Radio
+from h2fdp.network import Aggregator, Radio, Wire
 from h2fdp.network.mobility import Mobility
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import rows_in
@@ -248,7 +248,7 @@ def test_messages_about_devices_that_move_are_paid_for():
     """Two devices leave e0 before the third interval, one comes back after having been nowhere, one only walks away
     from its edge server: two messages of a model's size from e0, then one from e1."""
     lines = [(3, "e0/1", "e1"), (3, "e0/2", "e2"), (2, "e1/1", "e1", 70.0), (4, "e1/2", None), (5, "e1/2", "e2")]
-    wire, costs = Link(rate_bps=1e6, power_dbm=30.0), []
+    wire, costs = Wire(rate_bps=1e6, power_dbm=30.0), []
     for handover in (None, wire):
         setup = experiment(Mobility(lines, handover=handover), method="hfl", calibration="paper").prepare()
         cloud, found = setup.cloud(None), []

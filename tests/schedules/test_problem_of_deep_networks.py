@@ -5,6 +5,7 @@ import pytest
 
 from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
 from h2fdp.costs.device_costs import StepCosts
+from h2fdp.costs.messages import Ways
 from h2fdp.network import Aggregator, Topology
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.prices import prices
@@ -36,6 +37,8 @@ COSTS = DrawnCosts(
     path_joules=np.array([5.0 + 4, 6.0 + 4, 7.0 + 9]),
     relay_seconds=np.zeros(4),
     relay_joules=np.zeros(4),
+    links=Ways([], 8, 8),
+    upper_links=Ways([], 8, 8),
     step=StepCosts(),
     upload_bits=8,
     uplink_bits=8,
