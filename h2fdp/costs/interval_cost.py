@@ -161,7 +161,7 @@ def interval_cost(
     of_steps = step.joules * active.steps
     alike = not np.ndim(step.joules)  # multiplied once for all devices, as one number always was
     compute_energy = step.joules * active.totals(active.steps) if alike else active.totals(of_steps)
-    aggregator_energy = costs.upper_joules * wires.upper_sent
+    aggregator_energy = costs.upper_links.joules * wires.upper_sent
     device_energy = joules * (local + last) + of_steps
     sent_up = (local + last).sum() + (relayed.sum() if relays else 0.0)
     wired_up = wires.upper_sent.sum() + (0.0 if relays else wires.sent.sum())

@@ -155,9 +155,6 @@ class MessageCosts:
         link_seconds: (N,) tbar_c, from a lowest edge server to the node above it, the cloud in a network of two tiers;
             0 where the link is infinitely fast.
         link_joules: (N,) ebar_c = pbar_c tbar_c.
-        upper_seconds, upper_joules: (A,) the same from each aggregator, in the order of the topology's.
-        path_seconds: (N,) over all wires from a lowest edge server to the cloud.
-        path_joules: (N,) its own wire and an equal share of each wire that it has in common with other edge servers.
         relay_seconds: (I,) in a star, over the wire from a device's access point to the cloud; 0 where there is none.
         relay_joules: (I,) the energy of that, spent by the access point.
         links, upper_links: from each access point, and from each aggregator, at any moment of the clock.
@@ -171,10 +168,6 @@ class MessageCosts:
     joules: Floats
     link_seconds: Floats
     link_joules: Floats
-    upper_seconds: Floats
-    upper_joules: Floats
-    path_seconds: Floats
-    path_joules: Floats
     relay_seconds: Floats
     relay_joules: Floats
     links: Ways
@@ -269,13 +262,8 @@ class NetworkCosts:
         down_bits = math.ceil(downlink(message, parameters))
         self._down = down_bits / self.upload_bits  # a message down over one up
         self._wired = _wired_costs(topology, down_bits, self.upload_bits, self.uplink_bits)
+        self.links: Ways = self._wired["links"]
         self._refuse_what_no_float_holds()
-
-    @property
-    def links(self) -> Ways:
-        """From each access point: an edge server, or a relay in a star."""
-        links: Ways = self._wired["links"]
-        return links
 
     @property
     def chooses_power(self) -> bool:
@@ -358,8 +346,9 @@ class NetworkCosts:
             possible = (least > _SNR_RANGE[0]) & (np.maximum(least, self._mean_snr) < _SNR_RANGE[1])
             dearest = self._own_w * self.message_bits / rate_bps(least, radio.bandwidth_hz)
         names, sizes = self._topology.access_points
-        for servers, joules in ((self._topology.subnets, "link_joules"), (self._topology.aggregators, "upper_joules")):
-            link_well = np.isfinite(self._wired[joules])
+        upper = self._topology.aggregators, self._wired["upper_links"].joules
+        for servers, link_joules in ((self._topology.subnets, self._wired["link_joules"]), upper):
+            link_well = np.isfinite(link_joules)
             if not link_well.all():
                 raise UserError(_NO_LINK, key=servers[int(np.argmin(link_well))].name)
         relay_well = np.isfinite(self._wired["relay_joules"])
@@ -386,19 +375,9 @@ def _wired_costs(topology: Topology, bits: int, upload_bits: int, uplink_bits: i
         low = Ways([each.link for each in topology.subnets], uplink_bits, bits)
         upper = Ways([each.link for each in topology.aggregators], uplink_bits, bits)
         links = low if relays is None else Ways(relays.links, upload_bits, bits)
-    link_seconds, link_joules = low.seconds, low.joules
-    path_seconds, path_joules = link_seconds.copy(), link_joules.copy()
-    for number, aggregator in enumerate(topology.aggregators):
-        below = topology.below(aggregator.name)
-        path_seconds[below.start : below.stop] += upper.seconds[number]
-        path_joules[below.start : below.stop] += upper.joules[number] / len(below)
     return {
-        "link_seconds": link_seconds,
-        "link_joules": link_joules,
-        "upper_seconds": upper.seconds,
-        "upper_joules": upper.joules,
-        "path_seconds": path_seconds,
-        "path_joules": path_joules,
+        "link_seconds": low.seconds,
+        "link_joules": low.joules,
         "relay_seconds": np.zeros(devices) if relays is None else relays.of_devices(links.seconds),
         "relay_joules": np.zeros(devices) if relays is None else relays.of_devices(links.joules),
         "links": links,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -103,10 +103,7 @@ class WireSection(Options):
         return Wire(rate_bps=self.rate_mbps * 1e6, power_dbm=self.power_dbm)
 
 
-if TYPE_CHECKING:
-    LinkChoice = Options | OwnPart
-else:
-    LinkChoice = LINKS.section()
+LinkChoice = Annotated[WireSection | OwnPart, LINKS]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from h2fdp.config.fields import Expect, Probability, Section, word_to_bool
 from h2fdp.errors import UserError, hint
-from h2fdp.network.devices import OF_STEPS, PLACES, Column, Floats, Integers, Rule
+from h2fdp.network.devices import OF_STEPS, PLACES, Column, Floats, Rule
 from h2fdp.network.links import Link, Wire, in_series, link_of
 from h2fdp.network.radio import Radio
 from h2fdp.streams import Streams
@@ -116,14 +116,14 @@ class TrustSection(Section):
         return {name: _DRAWN[bisect_right(bounds, number)] for name, number in numbers.items()}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Relays:
     """The access points of a star, in the order of its devices: first all devices of the first one, and so on.
 
     They are the edge servers of the tree that the star was made of. They pass messages on and are no parties, but the
     air and the wires are as they were: their names key the fading, devices of one share a channel, and each message
-    takes the wire from there to the cloud. A few values for each access point, so a million devices cost next to
-    nothing; arrays are read-only.
+    takes the link from there to the cloud. A few values for each access point, so a million devices cost next to
+    nothing.
 
     Attributes:
         names: (A,) of the access points.
@@ -132,27 +132,12 @@ class Relays:
     """
 
     names: tuple[str, ...]
-    sizes: Integers
+    sizes: tuple[int, ...]
     links: tuple[Link, ...]
-
-    def __post_init__(self) -> None:
-        self.sizes.flags.writeable = False
-
-    @property
-    def devices(self) -> int:
-        """The number of devices of all access points."""
-        return int(self.sizes.sum())
 
     def of_devices(self, values: Floats) -> Floats:
         """(s,) for each device the value of its access point, from (A,) values."""
         return np.repeat(values, self.sizes)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Relays):
-            return NotImplemented
-        return (self.names, self.links) == (other.names, other.links) and np.array_equal(self.sizes, other.sizes)
-
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +184,8 @@ class Subnet:
                 raise UserError(f"expected {size} values, found {len(values)}", key=f"{self.name}.{name}")
         if self.names is not None and len(self.names) != size:
             raise UserError(f"expected {size} values, found {len(self.names)}", key=f"{self.name}.names")
-        if self.relays is not None and self.relays.devices != size:
-            raise UserError(f"expected {size} devices, found {self.relays.devices}", key=f"{self.name}.relays")
+        if self.relays is not None and (found := sum(self.relays.sizes)) != size:
+            raise UserError(f"expected {size} devices, found {found}", key=f"{self.name}.relays")
         if self.relays is not None and self.link != FREE:
             raise UserError("expected an infinite link.rate_bps beside relays", key=self.name)
 
@@ -291,7 +276,7 @@ def star_of(
         relays=subnets[0].relays
         or Relays(
             names=tuple(subnet.name for subnet in subnets),
-            sizes=np.array([subnet.size for subnet in subnets]),
+            sizes=tuple(subnet.size for subnet in subnets),
             links=tuple(in_series(links) for links in wires),
         ),
     )

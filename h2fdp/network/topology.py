@@ -315,7 +315,7 @@ class Topology(Generated):
         """
         relays = self.subnets[0].relays
         if relays is not None:
-            return relays.names, relays.sizes
+            return relays.names, np.array(relays.sizes)
         return tuple(subnet.name for subnet in self.subnets), self.sizes
 
     @property

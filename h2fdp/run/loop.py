@@ -182,7 +182,8 @@ def run_intervals(
                 checkpoints.save()
                 return "interrupted"
             started = time.perf_counter()
-            plan = replace(cloud.plan(interval, chosen), began_s=state.clock_s)
+            began_s = state.rows[-1]["clock_s"] if len(state.rows) else 0.0
+            plan = replace(cloud.plan(interval, chosen), began_s=began_s)
             releases = list(cloud.releases(plan))
             try:
                 for recorder in recorders:

@@ -234,11 +234,6 @@ class RunState:
         """The rows of the metrics so far."""
         return self.metrics.rows
 
-    @property
-    def clock_s(self) -> float:
-        """The simulated clock now."""
-        return float(self.rows[-1]["clock_s"]) if len(self.rows) else 0.0
-
     def values(self, journal: Journal) -> dict[str, Any]:
         """For a checkpoint: plain values and tensors, nodes' state by their names."""
         assert self.cloud is not None, "a run is stored between two intervals"

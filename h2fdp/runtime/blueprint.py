@@ -108,7 +108,7 @@ class Blueprint:
     def facts(self) -> tuple[SubnetFacts, ...]:
         """What the cloud knows of each subnet."""
         relays, visits = self.topology.subnets[0].relays, self.topology.visits
-        points = () if relays is None else tuple(zip(relays.names, relays.sizes.tolist(), strict=True))
+        points = () if relays is None else tuple(zip(relays.names, relays.sizes, strict=True))
         found = tuple(self._facts_of(number, subnet, points) for number, subnet in enumerate(self.topology.subnets))
         return found if visits is None else self._following(found, visits)
 

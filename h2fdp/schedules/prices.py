@@ -102,7 +102,7 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
     Where aggregators stand between edge servers and the cloud, a message passes all wires on its way. The seconds of
     these add up; the energy of a wire that several subnets have in common is counted once, in equal parts.
     """
-    joules, seconds = network.means(costs.joules), network.means(costs.seconds)
+    joules, seconds, top = network.means(costs.joules), network.means(costs.seconds), network.topology.height(None)
     down, sooner = network.means(costs.down_seconds), network.means(costs.sooner)
     # A device of s sends 2 k + (3 s - 2) h more than a message of its vector, and receives 2 (s - 1) (k + h).
     sent = network.of_exchanges(lambda sizes: 2 * sizes.key - 2 * sizes.share + sizes.vector - 1)
@@ -113,8 +113,12 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
         local_joules=joules + sent * joules,
         local_seconds=seconds + more,
         global_joules=joules + sent * joules + network.means(costs.relay_joules),
-        global_seconds=seconds + down + 2 * network.means(costs.relay_seconds) + 2 * costs.path_seconds + more,
-        link_joules=costs.path_joules,
+        global_seconds=seconds
+        + down
+        + 2 * network.means(costs.relay_seconds)
+        + 2 * _path_seconds(network, costs, top)
+        + more,
+        link_joules=_wire_joules(network, costs, top),
         step_joules=step_joules,
         upper_seconds=_upper_seconds(network, costs, seconds, down) + more,
         upper_joules=_upper_wire_joules(network, costs),
@@ -127,26 +131,30 @@ def _upper_seconds(network: ControlledNetwork, costs: MessageCosts, seconds: Flo
     """(D - 1, N) of one device, there and back, at a local aggregation of each height from 2 on."""
     tree = network.topology
     rows = [
-        np.where(beyond_edge(tree, height), seconds + down + 2 * _path(costs, tree, height), seconds)
+        np.where(beyond_edge(tree, height), seconds + down + 2 * _path_seconds(network, costs, height), seconds)
         for height in network.upper_tiers
     ]
     return np.array(rows).reshape(len(rows), len(seconds))
 
 
-def _path(costs: MessageCosts, tree: Topology, height: int) -> Floats:
-    return path_seconds(costs.link_seconds, costs.upper_seconds, tree, height)
+def _path_seconds(network: ControlledNetwork, costs: MessageCosts, height: int) -> Floats:
+    return path_seconds(costs.link_seconds, costs.upper_links.seconds, network.topology, height)
+
+
+def _wire_joules(network: ControlledNetwork, costs: MessageCosts, height: int) -> Floats:
+    """(N,) each subnet's part of the wires that an aggregation of this height uses."""
+    tree = network.topology
+    joules = np.where(beyond_edge(tree, height), costs.link_joules, 0.0)
+    for aggregator, of_wire in zip(tree.aggregators, costs.upper_links.joules.tolist(), strict=True):
+        if tree.height(aggregator.parent) <= height:
+            below = tree.below(aggregator.name)
+            joules[below.start : below.stop] += of_wire / len(below)
+    return joules
 
 
 def _upper_wire_joules(network: ControlledNetwork, costs: MessageCosts) -> Floats:
     """(D - 1, N) each subnet's part of the wires that a local aggregation of each height from 2 on uses."""
-    rows, tree = [], network.topology
-    for height in network.upper_tiers:
-        joules = np.where(beyond_edge(tree, height), costs.link_joules, 0.0)
-        for aggregator, of_wire in zip(tree.aggregators, costs.upper_joules.tolist(), strict=True):
-            if tree.height(aggregator.parent) <= height:
-                below = tree.below(aggregator.name)
-                joules[below.start : below.stop] += of_wire / len(below)
-        rows.append(joules)
+    rows = [_wire_joules(network, costs, height) for height in network.upper_tiers]
     return np.array(rows).reshape(len(rows), len(network.sizes))
 
 
@@ -165,7 +173,7 @@ def costs_of_turns(
         local: (N,) local aggregations of each subnet.
         upper: (D - 1,) how many of these are of height 2 .. D.
     """
-    sizes, joules, seconds = network.sizes, costs.joules, costs.seconds
+    sizes, joules, seconds, top = network.sizes, costs.joules, costs.seconds, network.topology.height(None)
 
     def of_exchanges(quantity: Callable[[ExchangeSizes], float]) -> Floats:
         return np.repeat(network.of_exchanges(quantity), sizes)
@@ -178,10 +186,10 @@ def costs_of_turns(
     exchanged = of_exchanges(lambda each: 2 * each.key + 5 * each.share)
     aggregations = np.repeat(local, sizes)
     uploads, on_air = aggregations + 1, seconds + costs.down_seconds
-    delay = on_air + 2 * costs.relay_seconds + 2 * np.repeat(costs.path_seconds, sizes) + more
+    delay = on_air + 2 * costs.relay_seconds + 2 * np.repeat(_path_seconds(network, costs, top), sizes) + more
     delay = delay + (aggregations - int(upper.sum())) * (seconds + more)
     for height, times in zip(network.upper_tiers, upper.tolist(), strict=True):
-        on_the_way = on_air + 2 * np.repeat(_path(costs, network.topology, height), sizes)
+        on_the_way = on_air + 2 * np.repeat(_path_seconds(network, costs, height), sizes)
         beyond = np.repeat(beyond_edge(network.topology, height), sizes)
         delay = delay + times * (np.where(beyond, on_the_way, seconds) + more)
     pairs, firsts = np.repeat(sizes, sizes), np.cumsum(sizes) - sizes
@@ -189,5 +197,5 @@ def costs_of_turns(
         uploads * (1 + sent) * joules + costs.relay_joules + tau * step_joules + pairs * (uploads * shares * joules)
     )
     delay = delay + pairs * (uploads * exchanged * seconds - uploads * received * costs.sooner)
-    wires = costs.path_joules + upper @ _upper_wire_joules(network, costs)
+    wires = _wire_joules(network, costs, top) + upper @ _upper_wire_joules(network, costs)
     return np.add.reduceat(energy, firsts) + wires, np.add.reduceat(delay, firsts)

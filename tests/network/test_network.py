@@ -46,11 +46,9 @@ def test_in_the_star_each_device_keeps_its_way_to_the_cloud():
         ),
     )
     relays = network.as_star().subnets[0].relays
-    assert (relays.names, relays.sizes.tolist()) == (("a", "b"), [2, 1])
+    assert (relays.names, relays.sizes) == (("a", "b"), (2, 1))
     assert relays.links == (Wire(1e8, 38.0), Wire(5e6, 30.0))
     assert relays.of_devices(np.array([1.0, 2.0])).tolist() == [1.0, 1.0, 2.0]
-    with pytest.raises(ValueError, match="read-only"):
-        relays.sizes[0] = 1
 
 
 def test_a_star_has_the_access_points_of_its_tree():

@@ -216,7 +216,7 @@ def test_a_satellite_under_buffers_is_asked_by_the_clock_in_run_and_dry_run(fold
     run = Experiment(setup.drawn, "digits", **SETTINGS | asked).run(folder / "run")
     for name in ("energy_j", "delay_s", "clock_s", "bytes"):
         assert run.summary[name] == pytest.approx(dry[name], rel=1e-12)
-    assert dry["delay_s"] > planned_work(wires).costs["delay_s"]
+    assert dry["clock_s"] != planned_work(wires).costs["clock_s"]
     rows = run.metrics["clock_s"].tolist()
     assert rows == sorted(rows)
 

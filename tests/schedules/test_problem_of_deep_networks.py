@@ -6,7 +6,7 @@ import pytest
 from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
 from h2fdp.costs.device_costs import StepCosts
 from h2fdp.costs.messages import Ways
-from h2fdp.network import Aggregator, Topology
+from h2fdp.network import Aggregator, Topology, Wire
 from h2fdp.schedules import AggregationTimes, ControlledNetwork
 from h2fdp.schedules.prices import prices
 from h2fdp.schedules.problem import ControlProblem
@@ -31,14 +31,10 @@ COSTS = DrawnCosts(
     joules=np.array([10.0, 30.0, 20.0, 40.0]),
     link_seconds=np.array([0.5, 0.25, 1.0]),
     link_joules=np.array([5.0, 6.0, 7.0]),
-    upper_seconds=np.array([0.1, 0.2]),
-    upper_joules=np.array([8.0, 9.0]),
-    path_seconds=np.array([0.6, 0.35, 1.2]),
-    path_joules=np.array([5.0 + 4, 6.0 + 4, 7.0 + 9]),
     relay_seconds=np.zeros(4),
     relay_joules=np.zeros(4),
     links=Ways([], 8, 8),
-    upper_links=Ways([], 8, 8),
+    upper_links=Ways([Wire(8 / 0.1, 30 + 10 * np.log10(80.0)), Wire(8 / 0.2, 30 + 10 * np.log10(45.0))], 8, 8),
     step=StepCosts(),
     upload_bits=8,
     uplink_bits=8,
