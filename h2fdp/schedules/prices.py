@@ -108,16 +108,12 @@ def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) 
     sent = network.of_exchanges(lambda sizes: 2 * sizes.key - 2 * sizes.share + sizes.vector - 1)
     passed = network.of_exchanges(lambda sizes: -4 * sizes.share + sizes.vector - 1)
     received = network.of_exchanges(lambda sizes: 2 * sizes.key + 2 * sizes.share)
-    more = passed * seconds + received * sooner
+    more, ways = passed * seconds + received * sooner, 2 * _path_seconds(network, costs, top)
     return Prices(
         local_joules=joules + sent * joules,
         local_seconds=seconds + more,
         global_joules=joules + sent * joules + network.means(costs.relay_joules),
-        global_seconds=seconds
-        + down
-        + 2 * network.means(costs.relay_seconds)
-        + 2 * _path_seconds(network, costs, top)
-        + more,
+        global_seconds=seconds + down + 2 * network.means(costs.relay_seconds) + ways + more,
         link_joules=_wire_joules(network, costs, top),
         step_joules=step_joules,
         upper_seconds=_upper_seconds(network, costs, seconds, down) + more,
