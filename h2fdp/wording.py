@@ -7,8 +7,11 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
+from multiprocessing import parent_process
+from threading import Timer
 from typing import Any
 
 _WHOLE = re.compile(r"`[^`]*`|\"[^\"]*\"|: h2fdp .*|h2fdp [a-z]+(?: --\S+)*")  # what is copied: quoted, or a command
@@ -90,3 +93,19 @@ def wrapped(text: str, *whole: str, indent: str = "") -> str:
 def note(text: str) -> None:
     """Tell the user something while work goes on."""
     print(wrapped(f"note: {text}"), file=sys.stderr, flush=True)
+
+
+PATIENCE = 1.0  # seconds without a word
+
+
+@contextmanager
+def noted_if_long(text: str) -> Iterator[None]:
+    """A note while work goes on that takes longer than a second; none from a process that another one started."""
+    timer = Timer(PATIENCE, note, [text])
+    timer.daemon = True
+    if parent_process() is None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

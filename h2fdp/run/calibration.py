@@ -13,6 +13,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.accounting.accountants import quick_epsilon
 from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE
 from h2fdp.privacy.accounts import COARSE, MARGIN, coarsened
 from h2fdp.privacy.calibration import Composition, smallest_factor
@@ -23,6 +24,7 @@ from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.training.local_steps import gain, pull_of
+from h2fdp.wording import counted, noted_if_long
 
 _ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
 
@@ -52,9 +54,9 @@ def calibrate(inputs: RunInputs, alike: Noise | None = None) -> Noise:
             budgets = dict.fromkeys(inputs.target_observers, inputs.target)
             budgets |= {each: min(most, budgets.get(each, most)) for each, most in inputs.config.privacy.budget.items()}
             watched = BudgetFilter.of_plan(budgets, inputs.config.privacy.delta, planned_accounts(run))
-            noise = replace(noise, watched=watched, on_model=None)
+            noise = replace(noise, watched=watched)
         elif isinstance(inputs.config.method.schedule, OwnPart) or inputs.traits.controlled:
-            noise = replace(noise, reserve=_kept(inputs, planned_accounts(run)), on_model=None)
+            noise = replace(noise, reserve=_kept(inputs, planned_accounts(run)))
     run = RunSetup.of(inputs, noise)
     _check_holdable(run)
     if run.data.test_owners is not None:
@@ -91,22 +93,23 @@ def uncalibrated(inputs: RunInputs) -> Noise:
     return noise
 
 
-def met(inputs: RunInputs, noise: Noise) -> Noise:
+def met(inputs: RunInputs, noise: Noise, model: ModelNoise | None = None) -> Noise:
     """The uncalibrated noise, scaled until the planned run's account meets the target.
+
+    Args:
+        model: to which the plans are added that the account is of.
 
     Raises:
         UserError: none meets it.
     """
-    run, training = RunSetup.of(inputs, noise), inputs.config.training
-    # Elsewhere the noise on the model has plans of its own, in which nothing fails and shares stand for draws.
-    whole = not (inputs.faults.possible or training.participation < 1 or inputs.traits.counts_iterations)
-    model = ModelNoise(run) if whole else None
-    noise = _scaled_to_target(inputs, noise, planned_accounts(run, model))
-    if rounds := inputs.placement.rounding is not None:
-        noise = _settled(inputs, noise)
-    if inputs.config.privacy.epsilon < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
-        noise = _of_rough_accounts(inputs, noise)
-    return noise if model is None or rounds else replace(noise, on_model=model.sum.scaled(noise.factor))
+    devices, intervals = inputs.drawn.devices, inputs.config.training.intervals
+    with noted_if_long(f"calibrating noise: {counted(intervals, 'interval')} of {counted(devices, 'device')}"):
+        noise = _scaled_to_target(inputs, noise, planned_accounts(RunSetup.of(inputs, noise), model))
+        if inputs.placement.rounding is not None:
+            noise = _settled(inputs, noise)
+        if inputs.config.privacy.epsilon < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
+            noise = _of_rough_accounts(inputs, noise)
+    return noise
 
 
 def _kept(inputs: RunInputs, planned: Accounts) -> Accounts:
@@ -204,7 +207,7 @@ def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
         above: Counter[ReleaseType] = Counter()
         for kind, count in held.items():
             above[coarsened(kind)] += count
-        bound = ACCOUNTANTS["rdp"].epsilon(above, privacy.delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
+        bound = quick_epsilon(above, privacy.delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
         return bound if bound <= enough else accountant.epsilon(held, privacy.delta, enough)
 
     exact = partial(accountant.epsilon, delta=privacy.delta)

@@ -135,10 +135,6 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
         intervals: by default those of the planned run, of which each device has its turns: then these are
             `planned_accounts` where all intervals are alike and all devices take part.
     """
-    training = setup.config.training
-    unlike = setup.topology.visits is not None or training.device_turns > 1 or training.budget_decay != "none"
-    if intervals is None and (unlike or setup.blueprint.correlated is not None):  # no interval is like the first
-        return planned_accounts(setup.without_faults())
     planned = forecast(setup.without_faults(), by_participants=False)
     expected = next(each for each in planned if each.plan.participants)  # before that, devices that move are nowhere
     share = expected.plan.participants / setup.topology.devices
@@ -151,9 +147,9 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
 class ModelNoise:
     """Adds up the noise on the global model over the planned intervals of a run.
 
-    Where intervals are alike but for their step size, the noise is either proportional to it or does not depend on it:
-    the first interval and the last one say how much is which. Correlated noises take each other back within the stream
-    of a device or an edge server.
+    Where intervals are alike but for their step size, noise on sums of gradients is proportional to it, and that on
+    whole updates or models does not depend on it. Correlated noises take each other back within the stream of a device
+    or an edge server.
     """
 
     def __init__(self, setup: RunSetup) -> None:
@@ -163,19 +159,13 @@ class ModelNoise:
 
     def add(self, expected: EqualIntervals) -> None:
         """The next intervals."""
-        plan, first = expected.plan, expected.plan.interval
+        plan, sizes = expected.plan, [expected.plan.decision.step_size]
         variance, gradients = noise_and_gradients(plan, self._facts, self._setup.noise)
-        sizes = [plan.decision.step_size]
         if expected.times > 1:
-            schedule = self._setup.schedule()
-            sizes = [schedule.decide(first + later, 0).step_size for later in range(expected.times)]
-        by_square = 0.0
-        if sizes[-1] != sizes[0]:
-            last = expected.cloud.plan(first + expected.times - 1)
-            last_variance, _ = noise_and_gradients(last, self._facts, self._setup.noise)
-            by_square = (variance - last_variance) / (sizes[0] ** 2 - sizes[-1] ** 2)
-        fixed = variance - by_square * sizes[0] ** 2
-        self._variance += sum(fixed + by_square * size**2 for size in sizes)
+            schedule, those = self._setup.schedule(), range(plan.interval, plan.interval + expected.times)
+            sizes = [schedule.decide(each, 0).step_size for each in those]
+        grows = self._setup.placement.clips in ("gradient", "record")
+        self._variance += variance * sum((size / sizes[0]) ** 2 if grows else 1.0 for size in sizes)
         self._way += gradients * sum(sizes)
         if self._setup.blueprint.correlated is not None:
             self._add_to_streams(plan)
@@ -193,7 +183,7 @@ class ModelNoise:
     def sum(self) -> NoiseOnModel:
         """That of all intervals so far."""
         if (law := self._setup.blueprint.correlated) is None:
-            return NoiseOnModel(max(self._variance, 0.0) ** 0.5, self._way)
+            return NoiseOnModel(self._variance**0.5, self._way)
         return NoiseOnModel(sum(law.variance(np.array(each)) for each in self._streams.values()) ** 0.5, self._way)
 
 

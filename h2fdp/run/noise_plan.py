@@ -17,7 +17,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.privacy.vectors import GAUSSIAN
 from h2fdp.protocol.planned_releases import NoiseOnModel
 from h2fdp.run.calibration import calibrate, met, uncalibrated
-from h2fdp.run.forecast import noise_on_model
+from h2fdp.run.forecast import ModelNoise, noise_on_model
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.training.local_steps import pull_of
 
@@ -85,6 +85,17 @@ def _sizes(config: ExperimentFile) -> tuple[float, float]:
     return norm * (1.0 if config.method.privacy.clips == "update" else training.step_size), training.step_size
 
 
+def _planned(way: Way | None, inputs: RunInputs) -> NoisePlan:
+    """The plan of a way, from one plan of each interval where nothing fails and all take part, and noise is no grid."""
+    noise, training = uncalibrated(inputs), inputs.config.training
+    alike = way is not None and training.participation == 1 and not inputs.faults.possible
+    model = ModelNoise(RunSetup.of(inputs, noise)) if alike and inputs.target is not None else None
+    setup = RunSetup.of(inputs, noise if inputs.target is None else met(inputs, noise, model))
+    left = noise_on_model(setup) if model is None else model.sum.scaled(setup.factor)
+    noise_grows, way_grows = _sizes(inputs.config)
+    return NoisePlan(way, setup, left.scaled(1 / noise_grows, 1 / way_grows))
+
+
 class NoisePlans:
     """The plans of the ways of one network of devices, each made once.
 
@@ -104,11 +115,7 @@ class NoisePlans:
         """
         way = Way.of(config)
         if (plan := self._remembered(way)) is None:
-            inputs = self._inputs_of(config if way is None else at_one(config))
-            noise = uncalibrated(inputs)
-            setup = RunSetup.of(inputs, noise if inputs.target is None else met(inputs, noise))
-            noise_grows, way_grows = _sizes(inputs.config)
-            plan = NoisePlan(way, setup, noise_on_model(setup).scaled(1 / noise_grows, 1 / way_grows))
+            plan = _planned(way, self._inputs_of(config if way is None else at_one(config)))
             self._plans.append(plan)
         return plan
 

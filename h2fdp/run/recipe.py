@@ -114,8 +114,8 @@ def _noise_of_linear(config: ExperimentFile, plans: NoisePlans, topology: Topolo
     if config.control.enabled or not (config.training.left_open and noise_placement_of(config.method.privacy).private):
         return None
     pixels = config.model_copy(update={"model": registry.MODELS["softmax"].model_validate({})})
-    whole = _with(pixels, _rounds(pixels, topology, 1.0, linear=True) | {"step_size": 1.0})
-    return None if conflicts(whole) else _in_scores(_quietest(whole, plans)[0])
+    whole = _way(pixels, topology)
+    return None if whole is None else _in_scores(_quietest(whole, plans)[0])
 
 
 def _centres(config: ExperimentFile, topology: Topology, fewest: int) -> bool:
@@ -126,9 +126,9 @@ def _centres(config: ExperimentFile, topology: Topology, fewest: int) -> bool:
         return False
     if training.participation < 1 or training.device_turns > 1 or config.privacy.noise_law or topology.adversaries:
         return False
-    whole = _with(config, _rounds(config, topology, 1.0, linear=True) | {"step_size": 1.0})
-    many = whole.training.intervals >= fewest
-    return many and aggregation_of(config.method.aggregation).visible != "each" and not conflicts(whole)
+    whole = _way(config, topology)
+    many = whole is not None and whole.training.intervals >= fewest
+    return many and aggregation_of(config.method.aggregation).visible != "each"
 
 
 def _in_scores(plan: NoisePlan) -> float:
@@ -320,10 +320,13 @@ def foreseen(config: ExperimentFile, topology: Topology) -> ExperimentFile | Non
         return config
     if not (has_rule(config) and noise_placement_of(config.method.privacy).private):
         return None
-    config = _of_single_steps(config)
-    rounds = _rounds(config, topology, 1.0, linear=True) | {"step_size": 1.0, "budget_decay": "none"}
-    found = _with(config, rounds)
-    return None if conflicts(found) else found
+    return _way(_of_single_steps(config), topology, budget_decay="none")
+
+
+def _way(config: ExperimentFile, topology: Topology, **changes: str) -> ExperimentFile | None:
+    """The experiment under a linear model at a clip norm and a step size of 1; None where keys do not go together."""
+    whole = _with(config, _rounds(config, topology, 1.0, linear=True) | {"step_size": 1.0} | changes)
+    return None if conflicts(whole) else whole
 
 
 def _intervals(noise: float) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from h2fdp import Experiment, UserError
+from h2fdp import Experiment, UserError, wording
 from h2fdp.protocol import InProcessNodes
 from h2fdp.protocol.planner import Planner
 from h2fdp.run.calibration import calibrate
@@ -180,3 +180,10 @@ def test_a_plan_is_of_its_own_way_alone():
     longer = run.config.model_copy(update={"training": run.config.training.model_copy(update={"intervals": 10})})
     inputs = inputs_of(longer, run.drawn, run.data)
     assert plans.noise(inputs).factor == calibrate(inputs).factor != run.factor
+
+
+@pytest.mark.parametrize(("patience", "said"), [(0.0, True), (60.0, False)])
+def test_calibration_that_takes_long_says_what_it_is_at(patience, said, monkeypatch, capsys):
+    monkeypatch.setattr(wording, "PATIENCE", patience)
+    Experiment(topology=NETWORK, model="softmax", training={"intervals": 90}, **ACCOUNTED).prepare()
+    assert ("note: calibrating noise: 90 intervals of 20 devices" in capsys.readouterr().err) == said

@@ -184,10 +184,24 @@ class Accountant:
         return self.bound(composition, delta, enough) if revealing(composition) else 0.0
 
 
-def total_rdp(composition: Composition) -> np.ndarray:
-    """(len(ORDERS),) Renyi divergence of all releases together; to the bit the same in whatever order."""
-    parts = [count * rdp_of(release) for release, count in sorted(revealing(composition).items())]
-    return np.sum(parts, axis=0) if parts else np.zeros(ORDERS.size)
+def total_rdp(composition: Composition, places: tuple[int, ...] | None = None) -> np.ndarray:
+    """(len(ORDERS),) Renyi divergence of all releases together; to the bit the same in whatever order.
+
+    Args:
+        places: see `rdp_of`.
+    """
+    parts = [count * rdp_of(release, places) for release, count in sorted(revealing(composition).items())]
+    return np.sum(parts, axis=0) if parts else np.zeros(ORDERS.size if places is None else len(places))
+
+
+_FEW = tuple(
+    np.flatnonzero(np.isin(ORDERS, [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 96, 160, 256])).tolist()
+)
+
+
+def quick_epsilon(composition: Composition, delta: float) -> float:
+    """An upper bound in a fraction of the time: that of `rdp` of few orders."""
+    return float(epsilon_from_rdp(total_rdp(composition, _FEW), delta, _FEW))
 
 
 def _by_rdp(composition: Composition, delta: float, enough: float = 0.0) -> float:

@@ -17,8 +17,8 @@ import numpy as np
 from h2fdp.privacy.accounting.mixtures import AnyMixture, LawPair, ReleaseType, over_noise, pair_of, privacy_loss
 
 
-def epsilon_from_rdp(rdp: np.ndarray, delta: float) -> np.ndarray:
-    """The smallest epsilon over all orders.
+def epsilon_from_rdp(rdp: np.ndarray, delta: float, places: tuple[int, ...] | None = None) -> np.ndarray:
+    """The smallest epsilon over all orders, or over some of them.
 
     Guarantee: (epsilon, delta)-DP for whatever has these divergences, in total. The orders may be compared because the
     divergences are known without looking at the data.
@@ -26,11 +26,13 @@ def epsilon_from_rdp(rdp: np.ndarray, delta: float) -> np.ndarray:
 
     Args:
         rdp: (..., len(ORDERS)) divergences at `ORDERS`.
+        places: of the orders that there are divergences of, see `rdp_of`.
 
     Returns:
         (...) epsilons, at least 0; a 0-dimensional array for one account.
     """
-    return np.asarray(_epsilon_at(ORDERS, np.asarray(rdp), delta).min(axis=-1))
+    orders = ORDERS if places is None else ORDERS[list(places)]
+    return np.asarray(_epsilon_at(orders, np.asarray(rdp), delta).min(axis=-1))
 
 
 def epsilon_at_order(rdp: np.ndarray, order_index: int, delta: float) -> np.ndarray:

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy.accounting import ORDERS, ReleaseType, epsilon_at_order, epsilon_from_rdp, mixture_of, rdp_of
+from h2fdp.privacy.accounting import (
+    ACCOUNTANTS,
+    ORDERS,
+    ReleaseType,
+    epsilon_at_order,
+    epsilon_from_rdp,
+    mixture_of,
+    rdp_of,
+)
+from h2fdp.privacy.accounting.accountants import quick_epsilon
 from h2fdp.privacy.accounting.mixtures import coarse_mixture_of
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp, directed_divergences, renyi_divergence
 
@@ -126,3 +135,10 @@ def test_the_classic_conversion_by_hand():
     rdp = ORDERS / 200.0
     by_hand = min(order / 200 + np.log(1e5) / (order - 1) for order in range(2, 65))
     assert float(classic_epsilon_from_rdp(rdp, 1e-5)) == pytest.approx(by_hand, rel=1e-14)
+
+
+@given(RELEASES, st.integers(1, 10**6), st.sampled_from([1e-9, 1e-5, 1e-2]))
+def test_few_orders_bound_all_of_them_and_not_by_much(release, count, delta):
+    sharp, quick = ACCOUNTANTS["rdp"].epsilon({release: count}, delta), quick_epsilon({release: count}, delta)
+    assert sharp <= quick
+    assert quick <= 1.1 * sharp or not 0.1 < sharp < 20
