@@ -105,7 +105,7 @@ def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
     if event not in _READING or not isinstance(arguments[0], str | bytes | os.PathLike):
         return
     name = os.fsdecode(arguments[0])
-    if _NO_INPUT.match(name) or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+    if _NO_INPUT.match(name) or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_TRUNC)):
         return
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

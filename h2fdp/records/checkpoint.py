@@ -7,8 +7,9 @@ in torch's format, read without running code of the file's.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,43 @@ def save_checkpoint(folder: Path, interval: int, values: dict[str, Any], *, alon
     for old in [each for each in _newest_first(folder) if each != path][0 if alone else _KEPT - 1 :]:
         old.unlink()
     return path
+
+
+class Outcomes:
+    """The models that intervals of a run came out with, as digests, so that one that is done again is seen to be the same.
+
+    What code of a user's reads cannot be known in full. Of an interval that comes out otherwise under the same noise
+    nothing may be recorded: the difference of both is that of two updates. A line is on disk before anything is
+    recorded of its interval; one that was cut off counts as none.
+
+    Args:
+        path: of the file, which may be there.
+        secret: keys the digests, as a model may be known to its observers alone; up to 64 bytes.
+    """
+
+    def __init__(self, path: Path, secret: bytes) -> None:
+        self._path, self._secret = path, secret
+        whole, _, rest = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
+        self._of = dict(line.rsplit(b" ", 1) for line in whole.splitlines() if b" " in line)
+        self._end = b"\n" if rest else b""
+
+    def same(self, attempt: str, interval: int, model: torch.Tensor) -> bool:
+        """Whether this interval never came out before, and is noted now, or came out the same, to the bit.
+
+        Args:
+            attempt: see `Streams`: under other draws all is another release.
+            model: (M,).
+        """
+        key = f"{attempt or '-'} {interval}".encode()
+        digest = blake2b(model.cpu().numpy().tobytes(), digest_size=16, key=self._secret).hexdigest().encode()
+        if key not in self._of:
+            self._of[key] = digest
+            with self._path.open("ab") as file:
+                file.write(self._end + key + b" " + digest + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            self._end = b""
+        return self._of[key] == digest
 
 
 def make_folder(folder: Path) -> None:

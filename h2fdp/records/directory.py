@@ -156,6 +156,7 @@ class RunDirectory:
     decisions = Inside("control.jsonl")  # of the controller, with its reasons; empty under a fixed schedule
     checkpoints = Inside("checkpoint")  # the folder of the newest ones
     noise_key = Inside("checkpoint/noise-key")  # secret, until the run is complete; see `records.noise_key`
+    outcomes = Inside("checkpoint/outcomes")  # a digest of the model after each interval; see `records.checkpoint`
     log = Inside("log.jsonl")  # what happened, one JSON object a line
     model = Inside("model.pt")  # the state dict
 

@@ -3,7 +3,8 @@
 And the rest of a run that ended early: `h2fdp resume RUN`. A checkpoint lies behind the last interval that was started,
 so some intervals are done again. In an environment of the same digest they come out the same, to the bit: nothing new
 is released, and the ledger's rows stand. In any other they would not, and the same noise on another update could be
-subtracted: so everything is drawn afresh, and both what was released then and what is released now count.
+subtracted: so everything is drawn afresh, and both what was released then and what is released now count. An interval
+that comes out otherwise all the same, by something that no digest covers, is seen by its model before it is recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key
-from h2fdp.records.checkpoint import load_checkpoint
+from h2fdp.records.checkpoint import Outcomes, load_checkpoint
 from h2fdp.records.directory import create, full_disk_reported, reopen
 from h2fdp.records.log import lost_hosts
 from h2fdp.run.forecast import noise_choice
@@ -29,7 +30,7 @@ from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.preview import notices
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.recorders import Checkpoints, HostsDiffer, Journal, Recorder, RunCallbacks, RunState, reached
+from h2fdp.run.recorders import Checkpoints, Journal, Recorder, RunCallbacks, RunState, Unrepeatable, reached
 from h2fdp.run.result import FINISHED, Run, is_finished, summary_of, write_inputs, write_results
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
@@ -106,8 +107,8 @@ def carry_out(
     except KeyboardInterrupt:
         end = "interrupted"
         raise
-    except HostsDiffer:
-        raise  # `resume` continues with fresh draws
+    except Unrepeatable:
+        raise  # `resume` continues with fresh draws, where these are wanted
     except Exception as error:
         words = f"{type(error).__name__}: {error}"
         if state.called_off:
@@ -120,6 +121,8 @@ def carry_out(
         wall_s = state.wall_s + time.perf_counter() - started
         failing = sys.exception() is not None  # with an error that says more than what follows from it here
         try:
+            if isinstance(sys.exception(), Unrepeatable):
+                state.cloud = None  # of the update that came second under the same noise nothing is written
             state.rows.complete(state.accounts.missing())
             state.enter_rest(setup, directory)
             returned = write_results(setup, directory, state)
@@ -163,6 +166,7 @@ def run_intervals(
         hosts_alike = setup.noise is None or alike(edges)
         journal = state.journal = Journal(ledger, decisions, setup.bill.powers)
         digest = run_digest(setup, directory)
+        outcomes = None if setup.noise is None else Outcomes(directory.outcomes, setup.noise_key)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
         reached("hosts up", len(state.rows))
@@ -193,6 +197,9 @@ def run_intervals(
                 return "budget spent"
             reached("released", interval)
             run_interval(edges, cloud, plan)
+            if outcomes is not None and not outcomes.same(state.attempt, interval, cloud.model):
+                text = f"interval {interval + 1} did not come out as it did before"
+                raise Unrepeatable(f"{text}: something that it computes from changed, which no digest covers")
             reached("ran", interval)
             due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = models.scores(cloud) if due or cloud.scores else {}
@@ -245,8 +252,8 @@ def resume_run(
             return Run(path)
         setup = prepare().keyed(noise_key.stored(directory))  # a new key, where that is lost, makes all draws fresh
 
-        def go_on(repeatable: bool) -> None:
-            run, state = _continuation(setup, directory, fresh_noise, repeatable)
+        def go_on(unrepeatable: str = "") -> None:
+            run, state = _continuation(setup, directory, fresh_noise, unrepeatable)
             if run.has_noise_key and noise_key.stored(directory) is None:
                 noise_key.store(directory, run.noise_key)
             if keeps_to_plan and state.fresh:  # the same draws release what was planned anyway
@@ -255,21 +262,25 @@ def resume_run(
             carry_out(run, directory, state, watcher or RunCallbacks())
 
         try:
-            go_on(repeatable=True)
-        except HostsDiffer:
-            go_on(repeatable=False)
+            go_on()
+        except Unrepeatable as why:
+            go_on(str(why))
     return Run(path)
 
 
 def _continuation(
-    setup: RunSetup, directory: RunDirectory, fresh_noise: bool, repeatable: bool
+    setup: RunSetup, directory: RunDirectory, fresh_noise: bool, unrepeatable: str
 ) -> tuple[RunSetup, RunState]:
-    """The run as it was left, with the random streams that it may continue with."""
+    """The run as it was left, with the random streams that it may continue with.
+
+    Args:
+        unrepeatable: why none of its intervals can be repeated; empty where the digests decide.
+    """
     with JsonLines(directory.ledger) as ledger:  # which ends a line that was being written
         mark = ledger.mark()
     stored = load_checkpoint(directory.checkpoints, _tell_of_damage)
     digest = run_digest(setup, directory)
-    if not repeatable:  # hosts compute otherwise than this process, which the digest does not know
+    if unrepeatable:  # by what the digest does not know
         digest["hardware"]["hosts"] = secrets.token_hex(16)
     if stored is None:
         state = RunState.begun(setup)
@@ -297,8 +308,7 @@ def _continuation(
             told = about(interval=len(state.rows) + 1, differing=list(differing), note=why if differing else "")
             _log.log(logging.WARNING if differing else logging.INFO, "resume", extra=told)
             return setup.drawing(state.attempt), state
-        if not repeatable:
-            why += "; its hosts do not all compute like this process"
+        why = unrepeatable or why
     lost = mark.bytes > (0 if state.ledger is None else state.ledger.bytes)
     _check_allowed(setup, state, directory, why, lost=lost, fresh_noise=fresh_noise)
     # New random streams from the next interval on; what was released of it before still counts.

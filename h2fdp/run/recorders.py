@@ -271,8 +271,8 @@ class RunState:
 _SECONDS = 60.0  # from one checkpoint to the next at most: what a lost run repeats
 
 
-class HostsDiffer(Exception):
-    """Intervals cannot be repeated on these hosts: they would not come out the same."""
+class Unrepeatable(Exception):
+    """Intervals cannot be repeated: they would not come out the same, or did not. The message says why."""
 
 
 class Checkpoints(Recorder):
@@ -287,7 +287,7 @@ class Checkpoints(Recorder):
         seconds: a clock.
 
     Raises:
-        HostsDiffer: the run is to repeat intervals with the same draws, and its hosts differ.
+        Unrepeatable: the run is to repeat intervals with the same draws, and its hosts differ.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class Checkpoints(Recorder):
         self._last = self._started = seconds()
         self._saved: int | None = None
         if not hosts_alike and state.ledger is not None:
-            raise HostsDiffer
+            raise Unrepeatable("its hosts do not all compute like this process")
 
     def begin(self) -> None:
         """Before the first interval of a run, or of its continuation with fresh draws: what it draws from here on is

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from h2fdp.errors import UserError
-from h2fdp.records.checkpoint import load_checkpoint, save_checkpoint
+from h2fdp.records.checkpoint import Outcomes, load_checkpoint, save_checkpoint
 
 VALUES = {
     "model": torch.tensor([1.0, float("nan"), 3e-39]),
@@ -77,3 +77,25 @@ def test_a_checkpoint_runs_no_code(tmp_path):
     (tmp_path / "000000001.ckpt").write_bytes(b"h2fdp checkpoint 3\n" + digest + b"\n" + content)
     with pytest.raises(pickle.UnpicklingError):
         loaded(tmp_path)
+
+
+def test_an_outcome_is_the_same_to_the_bit_or_another_in_every_process_and_after_a_line_that_was_cut_off(tmp_path):
+    file, model = tmp_path / "outcomes", torch.tensor([1.0, -0.0, 3e-39])
+    first = Outcomes(file, b"secret")
+    assert all(first.same("", interval, model + interval) for interval in range(3))
+    written = file.read_bytes()
+    for cut in range(len(written) + 1):
+        file.write_bytes(written[:cut])
+        again, whole = Outcomes(file, b"secret"), written[:cut].count(b"\n")
+        for interval in range(3):
+            other = again.same("", interval, model * 2 + interval)
+            assert other == (interval >= whole), "what was not written whole is new"
+        assert again.same("another", 0, model * 2), "under other draws all is another release"
+        assert file.read_bytes().startswith(written[:cut])
+        assert [Outcomes(file, b"secret").same("", interval, model + interval) for interval in range(3)] == [
+            interval < whole for interval in range(3)
+        ]
+    file.write_bytes(written)
+    assert not Outcomes(file, b"secret").same("", 0, torch.tensor([1.0, 0.0, 3e-39])), "-0 is not 0"
+    assert not Outcomes(file, b"other").same("", 0, model), "digests are keyed"
+    assert file.read_bytes() == written

@@ -223,3 +223,62 @@ def test_what_changed_is_named_or_changes_no_bit(folder, monkeypatch, state):
         else:
             assert_same(whole, h2fdp.resume(crashed))
     identity.package_digests.cache_clear()
+
+
+HIDDEN = """
+import os
+import numpy as np
+from torch import nn
+
+def drifting(scores, labels):
+    name = f"H2FDP_{'scale'.upper()}"  # which is no literal
+    by = float(os.environ.get(name, "1"))
+    return by * nn.functional.cross_entropy(scores, labels, reduction="none")
+"""
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_an_interval_that_comes_out_otherwise_is_recorded_by_no_digest_and_released_under_no_old_noise(
+    folder, monkeypatch, fresh
+):
+    (folder / "hidden.py").write_text(HIDDEN)
+    monkeypatch.chdir(folder)
+    crashed, settings = folder / "run", ["training.loss=hidden:drifting", "runtime.checkpoint_every=9"]
+
+    def experiment():
+        return Experiment.from_file(folder / "experiment.yaml", settings)
+
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError, match="the host is gone"):
+            experiment().run(crashed)
+    ledger = (crashed / "privacy.jsonl").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setenv("H2FDP_SCALE", "3")
+        with pytest.raises(UserError, match="interval 1 did not come out as it did before"):
+            h2fdp.resume(crashed)
+        assert (crashed / "privacy.jsonl").read_bytes() == ledger
+        if fresh:
+            run = h2fdp.resume(crashed, fresh_noise=True)
+            assert run.summary["fresh_from"] == [1]
+            again = (crashed / "privacy.jsonl").read_bytes()
+            assert again.startswith(ledger)
+            assert again.count(b"\n") == 2 * ledger.count(b"\n")  # four intervals were lost, and are done again
+    if not fresh:
+        assert_same(experiment().run(folder / "whole"), h2fdp.resume(crashed))
+
+
+def test_a_file_that_is_mapped_to_be_read_and_written_is_one_that_was_read(folder, monkeypatch):
+    (folder / "mapped.py").write_text(
+        "import numpy as np\n\ndef records(device):\n    x = np.memmap('map.bin', np.float32, shape=(8, 64))\n"
+        "    return np.array(x), np.arange(8) % 10\n"
+    )
+    monkeypatch.chdir(folder)
+    np.random.default_rng(1).random((8, 64), dtype=np.float32).tofile(folder / "map.bin")
+    with monkeypatch.context() as patch:
+        crashing_at(patch, 3)
+        with pytest.raises(RuntimeError, match="the host is gone"):
+            Experiment.from_file(folder / "experiment.yaml", ["data=mapped:records"]).run(folder / "run")
+    np.zeros((8, 64), np.float32).tofile(folder / "map.bin")
+    with pytest.raises(UserError, match="map.bin"):
+        h2fdp.resume(folder / "run")
