@@ -43,7 +43,7 @@ def save_checkpoint(folder: Path, interval: int, values: dict[str, Any], *, alon
 
 
 class Outcomes:
-    """The models that intervals of a run came out with, as digests, so that one that is done again is seen to be the same.
+    """Digests of the model after each interval of a run, so that one that is done again is seen to be the same.
 
     What code of a user's reads cannot be known in full. Of an interval that comes out otherwise under the same noise
     nothing may be recorded: the difference of both is that of two updates. A line is on disk before anything is

@@ -280,5 +280,5 @@ def test_a_file_that_is_mapped_to_be_read_and_written_is_one_that_was_read(folde
         with pytest.raises(RuntimeError, match="the host is gone"):
             Experiment.from_file(folder / "experiment.yaml", ["data=mapped:records"]).run(folder / "run")
     np.zeros((8, 64), np.float32).tofile(folder / "map.bin")
-    with pytest.raises(UserError, match="map.bin"):
+    with pytest.raises(UserError, match=r"map\.bin"):
         h2fdp.resume(folder / "run")
