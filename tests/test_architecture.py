@@ -1,6 +1,7 @@
 """The house: a room imports only from floors below its own, and no modules import each other in a circle."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -133,6 +134,21 @@ def test_the_house_does_not_grow():
     keys = sum(line.startswith("| `") for line in (PACKAGE.parent / "docs" / "keys.md").read_text().splitlines())
     measured, stated = (len(modules), lines, keys), (MODULES, LINES, KEYS)
     assert all(map(is_just_below, measured, stated)), f"modules, lines, keys: {measured}, stated are {stated}"
+
+
+OPENINGS = ("What", "How", "The same", "Of", "Those", "See", "By", "As")
+UNNAMED = 503  # docstrings that can only be read next to the name: 626 before the rooms below the runs said a noun
+
+
+def test_docstrings_say_a_noun():
+    docstrings = [
+        ast.get_docstring(node) or ""
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    unnamed = sum(re.match(rf"({'|'.join(OPENINGS)})\b", each) is not None for each in docstrings)
+    assert unnamed <= UNNAMED, f"{unnamed} docstrings begin with {', '.join(OPENINGS)}: let them say a noun"
 
 
 def printed_by(code):

@@ -24,7 +24,7 @@ Numbers = TypeVar("Numbers")
 
 @dataclass(frozen=True, kw_only=True)
 class Contributions:
-    """What is public about the uploads of one aggregation: a row for each child of which anything arrives.
+    """Public facts about the uploads of one aggregation: a row for each child of which anything arrives.
 
     Attributes:
         shares: (n,) by `training.weights`, equal or proportional to `records`; they sum to 1.

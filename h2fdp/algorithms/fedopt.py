@@ -72,7 +72,7 @@ class MomentumOptions(SteppingOptions):
 
 
 class AdaptiveOptions(ServerOptions):
-    """What all adaptive steps have.
+    """Options of all adaptive steps.
 
     Attributes:
         server_step: the length of the cloud's step.

@@ -104,7 +104,7 @@ def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> Serve
 
 
 def audited(section: ServerOptions | OwnPart) -> ServerOptions | OwnPart:
-    """What stands in for a server update in an audit, see `ServerOptions`; one of the user's own stays."""
+    """The stand-in for a server update in an audit, see `ServerOptions`; one of the user's own stays."""
     return section if isinstance(section, OwnPart) else section.audited
 
 

@@ -214,7 +214,7 @@ class _Closest(RobustOptions):
 
     @abstractmethod
     def kept(self, count: int) -> int:
-        """How many of so many uploads are averaged."""
+        """The number of uploads that are averaged, of so many."""
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
         """See `Aggregation.combine`; of equal scores the first upload's, in the order of the tree."""

@@ -19,7 +19,7 @@ from h2fdp.config.fields import Expect
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What came up in an interval.
+    """The uploads of an interval.
 
     Attributes:
         average: (M,) weighted average of the subnets' uploads w(t_k) - w_c, with whatever noise is on them.
@@ -59,7 +59,7 @@ class ServerUpdate(ABC):
         """(M,) the next global model, after w(t_k) `model`."""
 
     def state(self) -> dict[str, Any]:
-        """What outlives an interval, in plain values and tensors, for a checkpoint."""
+        """The state that outlives an interval, in plain values and tensors, for a checkpoint."""
         return {name: getattr(self, name) for name in self.kept}
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -298,7 +298,7 @@ def _turned_by(segments: tuple[int, ...], rate: float, own: float, others: float
 
 @dataclass(frozen=True)
 class CanaryEffect:
-    """What one local step does to a canary's coordinate of the clipped gradient, on average.
+    """The mean change of a canary's coordinate of the clipped gradient by one local step.
 
     Attributes:
         baseline: when the canary is not drawn.

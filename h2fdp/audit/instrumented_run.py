@@ -124,7 +124,7 @@ def observations(
     peer_of: Callable[[int], int],
     edge_is_cloud: bool = False,
 ) -> Iterator[CanaryObservation]:
-    """What the observer received of each watched device of which anything arrived.
+    """The vectors that the observer received of each watched device of which anything arrived.
 
     Args:
         watched: the devices of interest; for `edge`, none under a trusted edge server.

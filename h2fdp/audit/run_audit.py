@@ -108,7 +108,7 @@ def check_density(design: CanaryDesign, rates: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found, and what it is to be held against.
+    """The result of an audit, and the epsilons that it is compared with.
 
     Attributes:
         canaries: N, of `devices` devices.

@@ -87,16 +87,16 @@ class FederatedData:
 
     @property
     def rounded(self) -> FederatedData:
-        """The same devices, with inputs as models compute with them."""
+        """A copy with inputs of the type that models compute with."""
         return self.of_records(lambda records: records.rounded)
 
     def of_records(self, change: Callable[[Records], Records]) -> FederatedData:
-        """The same devices, with all records changed."""
+        """A copy with all records changed."""
         validation, public = (None if each is None else change(each) for each in (self.validation, self.public))
         return replace(self, train=change(self.train), test=change(self.test), validation=validation, public=public)
 
     def for_rows(self, devices: NDArray[np.int64]) -> FederatedData:
-        """The same records for rows of which several may be one device's, each with all the records of its own.
+        """A copy for rows of which several may be one device's; each row has all the records of its device.
 
         Args:
             devices: (rows,) the device of each row.
@@ -106,7 +106,7 @@ class FederatedData:
         return replace(self, order=np.concatenate(parts), offsets=offsets)
 
     def rearranged(self, places: NDArray[np.int64]) -> FederatedData:
-        """The same devices in another order.
+        """A copy with the devices in another order.
 
         Args:
             places: (I,) where each device is in that order.
@@ -235,7 +235,7 @@ class Standardizing:
         return rounded
 
     def applied(self, data: DeviceData) -> DeviceData:
-        """The same devices and records, with standardised inputs."""
+        """A copy with standardised inputs."""
         assert isinstance(data, FederatedData), "drawn records stay as they are"
 
         changed = data.of_records(lambda records: Records(self(records.x), records.y))

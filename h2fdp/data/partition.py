@@ -36,7 +36,7 @@ LogDeviation = Annotated[float, Field(ge=0, le=10), Expect("a number from 0 to 1
 
 
 class SizesSection(Section):
-    """How the sizes of devices differ: in proportion to exp(lognormal * z), z standard normal.
+    """The sizes of devices: in proportion to exp(lognormal * z), z standard normal.
 
     Attributes:
         lognormal: the standard deviation of the logarithm; 0 makes devices alike.

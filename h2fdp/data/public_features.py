@@ -46,7 +46,7 @@ Kept = TypeVar("Kept", bound=np.generic)
 
 
 def note(shape: tuple[int, ...]) -> str:
-    """What every account of a run on the features of such images says."""
+    """The note that every account of a run on the features of such images carries."""
     source = SOURCE if shape[0] == 1 else "dead leaves, images of discs that a fixed seed draws"
     return f"model public-features: whitened on {source}; no account covers these, and no device holds them"
 
@@ -127,7 +127,7 @@ class PublicFeatures:
 def with_features(
     data: DeviceData, size: int, meanwhile: Callable[[], None] = lambda: None, computed: bool = True
 ) -> DeviceData:
-    """The same devices and records, with features for inputs.
+    """A copy with features for inputs.
 
     Args:
         meanwhile: called where computing them will take seconds.

@@ -98,7 +98,7 @@ class Records(Rows):
 
     @cached_property
     def rounded(self) -> Records:
-        """The same as models compute with them: inputs are uint8 or float32."""
+        """A copy of the type that models compute with: inputs are uint8 or float32."""
         return self if self.x.dtype in (np.uint8, np.float32) else Records(self.x.astype(np.float32), self.y)
 
     @property
@@ -240,7 +240,7 @@ def alike(one: Records, other: Records) -> bool:
 
 
 def _problem(inputs: NDArray[Any], labels: NDArray[Any]) -> str:
-    """What is wrong with the form of inputs and labels; empty when nothing is."""
+    """A sentence on what is wrong with the form of inputs and labels; empty when nothing is."""
     if inputs.ndim < 2:
         return f"inputs must have a row for each record (two dimensions or more), found shape {inputs.shape}"
     if labels.shape != (len(inputs),):

@@ -1,4 +1,4 @@
-"""What a data set is: its options in an experiment file, how its records are read, and what they are asked for."""
+"""Data sets: their options in an experiment file, their loaders, and the records that they give."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class DataOptions(Options):
         return self.test
 
     def depends_on(self, request: DataRequest) -> Hashable:
-        """What the pool depends on beside the data set's name."""
+        """The settings besides the data set's name on which the pool depends."""
         return request.root
 
 
@@ -186,11 +186,11 @@ class Pool:
     unbounded: tuple[str, ...] | None = None
 
     def without_owners(self) -> Pool:
-        """The same records, without owners."""
+        """A copy without owners."""
         return replace(self, owners=None, test_owners=None, owner_names=())
 
     def together(self) -> Pool:
-        """The same with the test records among the training records; there are none beside.
+        """A copy with the test records among the training records, and none apart.
 
         Raises:
             UserError: it is known who holds the training records, not who holds the test records.
@@ -314,7 +314,7 @@ class Given(DataOptions):
     _pool: Pool | None = PrivateAttr(None)
 
     def holding(self, pool: Pool) -> Given:
-        """The same options with records."""
+        """A copy of the options with records."""
         options = self.model_copy()
         options._pool = pool
         return options

@@ -20,7 +20,7 @@ def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def public_features(shape: tuple[int, ...], classes: int, size: int, head: str) -> nn.Module:
-    """What is trained on public features of images, whose last one is constant: softmax regression, the same on centred
+    """Softmax regression on public features of images, whose last one is constant; the same on centred
     features, a perceptron, or scores whose gradients are class sums and second moments.
 
     Args:

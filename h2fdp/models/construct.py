@@ -84,7 +84,7 @@ def _as_whole(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ..
 def builder_of(
     model: ModelSection, shape: tuple[int, ...], classes: int, seed_key: int, whole: bool = False
 ) -> Callable[[], nn.Module]:
-    """What builds the model of a `model:` section, with the same initial parameters each time; see `build`."""
+    """A builder of the model of a `model:` section, with the same initial parameters each time; see `build`."""
     if isinstance(model, OwnPart):
         return partial(_build_own, own_model(model), model.origin, shape, classes, seed_key, whole)
     return partial(build, model.name, shape, classes, model.architecture, seed_key)
@@ -263,7 +263,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _scores(module: nn.Module, x: Tensor, graded: bool = False) -> Any:
-    """What a module makes of records x (n, *shape).
+    """The outputs of a module for records x (n, *shape).
 
     Raises:
         UserError: it fails.
@@ -329,7 +329,7 @@ def load_parameters(module: nn.Module, source: Path) -> str:
 
 
 def _unlike_parameter(found: Tensor, wanted: Tensor, trained: bool) -> tuple[str, str] | None:
-    """What a file has instead of a module's tensor, and what is expected, in words; None where it fits."""
+    """A sentence on how a file's tensor differs from a module's; None where it fits."""
     if found.layout != torch.strided or found.is_meta or found.is_complex() or found.is_quantized or found.is_nested:
         kind = "has no numbers (meta)" if found.is_meta else f"is of type {found.dtype} and layout {found.layout}"
         return kind, "dense tensors of real numbers"

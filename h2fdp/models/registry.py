@@ -57,7 +57,7 @@ CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX, FROM)
 
 @CHOICES.register
 class Auto(ModelOptions):
-    """What serves best: a linear model, for images of their public features."""
+    """The choice of `model: auto`: a linear model, for images of their public features."""
 
     description: ClassVar[str] = "images: public-features; other records: logistic on standardised inputs; texts: lstm"
     builder: ClassVar[str] = "softmax"  # of an image's features; `run.recipe` names the model that it becomes
@@ -68,7 +68,7 @@ class Auto(ModelOptions):
 
 
 def default_model() -> Auto | Softmax:
-    """What is trained where a file does not say."""
+    """The model of a file that states none."""
     model: Auto = Auto.model_validate({})
     return model
 

@@ -77,14 +77,14 @@ S = TypeVar("S", bound=AggregationStage)
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What an aggregator asks of children that begin with one model (M,): a part for each."""
+    """Orders of an aggregator to children that begin with one model (M,): a part for each."""
 
     model: Tensor
     parts: Mapping[str, Any]
 
 
 class Children(Protocol[S]):
-    """What is below an aggregator, over one interval: devices, or other aggregators.
+    """Nodes below an aggregator, over one interval: devices, or other aggregators.
 
     Attributes:
         received: (M,) the model that came down.
@@ -151,7 +151,7 @@ class Aggregator(ABC):
 
     @abstractmethod
     def begin(self, broadcast: Tensor, plan: Any) -> Children[Any]:
-        """What is below it, at the beginning of an interval."""
+        """The nodes below it, at the beginning of an interval."""
 
     @abstractmethod
     def receives_raw(self, uploads: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ _ROUNDING = 1e-9  # 0.1 of 30 steps is 3, also where a float says a little more
 
 @dataclass(frozen=True)
 class DeviceFaults(Rows):
-    """What befalls the devices of an access point in one interval.
+    """Faults of the devices of an access point in one interval.
 
     Attributes:
         lasts: (s,) the share of the interval after which a device drops out, below 1; 1 where it stays.
@@ -95,7 +95,7 @@ class Faults:
         return bool((beginnings[first % PER_STEP :] < self.edge_outage).any())
 
     def device_faults(self, streams: Streams, edge: str, interval: int, size: int) -> DeviceFaults:
-        """What befalls the devices of an edge server, or an access point, in an interval: all `size` of them."""
+        """Faults of the devices of an edge server, or an access point, in an interval: all `size` of them."""
         draws = streams.open(edge, "faults", interval).random((size, 4))
         lasts = np.where(draws[:, 0] < self.device_dropout, draws[:, 1], 1.0)
         return DeviceFaults(lasts, draws[:, 2] < self.straggler_probability, draws[:, 3], self.straggler_fraction)
@@ -106,7 +106,7 @@ Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of
 
 @dataclass(frozen=True)
 class CompletedWork:
-    """What the devices of a subnet do in an interval in which some fail.
+    """The work that the devices of a subnet complete in an interval in which some fail.
 
     Attributes:
         steps: (segments, s) local steps behind each device's upload at each aggregation; 0 where it uploads nothing.
@@ -154,7 +154,7 @@ def reached(faults: Faults, streams: Streams, points: Points, interval: int, row
 def completed_work(
     faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray, segments: Sequence[int]
 ) -> CompletedWork | None:
-    """What the devices `rows` do over these segments; None where each does what was planned."""
+    """The work that the devices `rows` complete in these segments; None where each does what was planned."""
     if not faults.of_devices:
         return None
     work = work_of(_faults_of(faults, streams, points, interval, rows), segments)

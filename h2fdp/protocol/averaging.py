@@ -41,7 +41,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class SubnetAverages:
-    """What the aggregations of a subnet make of its devices' uploads in an interval.
+    """The averages of a subnet's uploads in the aggregations of an interval.
 
     Attributes:
         weights: (segments, s) by which each upload is multiplied, 0 where none arrives.

@@ -82,7 +82,7 @@ class Cloud:
         self._models: dict[str, Tensor] = {}  # edge servers' earlier models that devices still train from
 
     def state(self) -> dict[str, Any]:
-        """What outlives an interval, in plain values and tensors, for a checkpoint."""
+        """The state that outlives an interval, in plain values and tensors, for a checkpoint."""
         return (
             {
                 "model": self.model,
@@ -118,7 +118,7 @@ class Cloud:
         self._past = {name: each.afresh() for name, each in past.items()} if afresh else past
 
     def alike(self, interval: int) -> int:
-        """How many intervals, from this one on, differ in nothing but their step size and participants."""
+        """The number of intervals, from this one on, that differ in nothing but their step size and participants."""
         unlike = self._planner.faults.possible or self._planner.correlated or self._planner.visits is not None
         return 1 if unlike else self._schedule.alike(interval)
 
@@ -259,7 +259,7 @@ class Cloud:
         return replace(seen, measured=self._measured(plan, received), spent=self._spent(plan))
 
     def _spent(self, plan: IntervalPlan) -> Mapping[str, float]:
-        """What the interval costs, where that is metered."""
+        """The costs of the interval, where they are metered."""
         return {} if self._meter is None or not self._schedule.observes else self._meter(plan)
 
     def _measured(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Measured | None:

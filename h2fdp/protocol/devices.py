@@ -230,7 +230,7 @@ class WorkAccumulator:
 
 
 class DeviceMemories:
-    """What devices remember from one interval to the next, by edge server and row; zero before their first.
+    """The memories of devices from one interval to the next, by edge server and row; zero before their first.
 
     It grows with the devices that ever took part, and only where an objective or a stage of uploads has a memory.
     """

@@ -22,7 +22,7 @@ from h2fdp.schedules import AggregationTimes, Decision
 
 @dataclass(frozen=True, kw_only=True)
 class BranchPlans:
-    """What the cloud's children do in an interval.
+    """The plans of the cloud's children in an interval.
 
     Attributes:
         parts: name -> plan, of those of which anything arrives.
@@ -77,7 +77,7 @@ class IntervalPlan:
 
     @property
     def parts(self) -> Mapping[str, Plan | TierPlan]:
-        """What each of the cloud's children is to do."""
+        """The plan of each of the cloud's children."""
         return self.subnets if self.branches is None else self.branches.parts
 
     @property
@@ -125,7 +125,7 @@ class IntervalPlan:
 
 @dataclass(frozen=True, eq=False)
 class PlanCosts:
-    """What planned intervals cost, each under the fading that it draws (H2FDP, Sec. 11).
+    """The costs of planned intervals, each under the fading that it draws (H2FDP, Sec. 11).
 
     Attributes:
         network: that is simulated.

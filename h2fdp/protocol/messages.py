@@ -1,4 +1,4 @@
-"""What travels in the tree: a plan down to an aggregator, orders to its devices, uploads back up."""
+"""Messages of the tree: a plan down to an aggregator, orders to its devices, uploads back up."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeviceWork:
     gradients: np.ndarray
 
     def cpu(self) -> DeviceWork:
-        """The same in the memory of the processor."""
+        """A copy in the memory of the processor."""
         return _on_cpu(self)
 
     def copied(self, device: torch.device) -> DeviceWork:
@@ -282,7 +282,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """What an aggregator sends up.
+    """The upload of an aggregator.
 
     The node above reads `update` and `variate`. The rest is what single devices hold; it travels with the plan and
     back, so that hosts keep nothing that could be lost with them, and is passed on unread (see `DeviceMemories`).
@@ -309,7 +309,7 @@ class Upload:
     models: Tensor | None = None
 
     def cpu(self) -> Upload:
-        """The same in the memory of the processor."""
+        """A copy in the memory of the processor."""
         return _on_cpu(self)
 
 

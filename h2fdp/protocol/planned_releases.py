@@ -1,4 +1,4 @@
-"""What comes of a planned interval: what observers receive, the noise on it, and what a schedule may learn."""
+"""Releases of a planned interval: vectors that observers receive, their noise, and facts that a schedule may learn."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def observation(
     facts: Mapping[str, SubnetFacts],
     noise: Mechanism | None,
 ) -> IntervalObservation:
-    """What a schedule may know of an interval that began at `model` (M,).
+    """The facts that a schedule may know of an interval that began at `model` (M,).
 
     Args:
         uploads: (M,) of the cloud's children, or one, their average, where `average_alone`.
@@ -82,7 +82,7 @@ def _noise_and_steps(
 
 
 def _mean_steps(subnet: Plan) -> float:
-    """How many gradients the upload accumulates: of each aggregation the weighted sum over its devices."""
+    """The number of gradients that the upload accumulates: of each aggregation the weighted sum over its devices."""
     if subnet.completed is None and subnet.weights is None:
         return float(sum(subnet.segments))
     parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
@@ -117,7 +117,7 @@ class NoiseOnModel:
 
 @dataclass(frozen=True)
 class PlannedNoise:
-    """What the plans of a network say about its noise.
+    """The noise of a network, by its plans.
 
     Attributes:
         facts: the subnets by name.
@@ -200,7 +200,7 @@ class PlannedNoise:
         return alike.values()
 
     def after(self, plan: IntervalPlan) -> Mapping[str, StreamPast]:
-        """What noise streams have covered after the interval, where noises are correlated."""
+        """The releases that noise streams have covered after the interval, where noises are correlated."""
         past = dict(plan.past)
         for subnets in self._alike(plan):
             for _, _, _, newest in self._known(plan, subnets[0][0]):
@@ -223,7 +223,7 @@ class PlannedNoise:
             yield segment, uploads, reach, past
 
     def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[Uploads]:
-        """What a subnet uploads at each aggregation."""
+        """The uploads of a subnet at each aggregation."""
         assert self.noise is not None, "there is nothing to release under no noise"
         facts, subnet = self.facts[name], plan.subnets[name]
         start = subnet.first_slot
@@ -256,7 +256,7 @@ class PlannedNoise:
             start = end
 
     def _passed(self, plan: IntervalPlan, name: str, segment: int) -> int:
-        """How many aggregators average what is uploaded at the end of a segment."""
+        """The number of aggregators that average what is uploaded at the end of a segment."""
         facts = self.facts[name]
         return facts.passed(plan.heights[segment]) if plan.heights else 1
 

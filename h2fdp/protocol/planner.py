@@ -100,7 +100,7 @@ class Planner:
 
     @cached_property
     def noises(self) -> PlannedNoise:
-        """What plans say about noise."""
+        """The noise of plans."""
         return PlannedNoise(self.facts, self.noise, self.adjacency)
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:

@@ -1,5 +1,5 @@
-"""What the cloud knows before anything is trained: of a subnet, who adds noise, who sees what, whose records count; of
-each tier, how many local aggregations it makes.
+"""Facts that the cloud knows before anything is trained: of a subnet, who adds noise, who sees what, whose records count;
+of each tier, how many local aggregations it makes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Weighting = Literal["uniform", "by-size"]
 
 @dataclass(frozen=True)
 class SubnetFacts:
-    """What is public about a subnet: the cloud plans with it.
+    """Public facts about a subnet: the cloud plans with it.
 
     Attributes:
         places: where the noise is added on what 1, 2, ... of the aggregators above its devices average; None for none.
@@ -111,7 +111,7 @@ class SubnetFacts:
         return tuple((each.dtype.str, each.tobytes()) if isinstance(each, np.ndarray) else each for each in kept_fields)
 
     def passed(self, height: int) -> int:
-        """How many aggregators above the devices average what an aggregation of this height, or the cloud's, is of."""
+        """The number of aggregators above the devices that average the uploads of an aggregation of this height."""
         return sum(each <= height for each in self.heights)
 
     def tier(self, height: int) -> Tier:

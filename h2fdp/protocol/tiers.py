@@ -155,7 +155,7 @@ class Uplinks:
         return self._pipeline.remembers
 
     def sent(self, name: str, upload: Upload, part: Plan | TierPlan) -> Upload:
-        """What the node above receives of an aggregator's upload, which is the answer to `part`."""
+        """The vector that the node above receives of an aggregator's upload, which is the answer to `part`."""
         if not self._pipeline.stages:
             return upload
         assert not upload.raw, "what is compressed has its noise"
@@ -196,7 +196,7 @@ class Tiers:
     def run_interval(
         self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None
     ) -> dict[str, Upload]:
-        """What each of these children of the cloud uploads, from the model (M,) with which it began.
+        """The upload of each of these children of the cloud, from the model (M,) with which it began.
 
         Args:
             variate: (M,) what devices are sent besides the model, if anything.

@@ -20,7 +20,7 @@ from h2fdp.protocol.tiers import TierPlan, TierStage
 
 @dataclass(frozen=True, kw_only=True)
 class TierFacts:
-    """What is public about an aggregator above edge servers.
+    """Public facts about an aggregator above edge servers.
 
     Attributes:
         children: names of the aggregators below, in the order of the tree.

@@ -77,7 +77,7 @@ def output_file(path: Path, option: str, suffixes: Sequence[str] = ()) -> Iterat
 
 
 def json_values(values: Any) -> Any:
-    """The same values with null for every number that is not finite.
+    """The values with null for every number that is not finite.
 
     >>> json_values({"loss": float("nan"), "noise": [1.0, float("inf")]})
     {'loss': None, 'noise': [1.0, None]}

@@ -102,7 +102,7 @@ def load_checkpoint(folder: Path, damaged: Callable[[Path], None]) -> dict[str, 
 
 
 def _plain(values: Any) -> Any:
-    """The same without NumPy's types, which torch reads only by running code."""
+    """The value without NumPy's types, which torch reads only by running code."""
     if isinstance(values, dict):
         return {key: _plain(value) for key, value in values.items()}
     if isinstance(values, (list, tuple)):

@@ -215,7 +215,7 @@ def reopen(path: Path) -> Iterator[RunDirectory]:
 
 
 def state_of(path: Path, summary: Mapping[str, Any]) -> Any:
-    """How a run stands: a run that says it is running, and whose process is gone, was killed."""
+    """The state of a run: a run that says it is running, and whose process is gone, was killed."""
     killed = summary.get("state") == "running" and not in_use(path)
     return "killed" if killed else summary.get("state")
 

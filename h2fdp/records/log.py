@@ -25,7 +25,7 @@ _DRIVER = "driver"
 
 
 def about(*, node: str = _DRIVER, interval: int | None = None, note: str = "", **values: Any) -> dict[str, Any]:
-    """What a log record is about, for `extra`.
+    """The `extra` of a log record: its subject.
 
     Args:
         node: who speaks: an edge server, a host, or the process that drives the run.
@@ -62,7 +62,7 @@ def logged_to(path: Path, *, verbose: bool = False) -> Iterator[None]:
 
 
 def lost_hosts(path: Path) -> int:
-    """How often a host was lost, by the log of a run, with all its resumes."""
+    """The number of lost hosts in the log of a run, with all its resumes."""
     lines = path.read_text().splitlines() if path.is_file() else []
     return sum('"event": "failure"' in line and f'"node": "{_DRIVER}"' not in line for line in lines)
 

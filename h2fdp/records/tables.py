@@ -106,7 +106,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _digest(table: pa.Table) -> bytes:
-    """Of names, types, nulls and values, however they are laid out in the file."""
+    """A digest of names, types, nulls and values, whatever their layout in the file."""
     digest = blake2b(digest_size=16)
     for name, column in zip(table.column_names, table.columns, strict=True):
         values = column.combine_chunks()

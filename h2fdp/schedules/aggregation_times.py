@@ -98,7 +98,7 @@ def decayed(step_size: float, decay: StepDecay, interval: int, intervals: int) -
 
 
 def noise_of_share(decay: StepDecay, turn: int, turns: int) -> float:
-    """By what the noise of a turn is multiplied, so that its share a of the budget falls as step sizes do: 1 / sqrt(a).
+    """The factor on the noise of a turn, so that its share a of the budget falls as step sizes do: 1 / sqrt(a).
 
     A release under noise of z times its sensitivity costs 1 / z^2 of mu^2 (Dong et al. 2022, Cor. 3.3), so all turns
     together cost what equal noises do. If the last model is sum_t c_t (gradient_t + noise_t), shares proportional to

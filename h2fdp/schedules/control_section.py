@@ -89,19 +89,19 @@ class ControlSection(Section):
 
     @property
     def cost_weights(self) -> tuple[float, float]:
-        """What a joule and a second weigh against each other: 1 over a budget, 0 where it has none; else the alphas."""
+        """The weights of a joule and a second: 1 over a budget, 0 where it has none; else the alphas."""
         if not self.has_budget:
             return self.alpha1, self.alpha2
         return 0.0 if self.joules is None else 1 / self.joules, 0.0 if self.seconds is None else 1 / self.seconds
 
     @property
     def power_rule(self) -> PowerRule | None:
-        """How devices choose their power; None where each sends with its own."""
+        """The rule by which devices choose their power; None where each sends with its own."""
         return None if self.least_dbm is None else PowerRule(self.least_dbm, *self.cost_weights)
 
     @property
     def frequency_rule(self) -> FrequencyRule | None:
-        """How devices choose how fast they compute; None where each does it as fast as it can."""
+        """The rule by which devices choose their frequency; None where each does it as fast as it can."""
         return None if self.least_ghz is None else FrequencyRule(self.least_ghz, *self.cost_weights)
 
     @model_validator(mode="after")

@@ -143,7 +143,7 @@ class EventQueue(Iterator[Arrivals]):
         self._wait(0.0)
 
     def __next__(self) -> Arrivals:
-        """What arrives for the next average of the cloud."""
+        """The arrivals for the next average of the cloud."""
         while True:
             at_s, kind, number, detail = heapq.heappop(self._events)
             if kind == _AT_CLOUD:

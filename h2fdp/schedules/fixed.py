@@ -14,7 +14,7 @@ from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
 
 @dataclass(frozen=True)
 class FixedSchedule(Schedule):
-    """The same tau and the same share of devices in each interval; the step size may fall.
+    """A schedule of one tau and one share of devices for all intervals; the step size may fall.
 
     Attributes:
         intervals: K_g, those that are planned.

@@ -21,7 +21,7 @@ SHORTEST_SECANT = 1e-10  # between two models whose gradients are compared
 
 @dataclass(frozen=True)
 class ReleasedInterval:
-    """What the cloud holds after interval k, for the n >= 1 subnets that took part.
+    """The released vectors of the cloud after interval k, for the n >= 1 subnets that took part.
 
     Attributes:
         uploads: (n, M) U_c, everything subnet c accumulated, about eta_k tau_k times a gradient, plus noise.
@@ -154,7 +154,7 @@ def smoothed(value: float | None, new: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class LearnedConstants:
-    """What is known of the loss so far; None where nothing is.
+    """Constants of the loss as far as they were estimated; None where one was not.
 
     Attributes:
         beta, zeta: smoothness, and dispersion of subnets.

@@ -1,4 +1,4 @@
-"""What a schedule of a user's own has devices measure after an interval: raw, so that no account covers such a run."""
+"""Measurements of devices after an interval for a user's own schedule: raw, so that no account covers such a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages of a network cost: of each subnet for problem P, of its turn where edge servers take turns.
+"""Prices of a network's messages: of each subnet for problem P, of its turn where edge servers take turns.
 
 Energy and delay of an interval (H2FDP, Sec. 11), as `costs.interval_cost` adds them up.
 """
@@ -34,7 +34,7 @@ class ControlledNetwork:
 
     @property
     def names(self) -> list[str]:
-        """Of the edge servers."""
+        """Names of the edge servers."""
         return [subnet.name for subnet in self.topology.subnets]
 
     @property
@@ -58,7 +58,7 @@ class ControlledNetwork:
 
 @dataclass(frozen=True)
 class Prices:
-    """What messages cost in the coming interval, (N,) each, means over a subnet's devices.
+    """Prices of messages in the coming interval, (N,) each, means over a subnet's devices.
 
     Attributes:
         local_joules, local_seconds: of one device at a local aggregation.

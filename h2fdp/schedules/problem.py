@@ -23,7 +23,7 @@ from h2fdp.schedules.prices import Prices
 
 @dataclass(frozen=True)
 class PrivacyTerms:
-    """What the noise is made from (Prop. 3.1), the same in all subnets.
+    """The terms that the noise follows from (Prop. 3.1), the same in all subnets.
 
     Attributes:
         parameters: M, the coordinates of the model.
@@ -226,7 +226,7 @@ class Solution:
 
     @property
     def objective(self) -> float:
-        """What P minimises."""
+        """The objective that P minimises."""
         return self.terms.total
 
 

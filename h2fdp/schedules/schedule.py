@@ -128,7 +128,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What arrives at the cloud for one of its averages.
+    """Uploads that arrive at the cloud for one of its averages.
 
     Attributes:
         stretches: number of the subnet, ascending -> what its devices did.
@@ -187,7 +187,7 @@ class Schedule(Protocol):
     """
 
     def alike(self, interval: int) -> int:
-        """How many intervals, from this one on, have its local steps, participation and noise, known in advance."""
+        """The number of intervals from this one on with its local steps, participation and noise, known in advance."""
         return 1
 
     @property
@@ -202,7 +202,7 @@ class Schedule(Protocol):
 
     @property
     def planned(self) -> int | None:
-        """How many intervals it means to have, where these may be fewer than the run's; None for all of them."""
+        """The number of intervals it means to have, where these may be fewer than the run's; None for all of them."""
         return None
 
     def ends(self, slot: int) -> bool:
@@ -238,7 +238,7 @@ class Schedule(Protocol):
         return model
 
     def state(self) -> dict[str, Any]:
-        """What it has learned, in plain values and tensors, for a checkpoint."""
+        """The state that it has learned, in plain values and tensors, for a checkpoint."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -99,7 +99,7 @@ def next_turn(taken: Integers, servers: int, saving: Floats, groups: Integers | 
 
 @dataclass(frozen=True)
 class TurnsSetting:
-    """What a plan is made from.
+    """The facts that a plan is made from.
 
     Attributes:
         intervals: the most that there may be.

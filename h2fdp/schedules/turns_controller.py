@@ -130,7 +130,7 @@ class TurnsController(Schedule):
 
     @property
     def _weights(self) -> tuple[float, float]:
-        """What a joule and a second weigh."""
+        """The weights of a joule and a second."""
         return self._section.cost_weights
 
     @property
@@ -270,7 +270,7 @@ class TurnsController(Schedule):
         return badness(plan, *self._weights, None)
 
     def told(self, plan: TurnsPlan) -> dict[str, float]:
-        """What a plan is expected to cost and to bring, its noise as a share of the way."""
+        """The intervals and expected costs of a plan, and its noise as a share of the way."""
         return {
             "tau": plan.tau,
             "intervals": plan.intervals,

@@ -161,7 +161,7 @@ class EpochSampler(BatchSampler):
 def draw_together(
     parts: Sequence[tuple[BatchSampler, np.ndarray]], interval: int, slots: Sequence[int], purpose: str = "batch"
 ) -> Batches:
-    """What each sampler draws for its rows, device after device, at little more than the price of one draw.
+    """The draws of each sampler for its rows, device after device, at little more than the cost of one draw.
 
     Args:
         parts: samplers of one network with the rows that each is asked for.

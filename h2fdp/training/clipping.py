@@ -16,7 +16,7 @@ GAMMA = 0.01  # of normalised vectors, as in their source
 
 @dataclass(frozen=True)
 class Clipping:
-    """What is scaled down to a norm of at most G.
+    """A rule of clipping: which vectors are scaled down to a norm of at most G.
 
     Attributes:
         norm: G, above 0.
@@ -67,7 +67,7 @@ class Clipping:
 
 
 def clip_factors(norms: Tensor, bound: float, gamma: float | None = None) -> Tensor:
-    """What vectors of these norms are multiplied by, to be no longer than the bound; 0 where a norm is not finite.
+    """The factors that make vectors of these norms no longer than the bound; 0 where a norm is not finite.
 
     Args:
         gamma: see `Clipping`.

@@ -54,12 +54,12 @@ class DeviceRecords:
         return np.diff(self.offsets)
 
     def to(self, device: torch.device) -> DeviceRecords:
-        """The same records on another device."""
+        """A copy on another torch device."""
         x, y, scale, shift = (part.to(device) for part in (self.x, self.y, self.scale, self.shift))
         return DeviceRecords(x, y, self.offsets, scale, shift)
 
     def of_one_class(self) -> DeviceRecords:
-        """The same records, all labelled as the first class."""
+        """A copy whose records are all labelled as the first class."""
         return replace(self, y=torch.zeros_like(self.y))
 
     def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -133,7 +133,7 @@ def build_scores(name: EngineName, module: nn.Module) -> Scores:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What an engine is chosen for.
+    """The training that an engine is chosen for.
 
     Attributes:
         shape: one record's.
@@ -151,11 +151,11 @@ class TrainingJob:
     precision: Precision = "float32"
 
     def why_not_compiled(self, module: nn.Module) -> str | None:
-        """What the compiled engine lacks for it, as the end of a sentence; None where it can do it."""
+        """The reason why the compiled engine cannot do it, as the end of a sentence; None where it can."""
         return why_not_compiled(module, self.objective, self.loss, self.shape)
 
     def why_not_stacked(self, module: nn.Module) -> str | None:
-        """What the stacked engine lacks for it, as the end of a sentence; None where it can do it.
+        """The reason why the stacked engine cannot do it, as the end of a sentence; None where it can.
 
         A module that is no chain of known layers is tried: which ones `torch.func` can batch, no list says.
         """
@@ -176,7 +176,7 @@ class TrainingJob:
 
 
 def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob) -> EngineName:
-    """What `engine: auto` means for a model: a rule, so that equal runs have equal bits. It does not look for numba."""
+    """The engine of `engine: auto`, by a rule, so that equal runs have equal bits. It does not look for numba."""
     if job.precision != "float32":
         return "stacked"
     if device.type == "cpu":

@@ -47,7 +47,7 @@ class LocalObjective:
     def direction(
         self, model: Tensor, gradient: Gradient, received: Tensor, personal: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """What a step follows downhill, in memory that the caller may overwrite; and the personal model after it.
+        """The descent direction of a step, in memory that the caller may overwrite; and the personal model after it.
 
         By default g + mu (w - received), with mu = `towards_received`.
 
@@ -85,7 +85,7 @@ class LocalObjective:
 
 
 def gradients_of(objective: LocalObjective) -> int:
-    """How many gradients a step of the objective asks for."""
+    """The number of gradients in a step of the objective."""
     return getattr(objective, "gradients", 1)
 
 
@@ -107,7 +107,7 @@ def pull_alone(objective: LocalObjective) -> float | None:
 
 @runtime_checkable
 class FeatureComparison(Protocol):
-    """What a local objective adds where it compares models: a loss of each record's features.
+    """The term of a local objective that compares models: a loss of each record's features.
 
     Such an objective's `correction` is not added to directions: it is the (s, M) models that devices had before.
     """
@@ -129,7 +129,7 @@ def previous_models(memories: Tensor, received: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What devices did in an interval.
+    """The work of devices in an interval.
 
     Attributes:
         updates: (s, M) the sum of all updates of the interval.
@@ -248,7 +248,7 @@ PLAIN_TERMS = StepTerms()
 
 @dataclass(frozen=True)
 class TrainingResult(Rows):
-    """What devices come out with; (s, M) float32, in memory of their own.
+    """The vectors of devices after an interval; (s, M) float32, in memory of their own.
 
     Attributes:
         updates: accumulated updates Delta_i = w_start - w_i, (7)-(8); eta sum_l g_i(l) for the plain objective.
@@ -410,7 +410,7 @@ def gradients_in_uploads(momentum: float, pull: float, step_size: float, most: i
 
 
 def gain(momentum: float, steps: int) -> float:
-    """How many gradients an upload of m steps is worth: it moves by at most 2 eta G times this.
+    """The weight of an upload of m steps in gradients: it moves by at most 2 eta G times this.
 
     A gradient at step j counts (1 - momentum^(m-j+1)) / (1 - momentum) times. The sum is convex in m, so an upload
     whose record is first drawn at step l moves by no more than (m-l+1)/m of the whole: the mixture of the account,

@@ -1,4 +1,4 @@
-"""What is known of a model before training, from public facts: how far noise moves its scores, how long gradients are.
+"""A probe of a model before training, from public facts: how far noise moves its scores, how long gradients are.
 
 Both are measured on inputs of test records that are public (which are measured on, not trained with; their labels are
 not looked at), or on random ones where test records belong to devices.
@@ -24,7 +24,7 @@ _PERTURBATION, _FAR = 1e-3, 1.0  # of parameters: to see what noise in them does
 
 @dataclass(frozen=True)
 class Probe:
-    """What is known of a first model and the scale of its inputs.
+    """Public facts about a first model and the scale of its inputs.
 
     Attributes:
         reach: by how much independent noise of deviation 1 in each parameter moves a score: its standard deviation, to

@@ -210,7 +210,7 @@ def _by_rdp(composition: Composition, delta: float, enough: float = 0.0) -> floa
 
 
 def _by_classic_rdp(composition: Composition, delta: float, enough: float = 0.0) -> float:
-    """The same divergences with the conversion of Mironov 2017 and orders 2..64, as ALI-DPFL counts."""
+    """Epsilon by the conversion of Mironov 2017 and the orders 2..64, as ALI-DPFL counts."""
     return float(classic_epsilon_from_rdp(total_rdp(composition), delta))
 
 

@@ -95,7 +95,7 @@ _BEYOND_REACH = 1e-7  # of delta: what may lie beyond the reach, of all releases
 
 
 def reach_of(delta: float, releases: int) -> float:
-    """How many standard deviations beyond its outermost shifts a release is followed; what is beyond is counted as an
+    """Standard deviations beyond its outermost shifts to which a release is followed; what is beyond is counted as an
     infinite loss, which must not matter beside `delta`."""
     exact = -float(ndtri(max(_BEYOND_REACH * delta / releases, 1e-290)))
     return min(max(LEAST_REACH, math.ceil(2 * exact) / 2), MOST_REACH)  # in halves, so that runs share what is cached

@@ -117,7 +117,7 @@ class Mixture(NamedTuple):
 
 
 class MirroredMixture(NamedTuple):
-    """The same of a record that another one replaces: the other law is the mirror image, of shifts -s_j."""
+    """A mixture for a record that another one replaces: the other law is the mirror image, of shifts -s_j."""
 
     shifts: tuple[float, ...]
     probabilities: tuple[float, ...]
@@ -170,7 +170,7 @@ PLAIN_GAUSSIAN = Mixture((1.0,), (1.0,))
 
 
 def pair_of(release: ReleaseType, coarse: bool = False) -> AnyMixture | LawPair:
-    """What accountants read of a release: its mixture of Gaussians, or the pair that the law of its noise states.
+    """The pair of laws of a release: its mixture of Gaussians, or the pair that the law of its noise states.
 
     Args:
         coarse: of mixtures, that of `coarse_mixture_of`.

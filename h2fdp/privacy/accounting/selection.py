@@ -23,7 +23,7 @@ _STEPS = 200  # of the bisection for g, on its logarithm
 
 @dataclass(frozen=True)
 class TrialNumbers:
-    """How many trials a search has: a geometric number.
+    """The number of trials of a search, which is geometric.
 
     Attributes:
         success: g, in (0, 1); the paper's gamma.
@@ -86,7 +86,7 @@ class TrialNumbers:
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """What each trial of a search may reveal, so that all of it together is (epsilon, delta)-DP.
+    """The budget of each trial of a search, so that the whole search is (epsilon, delta)-DP.
 
     All bounds lie on a line: a divergence of at most `slope` times the order, as Gaussian noise of variance
     1 / (2 slope) has at a sensitivity of 1. The orders are chosen before any data are seen, as the conversion needs.

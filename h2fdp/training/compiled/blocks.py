@@ -184,7 +184,7 @@ def squares(vector: Floats) -> np.float32:
 
 @kernel
 def clip_factor(norm: float, bound: float) -> float:
-    """What a vector of this norm is multiplied by; 0 where the norm is not finite."""
+    """The factor of a vector of this norm; 0 where the norm is not finite."""
     return bound / max(norm, bound) if math.isfinite(norm) else 0.0
 
 

@@ -93,7 +93,7 @@ def centres(module: nn.Module) -> bool:
 def why_not_compiled(
     module: nn.Module, objective: LocalObjective, loss: Loss, shape: tuple[int, ...] | None = None
 ) -> str | None:
-    """What a compiled engine lacks for these, as the end of a sentence; None where it can train them.
+    """The reason why a compiled engine cannot train these, as the end of a sentence; None where it can.
 
     Args:
         shape: one record's; None where it is not known.

@@ -75,7 +75,7 @@ class Drawn(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What devices come in and go out with, (s, M) each, or (0, M) where there is none.
+    """The vectors that devices start and end with, (s, M) each, or (0, M) where there is none.
 
     Attributes:
         received: the models that they were sent.

@@ -1,4 +1,4 @@
-"""What kernels ask of the processor itself: above all the two products that nearly all of a step's time goes into.
+"""Processor instructions of the kernels: above all the two products that nearly all of a step's time goes into.
 
 `ROWS` rows of one matrix meet `WIDE` rows of another at once, along their width: each number that is read is used
 several times. LLVM's own vectoriser keeps to one row here (it must rule out that rows overlap), which took a third
@@ -232,7 +232,7 @@ def _matrix(_typing: Any, vector: Any, first: Any, rows: Any, width: Any) -> Any
 
 
 def _borrowed(_typing: Any, arrays: Any) -> Any:
-    """The same tuple of arrays and numbers, references to whose arrays are not counted.
+    """A tuple of the arrays and numbers in which references to the arrays are not counted.
 
     Counting took a twentieth of a step, and threads would wait for each other's counts of what they share. The caller
     must hold the arrays as long as any of these is used.

@@ -195,7 +195,7 @@ def _own(step: Step, parameters: Parameters) -> list[Tensor]:
 
 
 def _format(records: Tensor) -> torch.memory_format:
-    """How the channels of records (W, ...) lie in memory."""
+    """The memory format of the channels of records (W, ...)."""
     last = records.dim() == 4 and records.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
 

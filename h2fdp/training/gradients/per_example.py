@@ -141,7 +141,7 @@ class GhostGradients:
             target.add(name, self.as_parameter(torch.bmm(delta.transpose(1, 2), a).flatten(1)))
 
     def without(self, bad: Tensor) -> GhostGradients:
-        """The same with the gradients of the records `bad` (n, W) zero, even where they were infinite or undefined."""
+        """A copy with zero gradients of the records `bad` (n, W), even where they were infinite or undefined."""
         bad = bad[..., None, None]
         return replace(self, a=self.a.masked_fill(bad, 0.0), delta=self.delta.masked_fill(bad, 0.0))
 

@@ -1,4 +1,4 @@
-"""What a stacked engine needs to know of a model: the gradients of a stack of devices, each over its own records.
+"""Gradient rules of the stacked engine: the gradients of a stack of devices, each over its own records.
 
 Chains of known layers have theirs written out: one pass forward, one back to each layer's output, and batched products
 from there, so nothing but sums over records, weighted by shares and clipping factors, is ever computed of the
@@ -124,7 +124,7 @@ _LAST_NUMBERS = 64  # a loop over vectors of a processor leaves fewer than these
 
 
 class FunctionalGradients:
-    """The same of any module. Clipped records' gradients are written out, some of one device at a time.
+    """Gradients of any module. Clipped records' gradients are written out, some of one device at a time.
 
     Args:
         last_numbers: of a tensor, which belong to no device; 0 where a device's bits may depend on the stack.
