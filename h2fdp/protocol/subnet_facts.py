@@ -1,4 +1,4 @@
-"""Facts that the cloud knows before anything is trained: of a subnet, who adds noise, who sees what, whose records count;
+"""Facts that the cloud knows before anything is trained: of a subnet, who adds noise, sees what, and whose records count;
 of each tier, how many local aggregations it makes.
 """
 
