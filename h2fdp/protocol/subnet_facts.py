@@ -1,5 +1,5 @@
-"""Facts that the cloud knows before anything is trained: of a subnet, who adds noise, sees what, and whose records count;
-of each tier, how many local aggregations it makes.
+"""Facts that the cloud knows before anything is trained: of a subnet, who adds noise, sees what, and whose records
+count; of each tier, how many local aggregations it makes.
 """
 
 from __future__ import annotations
