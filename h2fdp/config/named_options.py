@@ -134,14 +134,11 @@ class Choices(Generic[OptionsType]):
             near = hint(name, self.names)
             if not near and self.own is not None and isinstance(name, str) and re.fullmatch(_DOTTED, name):
                 near = f"; did you mean `{':'.join(name.rsplit('.', 1))}`?"
-            if isinstance(name, str) and (name.endswith(_FILES) or self._is_of_files(folder / name)):
+            of_files = any("path" in each.model_fields for each in self.models.values())
+            if isinstance(name, str) and (name.endswith(_FILES) or (of_files and (folder / name).exists())):
                 near = "; a file or folder is the `path` of one of them"
             raise self._wrong_name(f"expected {self._expected}, found {quote(name)}{near}", name, word)
         return {key: option for key, option in value.items() if option is not None}
-
-    def _is_of_files(self, place: Path) -> bool:
-        """Whether it is there, and a choice has a path."""
-        return any("path" in each.model_fields for each in self.models.values()) and place.exists()
 
     @property
     def _expected(self) -> str:

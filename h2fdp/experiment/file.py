@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from h2fdp.config import Document, Section, check, empty_document, parse, read_document
+from h2fdp.config import Document, Section, check, parse, read_document
 from h2fdp.config.check import key_meant
 from h2fdp.errors import Problem, UserError, near_file
 from h2fdp.experiment import rules
@@ -298,8 +298,3 @@ def _topology_file(document: Document, wanted: str) -> Path:
         text = f"{what}: {str(path)[:1_024]}{near_file(path)}"
         raise UserError(text, document.where((_TOPOLOGY,)), _TOPOLOGY)
     return path
-
-
-def document_of(values: dict[str, Any], source: str) -> Document:
-    """A document from Python values; problems name `source` instead of a file."""
-    return empty_document(source, Path.cwd(), values)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from torch import nn
 
-from h2fdp.config import Document, read_document
+from h2fdp.config import Document, empty_document, read_document
 from h2fdp.data.federate import configured_data, from_arguments, given_records, own_records
 from h2fdp.data.federated import DeviceData, label_counts
 from h2fdp.data.from_python import PythonData
@@ -19,7 +19,6 @@ from h2fdp.data.source import GIVEN, Given
 from h2fdp.errors import UserError, no_directory
 from h2fdp.experiment.file import (
     Setting,
-    document_of,
     experiment_from,
     located,
     named_document,
@@ -111,7 +110,7 @@ class Experiment:
             values["topology"] = {"edges": [{"name": "given", "devices": {"count": 1}}]}
         else:
             values["topology"] = topology if isinstance(topology, dict) else str(topology)
-        document = document_of(values, "Experiment")
+        document = empty_document("Experiment", Path.cwd(), values)
         self.config, drawn = experiment_from(document)
         self.topology = own_topology or drawn
         if own_topology is not None:
