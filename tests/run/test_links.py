@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -264,6 +265,10 @@ def test_a_network_with_links_of_ones_own_is_written_and_read_again(folder):
     again = read("again.yaml", 3)
     assert again == network
     assert len(again.own_parts) == 1
+    costs(again)  # makes the link
+    sent = pickle.loads(pickle.dumps(again))  # to another host
+    assert sent == again
+    assert sent.subnets[0].link.seconds(100.0, 2.0) == again.subnets[0].link.seconds(100.0, 2.0)
 
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted", "secure-sum"])
