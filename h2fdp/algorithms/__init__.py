@@ -34,9 +34,11 @@ from h2fdp.algorithms.registry import own_objective as own_objective
 from h2fdp.algorithms.registry import server_of as server_of
 from h2fdp.algorithms.server_update import Factor as Factor
 from h2fdp.algorithms.server_update import ServerUpdate as ServerUpdate
+from h2fdp.algorithms.server_update import ServerUpdate as StatefulUpdate  # noqa: F401 - its name in older files
 from h2fdp.algorithms.server_update import Uploaded as Uploaded
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.training.local_steps import LocalObjective as LocalObjective
+from h2fdp.training.local_steps import LocalObjective as StatelessObjective  # noqa: F401 - its name in older files
 from h2fdp.training.local_steps import LocalWork as LocalWork
 
 AggregationSection = Annotated[AggregationOptions | OwnPart, AGGREGATIONS]

@@ -12,9 +12,10 @@ from __future__ import annotations
 import secrets
 from hashlib import blake2b
 
+from h2fdp.errors import UserError
 from h2fdp.records.atomic import write_text
 from h2fdp.records.checkpoint import make_folder
-from h2fdp.records.directory import RunDirectory
+from h2fdp.records.directory import RunDirectory, read_summary
 
 _BYTES = 16
 BY_SEED = "noise key: drawn by the seed (privacy.noise_key: seed); an attacker who guesses the seed can remove it"
@@ -38,6 +39,15 @@ def stored(directory: RunDirectory) -> bytes | None:
     except (OSError, ValueError):
         return None
     return key if len(key) == _BYTES else None
+
+
+def of_another_run(key: bytes | None, directory: RunDirectory) -> str:
+    """A sentence where the key is not the one that the run's summary names; empty where it is, or either is lost."""
+    try:
+        named = (read_summary(directory.path) or {}).get("noise_key_id")
+    except UserError:  # a damaged summary
+        return ""
+    return "its noise key is that of another run" if key and named and named != id_of(key) else ""
 
 
 def forget(directory: RunDirectory) -> None:

@@ -250,7 +250,8 @@ def resume_run(
     with reopen(path) as directory, logged_to(directory.log, verbose=verbose), full_disk_reported(directory):
         if is_finished(path):  # by another process, until a moment ago
             return Run(path)
-        setup = prepare().keyed(noise_key.stored(directory))  # a new key, where that is lost, makes all draws fresh
+        key = noise_key.stored(directory)
+        setup = prepare().keyed(key)  # a new key, where that is lost, makes all draws fresh
 
         def go_on(unrepeatable: str = "") -> None:
             run, state = _continuation(setup, directory, fresh_noise, unrepeatable)
@@ -262,7 +263,7 @@ def resume_run(
             carry_out(run, directory, state, watcher or RunCallbacks())
 
         try:
-            go_on()
+            go_on(noise_key.of_another_run(key, directory))
         except Unrepeatable as why:
             go_on(str(why))
     return Run(path)

@@ -1,6 +1,7 @@
 """Everything that a run computes from, changed between a crash and the resume: refused by name, or equal to the bit."""
 
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -282,3 +283,20 @@ def test_a_file_that_is_mapped_to_be_read_and_written_is_one_that_was_read(folde
     np.zeros((8, 64), np.float32).tofile(folder / "map.bin")
     with pytest.raises(UserError, match=r"map\.bin"):
         h2fdp.resume(folder / "run")
+
+
+def test_the_checkpoints_of_another_run_repeat_nothing_under_its_noise_key(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    settings = ["privacy.noise_key=system", "runtime.checkpoint_every=9"]
+    for name in ("run", "other"):
+        with monkeypatch.context() as patch:
+            crashing_at(patch, 3)
+            patch.setattr(noise_key, "drawn", lambda name=name: name[:1].encode() * 16)
+            with pytest.raises(RuntimeError, match="the host is gone"):
+                Experiment.from_file(folder / "experiment.yaml", settings).run(folder / name)
+    shutil.rmtree(folder / "run" / "checkpoint")
+    shutil.copytree(folder / "other" / "checkpoint", folder / "run" / "checkpoint")
+    with pytest.raises(UserError, match="its noise key is that of another run"):
+        h2fdp.resume(folder / "run")
+    run = h2fdp.resume(folder / "run", fresh_noise=True)
+    assert run.summary["fresh_from"] == [1]
