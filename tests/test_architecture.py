@@ -118,9 +118,10 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-# Up by 222 lines and a key: the first CSV, owners by name, what a resume looks at, auto's rule for controllers.
-MODULES, LINES, KEYS = 207, 33_057, 259
-STAYS, CLIMBS = 177, 62  # all threads; 170, 59 before what a resume and `fix` look at
+# Up by 2 modules and 214 lines: links that graphs, clocks and costs ask (171), lost hosts in the summary (39), outcomes
+# of intervals (40); one plan of noise has a file of its own and no more lines than it replaced.
+MODULES, LINES, KEYS = 209, 33_290, 259
+STAYS, CLIMBS = 196, 66  # all threads; 177, 62 before the plan of noise had a file, and outcomes were compared
 
 
 def is_just_below(measured, stated):
