@@ -101,6 +101,13 @@ def not_one_of(found: str, names: Sequence[str]) -> str:
     return f'expected one of {", ".join(names)}, found "{found}"{hint(found, names)}'
 
 
+def reason_of(error: Exception) -> str:
+    """Why a text file cannot be read; of one in another encoding, what would be right."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"expected text in UTF-8, found the byte 0x{error.object[error.start]:02x}; save the file as UTF-8"
+    return str(getattr(error, "strerror", None) or error).strip()
+
+
 def near_file(path: str | Path) -> str:
     """The end of a sentence about a file or folder that is not there: what has nearly its name in the same folder."""
     folder = Path(path).parent

@@ -2,21 +2,22 @@
 
 The event stream is turned into values here rather than by PyYAML's loaders: these resolve `no` to false, drop
 duplicate keys in silence, construct objects, and their C composer crashes on deep nesting. A plain word means what the
-core schema of YAML 1.2 says, in which 1e-5 is a number and `no` is a word.
+core schema of YAML 1.2 says, in which 1e-5 is a number and `no` is a word. CSV files have no such rules: what separates
+their columns is guessed.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from h2fdp.errors import Problem, UserError, near_file
+from h2fdp.errors import Problem, UserError, near_file, reason_of
 
 _DOTTED = re.compile(r"[^.\[\]]+(\[[0-9]{1,9}\])*(\.[^.\[\]]+(\[[0-9]{1,9}\])*)*")
 _STEP = re.compile(r"\[[0-9]+\]|[^.\[\]]+")
@@ -304,6 +305,28 @@ def plain_scalar(text: str) -> Any:
     return text
 
 
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+DECIMAL_COMMA = r"^([+-]?\d+),(\d+)$"  # a number that has one
+
+
+def separated(cells: Callable[[str], list[str]], stated: str | None = None) -> tuple[str, list[str]]:
+    """What separates the columns of a CSV file, by its first line, and the cells of that line.
+
+    Args:
+        cells: the cells of the first line, if a mark separates them.
+        stated: the mark; null: a comma, semicolon, tab or bar, whichever gives most cells.
+
+    >>> separated("a;b,5;c".split)
+    (';', ['a', 'b,5', 'c'])
+    """
+    return max(((mark, cells(mark)) for mark in stated or _SEPARATORS), key=lambda each: len(each[1]))
+
+
+def separated_by(file: Path, mark: str, commas: bool) -> str:
+    """What was guessed of a CSV file, in words."""
+    return f"{file.name}: columns are separated by {_SEPARATORS[mark]}{' and have decimal commas' if commas else ''}"
+
+
 LARGEST_FILE_BYTES = 5_000_000
 
 
@@ -317,10 +340,8 @@ def read_text(path: Path) -> str:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise UserError(f"larger than {LARGEST_FILE_BYTES // 1_000_000} MB; expected a smaller file", name)
         text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError("not a text file (expected YAML in UTF-8)", name) from None
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}", name) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read: {reason_of(error)}", name) from None
     if not text.strip():
         raise UserError("the file is empty", name)
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import zipfile
 import zlib
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
+from h2fdp.config.parsing import DECIMAL_COMMA, separated, separated_by
 from h2fdp.data.from_python import LABELS, from_python, is_number, stated_column
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
@@ -35,7 +37,7 @@ from h2fdp.data.source import (
     pool_of,
     splits_of,
 )
-from h2fdp.errors import UserError, near_file, not_one_of
+from h2fdp.errors import UserError, near_file, not_one_of, reason_of
 from h2fdp.wording import note
 
 if TYPE_CHECKING:
@@ -95,11 +97,9 @@ class Npz(Described):
 
         def part(name: str) -> Any:
             x, y = f"x_{name}", f"y_{name}"
-            if x not in arrays and y not in arrays:
-                return None
-            if x not in arrays or y not in arrays:
+            if (x in arrays) != (y in arrays):
                 raise UserError(f"{path}: expected both {x} and {y}", key=_KEY)
-            return as_records(arrays[x], arrays[y], f"{x} and {y} of {path}", _KEY)
+            return as_records(arrays[x], arrays[y], f"{x} and {y} of {path}", _KEY) if x in arrays else None
 
         train, test = part("train"), part("test")
         owners = _owners(arrays, "device_train", len(train), path)
@@ -166,8 +166,8 @@ class Table(Columned):
         separator: of columns of a CSV file; null: a comma, semicolon, tab or bar, whichever the first line has most of.
         decimal: point or comma of numbers of a CSV file; null: a comma where columns are not separated by commas and
             have such numbers.
-        missing: words of a CSV file that mean a gap, as an empty cell does; null: NA, N/A, NaN, null, None and a few
-            more. A word that is stated as a category or a class is no gap.
+        missing: words or numbers of a CSV file that mean a gap, as an empty cell does; null: NA, N/A, NaN, null, None
+            and a few more. A word that is stated as a category or a class is no gap.
     """
 
     description: ClassVar[str] = (
@@ -178,8 +178,8 @@ class Table(Columned):
     categories: dict[Text, _Words] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
     separator: Annotated[str, Field(min_length=1, max_length=1), Expect('one character, as ";" or "\\t"')] | None = None
-    decimal: Literal[".", ","] | None = None
-    missing: list[Text] | None = None
+    decimal: Annotated[Literal[".", ","], Expect('a point or a comma, as "." or ","')] | None = None
+    missing: list[Annotated[Text | int | Number, Expect("a word or a number")]] | None = None
 
     def load(self, request: DataRequest) -> Pool:
         """All records.
@@ -215,7 +215,7 @@ class Table(Columned):
         except pd.errors.EmptyDataError:
             frame = pd.DataFrame()
         except (OSError, ValueError) as error:
-            reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+            reason = reason_of(error).removeprefix("Error tokenizing data. C error: ")
             raise UserError(f"cannot be read as a table: {reason}"[:300], str(file), _KEY) from None
         if frame.empty:
             raise UserError("expected a line of column names and a line for each record, found none", str(file), _KEY)
@@ -232,18 +232,19 @@ class Table(Columned):
     def _csv(self, file: Path) -> pd.DataFrame:
         import pandas as pd
 
-        candidates = _SEPARATORS if self.separator is None else (self.separator,)
-        lines = {
-            each: pd.read_csv(file, sep=each, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
-            for each in candidates
-        }
-        separator = max(lines, key=lambda each: len(lines[each]))
-        heads = [name or f"Unnamed: {place}" for place, name in enumerate(lines[separator])]
+        if self.separator == self.decimal == ",":
+            raise UserError("separates columns too; expected a point, or no stated separator", key="data.decimal")
+
+        def cells(mark: str) -> list[str]:
+            return list(pd.read_csv(file, sep=mark, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0])
+
+        separator, line = separated(cells, self.separator)
+        heads = [name or f"Unnamed: {place}" for place, name in enumerate(line)]
         if repeated := [name for name in heads if heads.count(name) > 1]:
             raise UserError(f"{file}: {repeated[0]} is the name of two columns; expected different names", key=_KEY)
         named = self.classes if isinstance(self.classes, list) else []
         words = {**self.categories, (self.label or next((each for each in LABELS if each in heads), "")): named}
-        gaps = {"", *(_GAPS.split("|") if self.missing is None else self.missing)}
+        gaps = {"", *(_GAPS.split("|") if self.missing is None else map(str, self.missing))}
         stated = {column: [each for each in words.get(column, ()) if isinstance(each, str)] for column in heads}
 
         def read(decimal: str) -> pd.DataFrame:
@@ -260,25 +261,22 @@ class Table(Columned):
             )
 
         frame, decimal = read(self.decimal or "."), self.decimal
-        others = {*words, self.by, *self.exclude}
-        texts = [each for each in heads if each not in others and frame[each].dtype.kind not in "buif"]
-        guessed = decimal is None and separator != ","
-        if guessed and any(frame[each].astype(str).str.fullmatch(_COMMA).any() for each in texts):
+        texts = [x for x in heads if x not in (*words, self.by, *self.exclude) and frame[x].dtype.kind not in "buif"]
+        commas = [each for each in texts if frame[each].astype(str).str.fullmatch(DECIMAL_COMMA).any()]
+        if commas and decimal is None and separator != ",":
             frame, decimal = read(","), ","
-        for each in texts if decimal == "," else ():  # columns that have words too
-            frame[each] = frame[each].replace(_COMMA, r"\1.\2", regex=True)
+        how = f"guessed from column {commas[0]}" if decimal != self.decimal else "stated" if decimal else "assumed"
+        for each in texts if decimal == "," else ():  # columns that have words, or points, too
+            frame[each] = [float(x.replace(",", ".")) if re.match(DECIMAL_COMMA, str(x)) else x for x in frame[each]]
+        text = f"decimal {'commas' if decimal == ',' else 'points'} were {how}; state data.decimal, one for all columns"
+        frame.attrs["decimal"] = "data.decimal", text
         if self.separator is None and separator != ",":
-            commas = " and have decimal commas" if decimal == "," and self.decimal is None else ""
-            marks = {";": "semicolons", "\t": "tabs", "|": "bars"}[separator]
-            note(f"{file.name}: columns are separated by {marks}{commas} (data.separator, data.decimal)")
+            note(f"{separated_by(file, separator, decimal != self.decimal)} (data.separator, data.decimal)")
         return frame
 
 
-_SEPARATORS = (",", ";", "\t", "|")
-_COMMA = r"^([+-]?\d+),(\d+)$"  # a number with a decimal comma
-_GAPS = (
-    "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null"  # of pandas
-)
+# Those of pandas.
+_GAPS = "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null"
 
 
 _MOST_KINDS = 50  # values of a column of texts that are taken for categories
@@ -303,8 +301,9 @@ def section_of(file: Path, table: Table) -> str:
     rows: dict[str, list[str]] = {"exclude": [], "categories": [], "ranges": []}
     label, kinds = table.label or next((each for each in LABELS if each in frame), ""), ""
     heads = list(map(str, frame.columns))
-    for each in filter(None, (table.label, table.by, *table.exclude)):
-        stated_column(each, heads, str(file))
+    for key, named in (("label", [table.label]), ("by", [table.by]), ("exclude", table.exclude)):
+        for each in filter(None, named):
+            stated_column(each, heads, key, str(file))
     for name in (each for each in heads if each != table.by):
         values = frame[name].dropna()
         gaps, different = len(frame) - len(values), values.unique()
@@ -322,17 +321,15 @@ def section_of(file: Path, table: Table) -> str:
             told = f"{said}: a third number stands for them" if gaps else ""
             rows["ranges"].append(f"    {_scalar(name)}: []  # {kind}{told}")
         elif few:
-            rows["categories"].append(
-                f"    {_scalar(name)}: []  # {listed}{said}{': null stands for them' if gaps else ''}"
-            )
+            told = f"{said}: null stands for them" if gaps else ""
+            rows["categories"].append(f"    {_scalar(name)}: []  # {listed}{told}")
         else:
             rows["exclude"].append(f"    - {_scalar(name)}  # {len(different)} different texts{said}")
     stated = "" if label else "  # which column? --set data.label=COLUMN takes it out of the lists"
     lines = [f"  {key}:\n" + "\n".join(listed) for key, listed in rows.items() if listed]
     head = f"# {len(frame):,} records in {len(frame.columns)} columns.\n{_WHY}data:"
-    columns = (
-        f"  label: {label and _scalar(label)}{stated}\n  classes: {kinds or '[]  # its values in order, if texts'}"
-    )
+    kinds = kinds or "[]  # its values in order, if texts"
+    columns = f"  label: {label and _scalar(label)}{stated}\n  classes: {kinds}"
     why = "  # the column that says who holds a record, if any: --set data.by=COLUMN"
     by = f"  by: {_scalar(table.by)}" if table.by else f"  by:{why}"
     read = [(key, getattr(table, key)) for key in ("separator", "decimal", "missing")]
@@ -342,9 +339,8 @@ def section_of(file: Path, table: Table) -> str:
 
 def _scalar(value: Any) -> str:
     """As YAML writes it."""
-    return (
-        yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000).removesuffix("...\n").strip()
-    )
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
+    return text.removesuffix("...\n").strip()
 
 
 def _tables(folder: Path) -> dict[str, Path]:

@@ -33,7 +33,7 @@ from h2fdp.data.source import (
     pool_of,
     splits_of,
 )
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, reason_of
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 _GREY, _COLOUR = ("1", "L", "LA"), ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")  # what Pillow calls 8-bit images
@@ -159,7 +159,7 @@ class _Part:
             frame = pd.read_csv(table, dtype=str)
             named = dict(zip(frame["file_name"], frame[by], strict=True))
         except (OSError, ValueError) as error:
-            raise _wrong(table, f"data.by needs this table, which cannot be read: {error}"[:300]) from None
+            raise _wrong(table, f"data.by needs this table, which cannot be read: {reason_of(error)}"[:300]) from None
         except KeyError as error:
             raise _wrong(table, f"there is no column {error.args[0]}; expected file_name and {by}") from None
         names = [file.relative_to(self.home).as_posix() for listed in self.images.values() for file in listed]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,7 +61,8 @@ class Columns:
         """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
         heads = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
         by = self.by if self.by in heads else None
-        inputs = self._inputs_of(training, "the training data") if _is_frame(other) else self.inputs
+        what, frames = "the training data", _is_frame(training) and _is_frame(other)
+        inputs = self._listed_inputs(_named(training, what), what) if frames else self.inputs
         return replace(self, by=by, inputs=inputs, exclude=())
 
     def arrays(self, source: Any, what: str) -> Arrays:
@@ -86,11 +88,7 @@ class Columns:
         if not _is_frame(source):
             return None
         frame, stated = _named(source, ""), {*self.ranges, *self.categories}
-        used = [each for each in self._listed_inputs(frame, "") if each not in stated]
-        return tuple(each for each in used if not hasattr(frame[each], "cat"))
-
-    def _inputs_of(self, source: Any, what: str) -> str | Sequence[str] | None:
-        return self._listed_inputs(_named(source, what), what) if _is_frame(source) else self.inputs
+        return tuple(x for x in self._listed_inputs(frame, "") if x not in stated and not hasattr(frame[x], "cat"))
 
     def _listed_inputs(self, frame: Any, what: str) -> Sequence[str]:
         if self.inputs is not None:
@@ -120,19 +118,23 @@ class Columns:
         target = tried(_column, self.label, LABELS, heads, "label")
         owner = None if self.by is None else tried(_column, self.by, (), heads, "by")
         for each in self.exclude:
-            tried(stated_column, each, heads)
+            tried(stated_column, each, heads, "exclude")
         listed = tried(self._listed_inputs, frame) if target or self.inputs is not None else None
-        used = [each for each in listed or () if tried(stated_column, each, heads)]
+        used = [each for each in listed or () if tried(stated_column, each, heads, "inputs")]
         if not used and not problems:
             problems.append(Problem(f"{what}: no columns are left as inputs", key="data"))
-        for key, stated in (("ranges", self.ranges), ("categories", self.categories)):
-            for column in stated:
-                if tried(stated_column, column, heads) and used and column not in (*used, target, owner, *self.exclude):
-                    text = f"{what}: {column} is no input; inputs are {', '.join(used)}"
-                    problems.append(Problem(text, key=f"data.{key}"))
+        stated = {f"{key}.{each}": each for key in ("ranges", "categories") for each in getattr(self, key)}
+        for key, each in stated.items():
+            if tried(stated_column, each, heads, key) and used and each not in (*used, target, owner, *self.exclude):
+                text = f"{what}: {each} is no input; inputs are {', '.join(used)}"
+                problems.append(Problem(text, key=f"data.{key}"))
+        lost = {self.by, *self.exclude}.difference([None, *heads])  # each may be meant for one of the inputs
+        before = len(problems)
         parts = [tried(_features, frame[each], each, self.ranges.get(each), self.categories.get(each)) for each in used]
-        owners = None if owner is None else tried(_filled, frame[owner])
-        labels = None if target is None else tried(_filled, frame[target])
+        if len(plain := [each for each in problems[before:] if each.key == "data"]) <= len(lost):
+            problems = [each for each in problems if each not in plain]
+        owners = None if owner is None else tried(_filled, frame[owner], "by")
+        labels = None if target is None else tried(_filled, frame[target], "label")
         if labels is not None:
             stated_by_frame = self.names is None and hasattr(frame[target], "cat")
             names = list(frame[target].cat.categories) if stated_by_frame else self.names
@@ -173,7 +175,7 @@ class Columns:
     def _mean_nothing(self, what: str) -> None:
         for key in ("label", "inputs", "by"):
             if (value := getattr(self, key)) is not None:
-                raise UserError(f"{what}: has no named columns, so {key}={value!r} means nothing", key="data")
+                raise UserError(f"{what}: has no named columns, so {key}={value!r} means nothing", key=f"data.{key}")
 
 
 def _is_frame(source: Any) -> bool:
@@ -187,16 +189,15 @@ def _named(frame: Any, what: str) -> Any:
         UserError: a name that occurs twice.
     """
     heads = list(map(str, frame.columns))
-    if len(set(heads)) < len(heads):
-        repeated = next(each for each in heads if heads.count(each) > 1)
-        raise UserError(f"{what}: the name {repeated} is that of two columns; expected different names", key="data")
+    if repeated := [each for each, count in Counter(heads).items() if count > 1]:
+        raise UserError(f"{what}: the name {repeated[0]} is that of two columns; expected different names", key="data")
     return frame.set_axis(heads, axis=1)
 
 
-def _filled(values: Any, what: str) -> NDArray[Any]:
+def _filled(values: Any, key: str, what: str) -> NDArray[Any]:
     """The values of a column that may have no gaps."""
     if (gaps := np.asarray(values.isna())).any():
-        raise UserError(f"{what}: the column {values.name} has no value in {first_row(gaps)}", key="data")
+        raise UserError(f"{what}: the column {values.name} has no value in {first_row(gaps)}", key=f"data.{key}")
     return np.asarray(values)
 
 
@@ -207,22 +208,21 @@ def _column(stated: str | None, usual: Sequence[str], heads: Sequence[str], key:
         UserError: it is not there, or none has a usual name.
     """
     if stated is not None:
-        return stated_column(stated, heads, what)
-    matches = [name for name in usual if name in heads]
-    if not matches:
-        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(heads)}", key="data")
+        return stated_column(stated, heads, key, what)
+    if not (matches := [name for name in usual if name in heads]):
+        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(heads)}", key=f"data.{key}")
     return matches[0]
 
 
-def stated_column(name: str, heads: Sequence[str], what: str) -> str:
-    """The name of a column that is there.
+def stated_column(name: str, heads: Sequence[str], key: str, what: str) -> str:
+    """The name of a column that is there, and is stated under a key of `data:`.
 
     Raises:
         UserError: it is not.
     """
     if name not in heads:
         near = hint(name, heads) or f"; expected one of {', '.join(heads)}"
-        raise UserError(f"{what}: there is no column {name}{near}", key="data")
+        raise UserError(f"{what}: there is no column {name}{near}", key=f"data.{key}")
     return name
 
 
@@ -246,7 +246,7 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
     if unknown.any():
         label = labels.tolist()[unknown.argmax()]
         text = f"the label {label!r} in {first_row(unknown)} is none of the classes {', '.join(map(str, names))}"
-        raise UserError(f"{what}: {text}", key="data")
+        raise UserError(f"{what}: {text}", key="data.classes")
     return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
 
 
@@ -259,9 +259,8 @@ def _features(
         kinds = list(values.cat.categories) if kinds is None else kinds
         if bounds is not None:
             raise UserError(f"{column} has ranges and categories; expected one of them", key=f"data.ranges.{name}")
-        holds = np.stack(
-            [gaps if each is None else np.asarray((values == each).fillna(False), bool) for each in kinds], axis=1
-        )
+        each_holds = [gaps if kind is None else np.asarray((values == kind).fillna(False), bool) for kind in kinds]
+        holds = np.stack(each_holds, axis=1)
         outside = np.asarray(~holds.any(axis=1))
         if outside.any():
             found = "no value" if gaps[outside.argmax()] else repr(values.tolist()[outside.argmax()])
@@ -270,18 +269,21 @@ def _features(
             raise UserError(f"{text} {', '.join(map(repr, kinds))}{how}", key=f"data.categories.{name}")
         return np.asarray(holds, np.float64)
     array: NDArray[Any] = values.dropna().to_numpy()
+    key = "data" if bounds is None else f"data.ranges.{name}"
     if array.dtype.kind not in "buif":
-        texts = np.zeros(len(gaps), bool)
-        texts[~gaps] = [not is_number(each) for each in array.tolist()]
-        if not texts.any():
-            raise UserError(f"{column} has the type {array.dtype}; expected numbers", key="data")
-        wrong = f"{values.tolist()[texts.argmax()]!r} in {first_row(texts)}, which is no number"
+        cells = values.tolist()
+        odd = ~gaps * [1 + (isinstance(each, str) and "." in each) + 2 * (not is_number(each)) for each in cells]
+        texts = odd == odd.max() if odd.max() < 3 else odd >= 3  # no numbers, else with points where others have commas
+        found = cells[texts.argmax()]
+        wrong = f"{found!r} in {first_row(texts)}, which is no number"
         right = "state its categories (data.categories), or leave it out (data.exclude)"
         if len(set(array.tolist())) > _MOST_CATEGORIES:
             right = "tables take no texts: make numbers of them, or leave the column out (data.exclude)"
         if (texts | gaps).mean() < 1 / 2:
             right = "where it means a gap, make it one (in a file data.missing)"
-        raise UserError(f"{column} has {wrong}; {right}", key="data")
+        if is_number(str(found).replace(",", ".")):  # of another type, or with another decimal mark
+            key, right = values.attrs.get("decimal", (key, "make numbers of these, as astype(float) does"))
+        raise UserError(f"{column} has {wrong}; {right}", key=key)
     if array.dtype.kind in "iu" and array.dtype != np.uint64 and bounds is None and not gaps.any():
         return array.astype(np.int64)[:, None]  # whole numbers stay such where all inputs are
     numbers = np.full(len(gaps), np.nan)
@@ -290,14 +292,14 @@ def _features(
         huge = np.isinf(numbers.astype(np.float32))
     if huge.any():
         text = f"{column} has {numbers[huge.argmax()]:g} in {first_row(huge)}; expected finite numbers of 32 bits"
-        raise UserError(text, key="data")
-    if bounds is not None and not (len(bounds) in (2, 3) and bounds[0] < bounds[1]):
-        text = f"{column}: expected (lowest, highest), perhaps with what a gap counts as, found {bounds}"
-        raise UserError(text, key=f"data.ranges.{name}")
+        raise UserError(text, key=key)
+    if bounds is not None and not (len(bounds) in (2, 3) and min(bounds) == bounds[0] < bounds[1] == max(bounds)):
+        text = f"{column}: expected (lowest, highest), perhaps with what a gap counts as between them, found {bounds}"
+        raise UserError(text, key=key)
     if gaps.any() and (bounds is None or len(bounds) < 3):
         text = f"{column} has no value (or NaN) in {first_row(gaps)}"
         how = "state what a gap counts as, the third number of its ranges; or fill in, or drop rows"
-        raise UserError(f"{text}; {how}", key="data")
+        raise UserError(f"{text}; {how}", key=f"data.ranges.{name}")
     if bounds is None:
         return numbers[:, None]
     low, high, *instead = map(float, bounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,40 +11,47 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from h2fdp.config.parsing import Node, plain_scalar
-from h2fdp.errors import Problem, UserError
+from h2fdp.config.parsing import DECIMAL_COMMA, Node, plain_scalar, separated, separated_by
+from h2fdp.errors import Problem, UserError, hint, reason_of
 from h2fdp.network.devices import NEAREST_M, PLACES, Floats
 from h2fdp.network.mobility import Mobility
 from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS
 from h2fdp.network.templates import DRAWN_DECIMALS, MOST_DEVICES
+from h2fdp.wording import note
 
 
 def read_csv(path: Path, most: int) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The first line of a CSV file, and the number and the cells of each line below that is not empty.
+
+    Where columns are not separated by commas, numbers may have decimal commas.
 
     Raises:
         UserError: it cannot be read, or has more than `most` such lines.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            header = [each.strip() for each in next(reader, [])]
-            rows = [(reader.line_num, row) for row in reader if any(each.strip() for each in row)]
+            lines = list(file)
+        mark, header = separated(lambda mark: next(csv.reader(lines, delimiter=mark, skipinitialspace=True), []))
+        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
+        rows = [(reader.line_num, [each.strip() for each in row]) for row in reader if any(map(str.strip, row))][1:]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"cannot be read: {getattr(error, 'strerror', None) or error}", str(path)) from None
+        raise UserError(f"cannot be read: {reason_of(error)}", str(path)) from None
+    if mark != ",":
+        stated, rows = rows, [(line, [re.sub(DECIMAL_COMMA, r"\1.\2", each) for each in row]) for line, row in rows]
+        note(separated_by(path, mark, commas=stated != rows))
     if len(rows) > most:
         raise UserError(f"expected at most {most:,} lines, found {len(rows):,}", str(path))
-    return header, rows
+    return [each.strip() for each in header], rows
 
 
 def value_of(key: str, value: Any) -> Any:
-    """What another program's value says under one of our keys: numbers may be texts, and `trusted` may be 0 or 1.
+    """What another program's value says under one of our keys: numbers may be texts, and trust may be 0 or 1.
 
-    >>> value_of("trusted", "1"), value_of("rate_mbps", "1e3"), value_of("trust", "secure-sum")
+    >>> value_of("trust", "1"), value_of("rate_mbps", "1e3"), value_of("trust", "secure-sum")
     (True, 1000.0, 'secure-sum')
     """
     value = plain_scalar(value.strip()) if isinstance(value, str) else value
-    return bool(value) if key == "trusted" and value in (0, 1) else value
+    return bool(value) if key in _TRUST and value in (0, 1) else value
 
 
 class Places(NamedTuple):
@@ -99,7 +107,7 @@ def read_places(path: Path, used: Sequence[str]) -> Places:
         raise UserError("expected either the columns x and y or lat and lon, found both", f"{path}:1")
     read = ("lat", "lon") if on_earth else ("x", "y")
     named = next((columns.index(each) for each in _NAMED if each in columns), None)
-    texts = [[cell.strip() for cell in [*cells, *[""] * len(columns)][: len(columns)]] for _, cells in rows]
+    texts = [[*cells, *[""] * len(columns)][: len(columns)] for _, cells in rows]
     above = {cells[columns.index(_PARENT)] for cells in texts} if _PARENT in used and _PARENT in columns else set()
     positions, problems = np.zeros((len(rows), 2)), []
     names: dict[str, int] = {}  # the line where each is first
@@ -141,9 +149,9 @@ EARTH_M = 6_371_008.8  # mean radius (IUGG)
 def from_places(servers: Places, users: Places) -> tuple[list[dict[str, Any]], str]:
     """The `edges:` of a topology file, each user under the nearest edge server, and what is to be said about them.
 
-    A server that is the parent of others, or a parent that has no line, is an edge server above these. Edge servers
-    without users are left out. Distances are in metres, great circles (haversine) between latitudes and longitudes, and
-    at least 1 m.
+    A server that is the parent of others is an edge server above these. Where no parent has a line, they are new edge
+    servers, which are untrusted: no line states their trust. Edge servers without users are left out. Distances are in
+    metres, great circles (haversine) between latitudes and longitudes, and at least 1 m.
 
     Raises:
         UserError: places of two kinds, or parents in a circle.
@@ -164,13 +172,14 @@ def from_places(servers: Places, users: Places) -> tuple[list[dict[str, Any]], s
     order, ends = np.argsort(nearest[:, 0], kind="stable"), np.cumsum(np.bincount(nearest[:, 0], minlength=len(at)))
     devices = {names[row]: own for row, own in zip(lowest, np.split(order, ends[:-1]), strict=True) if own.size}
     rows = {name: row for row, name in enumerate(names)}
-    for name in dict.fromkeys([*rows, *parents.values()]):
+    new = dict.fromkeys(each for each in parents.values() if each not in rows)
+    for name in (*rows, *new):
         below[parents.get(name)].append(name)
 
     def tier(parent: str | None) -> list[dict[str, Any]]:
         made = []
         for name in below[parent]:
-            values: dict[str, Any] = {"name": name}
+            values: dict[str, Any] = {"name": name} | ({"trust": "untrusted"} if name in new else {})
             if name in rows:
                 values |= servers.stated(rows[name], _TRUST)
                 values |= {"link": link} if (link := servers.stated(rows[name], _LINK)) else {}
@@ -181,7 +190,8 @@ def from_places(servers: Places, users: Places) -> tuple[list[dict[str, Any]], s
         return made
 
     made, empty = tier(None), len(at) - len(devices)
-    notes = [servers.note, users.note, f"{empty:,} edge servers without users are left out" if empty else ""]
+    words = f"new edge servers above others, untrusted as no line states their trust: {', '.join(new)}" if new else ""
+    notes = [words, servers.note, users.note, f"{empty:,} edge servers without users are left out" if empty else ""]
     return made, "\n".join(filter(None, notes))
 
 
@@ -189,10 +199,15 @@ def _parents(servers: Places, names: Sequence[str]) -> dict[str, str]:
     """The name of the edge server above each that is not directly below the cloud.
 
     Raises:
-        UserError: too many tiers, or a circle.
+        UserError: a parent without a line where others have one; too many tiers, or a circle.
     """
     cells = servers.more.get(_PARENT, [])
     parents = {name: cell.content for name, cell in zip(names, cells, strict=False) if cell.content not in ("", CLOUD)}
+    above = set(parents.values())
+    if 0 < len(lost := above.difference(names)) < len(above):
+        text = "expected an edge server with a line of its own, as other parents have; found"
+        wrong = [cell for cell in cells if cell.content in lost][:50]
+        raise UserError(Problem(f'{text} "{x.content}"{hint(x.content, names)}', x.where, _PARENT) for x in wrong)
     for name, cell in zip(names, cells, strict=False):
         at, tiers = name, 1
         while at in parents and tiers <= MOST_TIERS:
@@ -227,10 +242,5 @@ def read_trace(path: Path) -> Mobility:
     if tuple(header) not in (_TRACE, _TRACE[:3]):
         text = f"expected the columns {', '.join(_TRACE)}, the last of which may be left out"
         raise UserError(f"{text}; found {', '.join(header) or 'nothing'}", f"{path}:1")
-    return Mobility([_move(row) for _, row in rows], places=[f"{path}:{number}" for number, _ in rows])
-
-
-def _move(row: Sequence[str]) -> tuple[Any, ...]:
-    """What stands in a line: what is no number stays a text, which is refused with its line."""
-    interval, *words = (each.strip() for each in row)
-    return (plain_scalar(interval), *words[:2], *map(plain_scalar, words[2:]))
+    moves = [(plain_scalar(row[0]), *row[1:3], *map(plain_scalar, row[3:])) for _, row in rows]  # texts are refused
+    return Mobility(moves, places=[f"{path}:{number}" for number, _ in rows])

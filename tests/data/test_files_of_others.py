@@ -261,8 +261,16 @@ def test_all_problems_of_a_table_are_told_at_once(tmp_path):
     ("stated", "told"),
     [
         ({"inputs": ["age"]}, "data.exclude: .*expected inputs, or what to exclude, found both"),
-        ({"inputs": ["age"], "exclude": []}, "data.ranges: .*dose is no input; inputs are age"),
+        ({"inputs": ["age"], "exclude": []}, "data.ranges.dose: .*dose is no input; inputs are age"),
         ({"ranges": {"age": [20, 70], "dose": [0, 3]}}, "dose has no value .*third number of its ranges"),
+        (
+            {"ranges": {"age": [20, 70], "dose": [0.5, 2.5, 7]}},
+            r"data.ranges.dose: .*between them, found \[0.5, 2.5, 7",
+        ),
+        ({"exclude": ["nowhere"]}, "data.exclude: .*there is no column nowhere"),
+        ({"ranges": {"ages": [20, 70]}}, "data.ranges.ages: .*there is no column ages; did you mean `age`"),
+        ({"categories": {"smokes": ["a"]}}, "data.categories.smokes: .*there is no column smokes"),
+        ({"label": "sick"}, "data.label: .*there is no column sick"),
         ({"ranges": {"age": [70, 20], "dose": [0, 3, 0]}}, "data.ranges.age: .*expected .lowest, highest"),
         (
             {"categories": {**STATED["categories"], "smoker": ["never", "former"]}},
@@ -273,6 +281,82 @@ def test_all_problems_of_a_table_are_told_at_once(tmp_path):
 def test_columns_that_are_stated_wrongly_are_refused(tmp_path, stated, told):
     with pytest.raises(UserError, match=told):
         loaded(excel(tmp_path, **{**STATED, **stated}))
+
+
+def test_a_wrong_column_of_owners_is_one_problem(tmp_path):
+    """The column that is meant is taken for an input of texts, which is no second mistake."""
+    with pytest.raises(UserError) as caught:
+        loaded(excel(tmp_path, **{**STATED, "by": "hospital"}))
+    assert [each.key for each in caught.value.problems] == ["data.by"]
+    with pytest.raises(UserError) as caught:
+        loaded(excel(tmp_path, **{**STATED, "by": "hospital", "exclude": []}))
+    assert [each.key for each in caught.value.problems] == ["data.by", "data", "data"]  # either may be meant
+
+
+@pytest.mark.parametrize(
+    ("text", "stated", "told"),
+    [
+        (
+            "a;b;y\n0,64;0.27;1\n0,5;0.5;0\n",
+            {},
+            "column b has '0.27' in row 1 (the first is 1), as 1 more row, which is no number; decimal commas were "
+            "guessed from column a; state data.decimal",
+        ),
+        ("a;b;y\n1.100;0,5;1\n1.200;1,5;0\n", {}, "column a has '1.100' in row 1 "),
+        ("a;b;y\n1,5;1;1\n3;2;0\n2.5;3;0\n", {}, "column a has '2.5' in row 3 "),
+        ("a;b;y\n0,64;1;1\n0,5;2;0\n", {"decimal": "."}, "decimal points were stated; state data.decimal"),
+        ("a,b,y\n0.64,1,1\n0.5,2,0\n", {"decimal": ","}, "decimal commas were stated; state data.decimal"),
+        (
+            "a,b,y\n0.6,1,1\n",
+            {"decimal": ",", "separator": ","},
+            "data.decimal: separates columns too; expected a point",
+        ),
+    ],
+)
+def test_decimal_marks_of_two_kinds_are_told_by_value_and_remedy(tmp_path, text, stated, told):
+    with pytest.raises(UserError) as caught:
+        loaded(excel(tmp_path, text, label="y", **stated))
+    assert told in str(caught.value)
+    assert all(each.key == "data.decimal" for each in caught.value.problems)
+
+
+def test_numbers_of_a_frame_that_are_texts_are_told_by_row():
+    from h2fdp.data.from_python import from_python
+
+    with pytest.raises(UserError, match=r"column a has '1' in row 1 .*; make numbers of these, as astype\(float\)"):
+        from_python(pd.DataFrame({"a": ["1", "2"], "y": [0, 1]}), test=0.5)
+
+
+@pytest.mark.parametrize("text", ["a;b;label\n-99,5;1;0\n1,5;-999;1\n", "a,b,label\n-99.5,1,0\n1.5,-999.0,1\n"])
+def test_gaps_may_be_numbers(tmp_path, text):
+    stated = {"missing": [-99.5, -999], "ranges": {"a": [1, 2, 1.5], "b": [0, 2, 1]}}
+    head, *rows = text.splitlines(keepends=True)
+    found = loaded(excel(tmp_path, head + "".join(rows * 5), **stated), devices=1)
+    assert {tuple(row) for row in found.train.x.tolist()} == {(0.5, 1, 0.5, 0), (0.5, 0, 0.5, 1)}
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"decimal": "comma"}, 'data.decimal: expected a point or a comma, as "." or ",", found "comma"'),
+        ({"missing": [None]}, "data.missing[0]: expected a word or a number, found "),
+    ],
+)
+def test_wrong_marks_and_gaps_are_told_with_what_would_be_right(tmp_path, stated, told):
+    from h2fdp.experiment.file import read_experiment
+
+    (tmp_path / "e.yaml").write_text(json.dumps({"topology": {"edges": []}, "data": excel(tmp_path, **stated)}))
+    with pytest.raises(UserError) as caught:
+        read_experiment(tmp_path / "e.yaml")
+    assert told in str(caught.value)
+
+
+def test_a_table_in_another_encoding_is_refused_with_what_would_be_right(tmp_path):
+    section = excel(tmp_path)
+    for encoding, byte in (("latin-1", "f6"), ("utf-16", "ff")):
+        (tmp_path / "excel.csv").write_bytes("größe,label\n1,0\n".replace("ß", "ss").encode(encoding))
+        with pytest.raises(UserError, match=f"excel.csv: .*: expected text in UTF-8, found the byte 0x{byte}; save"):
+            loaded(section)
 
 
 def test_what_means_nothing_for_a_table_is_refused(tmp_path):

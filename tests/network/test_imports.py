@@ -225,6 +225,7 @@ hq,,,X,trusted,1000,
 a,46.50,6.60,X,secure-sum,20,hq
 b,46.60,6.60,X,,30,hq
 c,46.50,6.80,Y,untrusted,,leased
+leased,,,Z,,,
 d,46.70,6.90,Y,false,unlimited,cloud
 """
 PEOPLE = """lat,lon,CPU_GHz,cycles_per_record,age
@@ -245,7 +246,7 @@ def test_columns_of_places_become_trust_links_tiers_and_processors_or_are_named(
     assert "2 of 6 edge servers state no trust: drawn under seed 5" in said
     network = read(tmp_path / "net.yaml", 1)
     assert {name: network.children(name) for name in (None, "hq", "leased")} == {
-        None: ("hq", "d", "leased"), "hq": ("a", "b"), "leased": ("c",)
+        None: ("hq", "leased", "d"), "hq": ("a", "b"), "leased": ("c",)
     }  # fmt: skip
     found = {each.name: (each.trust, each.link.rate_bps / 1e6) for each in network.servers()}
     assert {name: found[name] for name in ("hq", "a", "c", "d")} == {
@@ -260,6 +261,8 @@ def test_columns_of_places_become_trust_links_tiers_and_processors_or_are_named(
         (("secure-sum", "sure"), r'bs\.csv:3: edges\[0\]\.edges\[0\]\.trust: expected one of .*, found "sure"'),
         (("20,hq", "-2,hq"), r"bs\.csv:3: edges\[0\]\.edges\[0\]\.link\.rate_mbps: expected a number above 0"),
         (("1000,", "1000,a"), r"bs\.csv:2: parent: expected at most 20 tiers up to the cloud, found more, or a circle"),
+        (("leased,,,Z,,,\n", ""), r'bs\.csv:5: parent: expected an edge server with a line .*; found "leased"$'),
+        (("30,hq", "30,hqq"), r'bs\.csv:4: parent: .*; found "hqq"; did you mean `hq`'),
         (("b,46.60,6.60", "b,,6.60"), r'bs\.csv:4: lat: expected a number from -90 to 90, found ""'),
     ],
 )
@@ -268,6 +271,40 @@ def test_mistakes_in_columns_of_places_have_their_line(tmp_path, change, words):
     (tmp_path / "ue.csv").write_text(PEOPLE)
     with pytest.raises(UserError, match=words):
         imported([tmp_path / "bs.csv", tmp_path / "ue.csv"], 1)
+
+
+OPERATED = """id;lat;lon;trust;operator;parent
+a;46,5;6,6;1;X;X
+b;46,6;6,6;0;Y;Y
+c;46,5;6,8;yes;X;X
+"""
+
+
+def test_parents_of_whom_none_has_a_line_are_named_and_untrusted(tmp_path, capsys):
+    """A typo in one parent is one of two new edge servers: it is never trusted, and the message names it."""
+    (tmp_path / "bs.csv").write_text(OPERATED)
+    (tmp_path / "ue.csv").write_text(PEOPLE.replace(",", "\t").replace(".", ","))
+    network, said = imported([tmp_path / "bs.csv", tmp_path / "ue.csv"], seed=1)
+    assert said.startswith("new edge servers above others, untrusted as no line states their trust: X, Y\n")
+    assert "drawn" not in said
+    assert {each.name: each.trust for each in network.servers()} == {
+        "a": "trusted", "b": "untrusted", "c": "trusted", "X": "untrusted", "Y": "untrusted"
+    }  # fmt: skip
+    assert {name: network.children(name) for name in ("X", "Y")} == {"X": ("a", "c"), "Y": ("b",)}
+    notes = " ".join(capsys.readouterr().err.split())
+    assert "note: bs.csv: columns are separated by semicolons and have decimal commas" in notes
+    assert "note: ue.csv: columns are separated by tabs and have decimal commas" in notes
+    marks = imported([tmp_path / "bs.csv", tmp_path / "ue.csv"], seed=1)[0]
+    (tmp_path / "bs.csv").write_text(OPERATED.replace(",", ".").replace(";", ","))
+    (tmp_path / "ue.csv").write_text(PEOPLE)
+    plain = imported([tmp_path / "bs.csv", tmp_path / "ue.csv"], seed=1)[0]
+    assert plain.table.columns["distance_m"].tolist() == marks.table.columns["distance_m"].tolist()
+
+
+def test_places_in_another_encoding_are_refused_with_what_would_be_right(tmp_path):
+    (tmp_path / "bs.csv").write_bytes("name,x,y\nZürich,1,2\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"bs\.csv: cannot be read: .*the byte 0xfc; save the file as UTF-8"):
+        imported([tmp_path / "bs.csv", tmp_path / "bs.csv"], 1)
 
 
 def test_options_of_graphs_mean_nothing_for_places(tmp_path):
