@@ -310,7 +310,7 @@ DECIMAL_COMMA = r"^([+-]?\d+),(\d+)$"  # a number that has one
 
 
 def separated(cells: Callable[[str], list[str]], stated: str | None = None) -> tuple[str, list[str]]:
-    """What separates the columns of a CSV file, by its first line, and the cells of that line.
+    """The mark between columns of a CSV file, by its first line, and the cells of that line.
 
     Args:
         cells: the cells of the first line, if a mark separates them.
@@ -323,7 +323,7 @@ def separated(cells: Callable[[str], list[str]], stated: str | None = None) -> t
 
 
 def separated_by(file: Path, mark: str, commas: bool) -> str:
-    """What was guessed of a CSV file, in words."""
+    """A sentence about what was guessed of a CSV file."""
     return f"{file.name}: columns are separated by {_SEPARATORS[mark]}{' and have decimal commas' if commas else ''}"
 
 
