@@ -118,8 +118,8 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
-# Up by 2 modules and 214 lines: links that graphs, clocks and costs ask (171), lost hosts in the summary (39), outcomes
-# of intervals (40); one plan of noise has a file of its own and no more lines than it replaced.
+# Up by 2 modules and 229 lines: links that graphs, clocks and costs ask (171), one plan of noise that speaks while it
+# works (101), outcomes of intervals (45), lost hosts and stumbles (39), messages of the first CSV (15); 131 went.
 MODULES, LINES, KEYS = 209, 33_290, 259
 STAYS, CLIMBS = 196, 66  # all threads; 177, 62 before the plan of noise had a file, and outcomes were compared
 
