@@ -126,7 +126,9 @@ class EventQueue(Iterator[Arrivals]):
         self._firsts = np.cumsum(sizes) - sizes
         self._points, self._queues, self._cloud, self._durations = points, queues, cloud, durations
         self._link, self._relay, self._asks = link, relay, (link, relay) != (_at_once, _at_once)
-        self._sizes, self._link_s, self._relay_s = sizes, np.zeros((2, len(sizes))), np.zeros((2, len(points)))
+        self._sizes = sizes
+        # Down and up; lists, as arrays that came from another process can be read alone.
+        self._link_s, self._relay_s = ([[0.0] * count for _ in range(2)] for count in (len(sizes), len(points)))
         self._free = [0.0] * (int(points.max(initial=0)) + 1)
         self._servers = [
             _Server(buffer, count, [0] * size, [0] * size, resting=list(range(size)))
@@ -185,13 +187,13 @@ class EventQueue(Iterator[Arrivals]):
     def _later(self, device: int, at_s: float, up: bool) -> float:
         """Seconds over a relay's link beyond `Durations.relay`; all are noted for `Arrivals.ways_s`."""
         later = self._relay(self._points[device], at_s, up)
-        self._relay_s[int(up), device] = self._durations(self._version).relay[device] + later
+        self._relay_s[int(up)][device] = float(self._durations(self._version).relay[device] + later)
         return later
 
     def _over_link(self, number: int, at_s: float, up: bool) -> float:
         """Seconds between an edge server and the cloud; noted likewise."""
         seconds = float(self._durations(self._version).link[number]) + self._link(number, at_s, up)
-        self._link_s[int(up), number] = seconds
+        self._link_s[int(up)][number] = seconds
         return seconds
 
     def _average(self, number: int, at_s: float) -> None:
@@ -231,7 +233,7 @@ class EventQueue(Iterator[Arrivals]):
         """The cloud's average of what has arrived, whose edge servers begin again."""
         taken, self._arrived, self._overdue = sorted(self._arrived), [], False
         stretches = {number: self._servers[number].finished() for number in taken}
-        ways_s = (self._relay_s.sum(axis=0) + np.repeat(self._link_s.sum(axis=0), self._sizes)) / 2
+        ways_s = (np.sum(self._relay_s, axis=0) + np.repeat(np.sum(self._link_s, axis=0), self._sizes)) / 2
         self._version += 1
         for number in taken:
             self._receive(number, at_s + self._over_link(number, at_s, up=False))
