@@ -146,5 +146,5 @@ class Host:
         else:
             answers = self._nodes.call(method, shared, each)
         lost = getattr(self._below, "lost", [])
-        told, lost[:] = lost[:], []
-        return answers, told
+        losses, lost[:] = list(lost), []
+        return answers, losses
