@@ -1,7 +1,7 @@
 """What is optional can be deleted: its files, its rows in registries and its tests go, and the other tests pass.
 
     python -m benchmarks.deletable                  # each capability of the list, one after another
-    python -m benchmarks.deletable moon utility     # these
+    python -m benchmarks.deletable moon laplace     # these
     python -m benchmarks.deletable --together       # all in one copy: as strict, since none imports another
     python -m benchmarks.deletable --pytest='-n 3'  # with options or files for pytest
 
@@ -79,14 +79,6 @@ CAPABILITIES = {
         ),
     ),
     "subnet models": method("subnet_models", "tests/run/test_subnet_models.py"),
-    "utility": Capability(
-        ("schedules/utility.py",),
-        (
-            ("schedules/registry.py", "from h2fdp.schedules.utility import UtilityOptions\n"),
-            ("schedules/registry.py", "UtilityOptions, "),
-        ),
-        ("tests/run/test_selected_devices.py",),
-    ),
 }
 
 

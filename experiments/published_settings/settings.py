@@ -76,6 +76,8 @@ def _short(value: Any) -> str:
     if isinstance(value, Mapping):
         inner = [_short(each) if key in ("extends", "name") else f"{key} {_short(each)}" for key, each in value.items()]
         return " ".join(inner)
+    if isinstance(value, str) and ":" in value:  # a part of one's own
+        return value.rpartition(":")[2].lower()
     return "none" if value is None else str(value)
 
 

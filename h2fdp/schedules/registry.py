@@ -37,12 +37,12 @@ from h2fdp.schedules.h2fdp_controller import H2fdpOptions
 from h2fdp.schedules.measuring import Measure
 from h2fdp.schedules.schedule import Decision, Schedule
 from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions, ScheduleTraits
-from h2fdp.schedules.utility import UtilityOptions
 
 SCHEDULES: Choices[ScheduleOptions] = Choices(
-    OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build"))
+    OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build")),
+    gone={"utility": "its options go to a part of your own, `FOLDER/utility:Utility`, of experiments/parts in a clone"},
 )
-for _options in (FixedOptions, UtilityOptions, BufferedOptions, H2fdpOptions):
+for _options in (FixedOptions, BufferedOptions, H2fdpOptions):
     SCHEDULES.register(_options)
 
 ScheduleSection = Annotated[ScheduleOptions | OwnPart, SCHEDULES]

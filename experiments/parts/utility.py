@@ -1,4 +1,5 @@
-"""`utility`: in each interval those devices of a subnet take part that score best: by channel, age, released vectors.
+"""`utility:Utility`: in each interval those devices of a subnet take part that score best: by channel, age, released
+vectors.
 
 A device's score is rate^channel x age^age x length^norm: the rate of its channel in the coming interval, the intervals
 since it was last selected, and the length of the last released vector that it had a part in. It has the form of Oort's
@@ -8,41 +9,85 @@ would be releases of their own, so lengths of vectors that are released anyway, 
 Channels and ages depend on no record. So without lengths all decisions are known before the run, and the noise is made
 for the releases of those who will be selected. With them decisions depend on releases, and a privacy filter keeps the
 run to its target. No amplification is claimed for who is selected.
+
+    method: {extends: h2fdp, schedule: {name: "../parts/utility:Utility", channel: 1, age: 1, norm: 0}}
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 
-from h2fdp.config.fields import Expect
 from h2fdp.network.devices import Floats, Integers
+from h2fdp.schedules import Decision, IntervalObservation, OwnSchedule, ScheduleContext
 from h2fdp.schedules.aggregation_times import share_of
-from h2fdp.schedules.fixed import FixedOptions, FixedSchedule
-from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
-from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
+from h2fdp.schedules.fixed import FixedOptions
 
-Exponent = Annotated[float, Field(ge=0, le=100), Expect("a number from 0 to 100")]
+LARGEST = 100.0
 _NEVER = -1
 _SHORTEST = 1e-30  # a released vector of zeros has a logarithm, too
 
 
-class UtilitySchedule(Schedule):
-    """Intervals and step sizes of `fixed`; who takes part follows from scores.
+class Utility(OwnSchedule):
+    """Intervals and step sizes of `fixed`; the share of devices that takes part, `training.participation`, is not
+    drawn: it is those of each subnet that score best.
 
     What has been decided is played again where it is asked for, but for lengths of vectors, which a checkpoint has.
+
+    Args:
+        channel: exponent of the rate of the device's channel in the coming interval.
+        age: exponent of the intervals since the device was last selected.
+        norm: exponent of the length of the last released vector with a contribution of the device; above 0 decisions
+            depend on releases.
+
+    Raises:
+        ValueError: an exponent below 0 or above 100, or none above 0.
     """
 
-    def __init__(self, context: ScheduleContext, options: UtilityOptions, fixed: FixedSchedule) -> None:
-        self._context, self._options, self._fixed = context, options, fixed
-        self._counts = share_of(context.sizes, context.share)
-        self._firsts = np.concatenate([[0], np.cumsum(context.sizes)])
-        self._begin()
+    allows_epochs: ClassVar[bool] = True
+    keeps_to_iterations: ClassVar[bool] = True
+
+    def __init__(self, channel: float = 1.0, age: float = 1.0, norm: float = 0.0) -> None:
+        for name, exponent in {"channel": channel, "age": age, "norm": norm}.items():
+            if not (math.isfinite(exponent) and 0 <= exponent <= LARGEST):
+                raise ValueError(f"{name}: expected a number from 0 to {LARGEST:g}, found {exponent:g}")
+        if not (channel or age or norm):
+            raise ValueError("expected an exponent above 0 as channel, age or norm")
+        self._channel, self._age, self._norm = channel, age, norm
+
+    @property
+    def foreseen(self) -> bool:  # type: ignore[override]  # by its options
+        """Where no released vectors count."""
+        return not self._norm
+
+    @property
+    def reads_releases(self) -> bool:  # type: ignore[override]
+        """Where they do."""
+        return self._norm > 0
+
+    def problems(self, clips: str, calibration: str) -> Iterator[tuple[str, str]]:
+        """See `ScheduleTraits.problems`: what cannot select devices by what was released."""
+        if self._norm and clips == "update":
+            text = "the cloud releases one average alone, whose length tells no device from another"
+            yield "method.schedule.norm", f"{text}; expected 0, or devices or edge servers that add the noise"
+        if self._norm and calibration == "paper":
+            text = "who sends would depend on what was released, which the formula does not know"
+            yield "privacy.calibration", f"{text}; expected accounted, or method.schedule.norm: 0"
+
+    def build(self, context: ScheduleContext) -> Utility:
+        """A schedule at the start of a run, with nothing learned: a forecast and its run have one each."""
+        built = copy.copy(self)
+        built.context, built._fixed = context, FixedOptions().build(context)
+        built._counts = share_of(context.sizes, context.share)
+        built._firsts = np.concatenate([[0], np.cumsum(context.sizes)])
+        built._begin()
+        return built
 
     def _begin(self) -> None:
         devices = int(self._firsts[-1])
@@ -54,12 +99,13 @@ class UtilitySchedule(Schedule):
     @property
     def observes(self) -> bool:
         """Where released vectors count."""
-        return self._options.norm > 0
+        return self._norm > 0
 
     def ends(self, slot: int) -> bool:
         return self._fixed.ends(slot)
 
-    def decide(self, interval: int, slot: int) -> Decision:
+    def choose(self, interval: int, slot: int) -> Decision:
+        """Those that score best, with the interval of `fixed`."""
         if interval < self._passed:
             assert not self.observes, "lengths of later vectors are not those that an earlier decision was made by"
             self._begin()
@@ -71,7 +117,7 @@ class UtilitySchedule(Schedule):
     def observe(self, seen: IntervalObservation) -> None:
         """Keep the length of each child's upload, as a mean gradient, with the devices below that were selected."""
         self._pass(seen.interval + 1)
-        took, network = self._last == seen.interval, self._context.topology
+        took, network = self._last == seen.interval, self.context.topology
         if len(seen.children) != len(seen.uploads):
             return  # their average alone was released: it tells no device from another
         for name, upload, steps in zip(seen.children, seen.uploads, seen.mean_steps.tolist(), strict=True):
@@ -109,15 +155,14 @@ class UtilitySchedule(Schedule):
 
     def _scores(self, interval: int) -> list[Floats]:
         """(N,) the logarithms of the scores of each subnet's devices in this interval."""
-        options = self._options
-        log_scores = options.age * np.log(interval - self._last)
-        if options.channel:
-            log_scores = log_scores - options.channel * np.log(self._context.costs.drawn(interval).seconds)
+        log_scores = self._age * np.log(interval - self._last)
+        if self._channel:
+            log_scores = log_scores - self._channel * np.log(self.context.costs.drawn(interval).seconds)
         parts = np.split(log_scores, self._firsts[1:-1])
-        if not options.norm:
+        if not self._norm:
             return parts
         return [
-            scores + options.norm * np.log(_known(lengths))
+            scores + self._norm * np.log(_known(lengths))
             for scores, lengths in zip(parts, np.split(self._lengths, self._firsts[1:-1]), strict=True)
         ]
 
@@ -132,50 +177,3 @@ def _known(lengths: Floats) -> Floats:
     unknown = np.isnan(lengths)
     largest = 1.0 if unknown.all() else float(lengths[~unknown].max())
     return np.where(unknown, largest, lengths)
-
-
-class UtilityOptions(ScheduleOptions):
-    """As `fixed`, but the share of devices that takes part, `training.participation`, is not drawn: it is those of each
-    subnet that score best.
-
-    Attributes:
-        channel: exponent of the rate of the device's channel in the coming interval.
-        age: exponent of the intervals since the device was last selected.
-        norm: exponent of the length of the last released vector with a contribution of the device; above 0 decisions
-            depend on releases.
-    """
-
-    name: Literal["utility"] = "utility"
-    channel: Exponent = 1.0
-    age: Exponent = 1.0
-    norm: Exponent = 0.0
-    allows_epochs: ClassVar[bool] = True
-    keeps_to_iterations: ClassVar[bool] = True
-
-    @model_validator(mode="after")
-    def _something_counts(self) -> UtilityOptions:
-        if not (self.channel or self.age or self.norm):
-            raise ValueError("expected an exponent above 0 as channel, age or norm")
-        return self
-
-    @property
-    def foreseen(self) -> bool:  # type: ignore[override]  # by its options
-        """Where no released vectors count."""
-        return not self.norm
-
-    @property
-    def reads_releases(self) -> bool:  # type: ignore[override]
-        """Where they do."""
-        return self.norm > 0
-
-    def problems(self, clips: str, calibration: str) -> Iterator[tuple[str, str]]:
-        """See `ScheduleTraits.problems`: what cannot select devices by what was released."""
-        if self.norm and clips == "update":
-            text = "the cloud releases one average alone, whose length tells no device from another"
-            yield "method.schedule.norm", f"{text}; expected 0, or devices or edge servers that add the noise"
-        if self.norm and calibration == "paper":
-            text = "who sends would depend on what was released, which the formula does not know"
-            yield "privacy.calibration", f"{text}; expected accounted, or method.schedule.norm: 0"
-
-    def build(self, context: ScheduleContext) -> UtilitySchedule:
-        return UtilitySchedule(context, self, FixedOptions().build(context))

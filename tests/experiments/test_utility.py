@@ -48,7 +48,7 @@ def experiment(schedule, fading="rayleigh", participation=0.4, **settings):
 
 
 def utility(channel=0.0, age=0.0, norm=0.0):
-    return {"name": "utility", "channel": channel, "age": age, "norm": norm}
+    return {"name": "experiments.parts.utility:Utility", "channel": channel, "age": age, "norm": norm}
 
 
 def selected(setup):
@@ -194,8 +194,9 @@ def test_lengths_are_those_of_vectors_that_a_device_had_a_part_in():
     assert [rows.tolist() for rows in schedule.decide(1, 2).devices] == [[2, 3], [2, 3]], "all are equal; the untried"
     other = setup.schedule()
     other.load(schedule.state())
-    other._last[[0, 1]], other._lengths[[2, 3]] = -1, [9.0, 7.0]  # as if others had been selected, too
-    other._newest = None
+    own = other._own
+    own._last[[0, 1]], own._lengths[[2, 3]] = -1, [9.0, 7.0]  # as if others had been selected, too
+    own._newest = None
     assert other.decide(1, 2).devices[0].tolist() == [2, 4]
     assert [rows.tolist() for rows in schedule.decide(2, 4).devices] == [[0, 4], [0, 4]], "then who waits longest"
 
@@ -216,7 +217,8 @@ def test_what_was_released_decides_under_a_filter(tmp_path):
         ({"schedule": utility(1, 1, 1), "calibration": "paper"}, r"privacy\.calibration: .*expected accounted"),
         ({"schedule": utility(1, 1, 1), "axes": {"privacy": "central"}}, r"schedule\.norm: .*one average"),
         ({"schedule": utility()}, "expected an exponent above 0"),
-        ({"schedule": utility(channel=-1)}, r"schedule\.channel: expected a number from 0 to 100"),
+        ({"schedule": utility(channel=-1)}, "channel: expected a number from 0 to 100"),
+        ({"schedule": "utility"}, r"method\.schedule: .*utility\" is gone; .*experiments/parts"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(settings, found):
