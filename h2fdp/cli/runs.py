@@ -208,7 +208,7 @@ def table_command(
     else:
         of = "means over seeds" + ("" if against is None else f" of the differences from {against}")
         print_table(table.texts(), title=f"{of}, {HALF}")
-    if numbers.footnote is not None:
+    if numbers.footnote:
         note(numbers.footnote)
 
 
@@ -243,7 +243,7 @@ def plot_command(
     else:
         figure = over_key(numbers, x, line, y, words)
     typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
-    if numbers.footnote is not None:
+    if numbers.footnote:
         note(numbers.footnote)
 
 

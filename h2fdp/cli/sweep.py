@@ -115,7 +115,7 @@ def _show(sweep: Sweep, finished: int) -> None:
         numbers = study_numbers(sweep.directory)
         rows = paper_table(numbers).texts()
         print_table(rows[:_MOST_ROWS], title=f"means over seeds, {HALF}")
-        if numbers.footnote is not None:
+        if numbers.footnote:
             note(numbers.footnote)
         if len(rows) > _MOST_ROWS:
             typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")

@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from h2fdp.errors import UserError, hint, no_directory, not_one_of
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
-from h2fdp.reports.sweep_view import SEED, STATE, SweepView, is_sweep, shortened_keys, word
+from h2fdp.reports.sweep_view import (
+    SEED,
+    STATE,
+    SweepView,
+    choices_of,
+    footnote_of,
+    is_sweep,
+    shortened_keys,
+    word,
+)
 
 CONFIDENCE = 0.95
 
@@ -149,31 +158,25 @@ class StudyNumbers:
         points: in the order of the grid: the values of `keys`, and a cell for each measure.
         target: the accuracy that costs are counted up to.
         against: a key and its value, as words: cells are then differences from the runs that have it, seed by seed.
-        chosen: the words of a point's values -> what its runs have, of `CHOICES` that no swept key states.
+        summaries: the words of a point's values -> the summaries of its runs.
     """
 
     keys: tuple[str, ...]
     points: tuple[tuple[Mapping[str, Any], Mapping[str, Cell]], ...]
     target: float | None
     against: tuple[str, str] | None = None
-    chosen: Mapping[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict)
+    summaries: Mapping[tuple[str, ...], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @property
-    def choices(self) -> Mapping[str, tuple[str, ...]]:
-        """What runs of these points differ in without a swept key that says so -> its value at each point."""
-        at = [self.chosen.get(tuple(map(word, values.values())), {}) for values, _ in self.points]
-        found = {name: tuple(each.get(name, "") for each in at) for name in CHOICES}
-        return {name: values for name, values in found.items() if len(set(values)) > 1 or " " in "".join(values)}
+    def choices(self) -> dict[str, list[str]]:
+        """Numbers in which runs of these points differ although no swept key states them, see `choices_of`."""
+        at = [tuple(map(word, values.values())) for values, _ in self.points]
+        return choices_of(self.keys, [self.summaries.get(each, ()) for each in at])
 
     @property
-    def footnote(self) -> str | None:
-        """What must be said where points differ in more than their keys."""
-        if not self.choices:
-            return None
-        text = (
-            f"runs also differ in {' and '.join(self.choices)}, which were chosen for each run, and so in their joules"
-        )
-        return f"{text}; to compare equal messages state model, training.intervals or both"
+    def footnote(self) -> str:
+        """A sentence about `choices`; empty where there are none."""
+        return footnote_of(self.choices)
 
     @property
     def heads(self) -> dict[str, str]:
@@ -276,15 +279,15 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     summaries = {name: read_summary(sweep / "runs" / str(name)) or {} for name in first_rows["run"]}
     numbers_of = _numbers(table, summaries, target)
     points: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, list[float]]]] = {}
-    chosen: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    of_points: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in first_rows.where(first_rows.notna(), None).to_dict("records"):
         values = {key: row[key] for key in keys}
         place = tuple(map(word, values.values()))
         runs = points.setdefault(place, (values, {}))[1]
-        chosen.setdefault(place, []).append(summaries[row["run"]])
+        of_points.setdefault(place, []).append(summaries[row["run"]])
         runs[word(row[SEED]) if SEED in row else row["run"]] = numbers_of.loc[row["run"]].tolist()
     means = tuple((values, _cells(np.array(list(runs.values())))) for values, runs in points.values())
-    numbers = StudyNumbers(keys, means, target, chosen={at: _choices(keys, runs) for at, runs in chosen.items()})
+    numbers = StudyNumbers(keys, means, target, summaries=of_points)
     if against is None:
         return numbers
     key, value = numbers.condition(against, "--against")
@@ -297,21 +300,7 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
         partner = points[place][1] if place in points else {}
         pairs = [np.subtract(own, partner[seed]) for seed, own in runs.items() if seed in partner]
         compared.append((values, _cells(np.array(pairs).reshape(-1, len(MEASURES)), differences=True)))
-    return StudyNumbers(keys, tuple(compared), target, (key, value), numbers.chosen)
-
-
-CHOICES: Mapping[str, str] = {"parameters": "model", "intervals": "training"}  # of a summary, and who may state it
-
-
-def _choices(keys: Sequence[str], summaries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What the runs of a point have, several values apart; of intervals where none ended early."""
-    found = {}
-    for name, section in CHOICES.items():
-        if not any(key.startswith(section) for key in keys) and (
-            name == "parameters" or all(each.get("state") == "done" for each in summaries)
-        ):
-            found[name] = ", ".join(f"{each:,}" for each in sorted({int(each.get(name) or 0) for each in summaries}))
-    return found
+    return StudyNumbers(keys, tuple(compared), target, (key, value), of_points)
 
 
 def _numbers(table: pd.DataFrame, summaries: Mapping[str, Mapping[str, Any]], target: float | None) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def _points(
         count = max(table["n"][row] for row in own)
         name = ", ".join(f"{key}={each}" for key, each in zip(short, words, strict=True)) or "mean over seeds"
         kept = [own[place] for place in places(len(own), MOST_POINTS)]
-        summaries = [summary for each, summary in runs if tuple(word(each[key]) for key in keys) == words]
+        summaries = [summary for each, summary in runs if summary and tuple(word(each[key]) for key in keys) == words]
         columns = _columns(table, kept)
         targets = {(summary.get("privacy") or {}).get("target") for summary in summaries}
         if None not in targets and "epsilon_claimed" in columns:  # then nothing is claimed
@@ -152,6 +152,36 @@ def word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+_CHOICES = {"parameters": "model", "intervals": "training.intervals"}  # of a summary, and the key that states it
+
+
+def choices_of(keys: Sequence[str], points: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
+    """Numbers in which runs differ although no swept key states them; of runs that did not end early.
+
+    Args:
+        keys: that are swept.
+        points: of each the summaries of its runs.
+
+    Returns:
+        Name -> the number at each point; several, where its runs differ.
+    """
+    found = {}
+    for name, stated in _CHOICES.items():
+        if any(f"{key}.".startswith(f"{stated}.") or f"{stated}.".startswith(f"{key}.") for key in keys):
+            continue
+        ended = [[each for each in runs if name == "parameters" or each.get("state") == "done"] for runs in points]
+        values = [sorted({int(each[name]) for each in runs if each.get(name)}) for runs in ended]
+        if len({each for own in values for each in own}) > 1:
+            found[name] = [", ".join(f"{each:,}" for each in own) for own in values]
+    return found
+
+
+def footnote_of(choices: Collection[str]) -> str:
+    """A sentence where points differ in more than their keys; else empty."""
+    text = f"runs also differ in {' and '.join(choices)}, which were chosen for each run, and so in their joules"
+    return f"{text}; to compare equal messages state model, training.intervals or both" if choices else ""
+
+
 _BANDS = " Means over seeds, with bands for their 95 % intervals (Student's t)."
 _LEARNED = {"accuracy": "final test accuracy", "loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
 _COSTS = {
@@ -172,11 +202,13 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
     every = [point.series for point in sweep.points]
     explorer = [_explorer(sweep)] if sweep.keys and sweep.points else []
     folded: dict[str, Table | str] = {"study.yaml": sweep.study} if sweep.study else {}
+    choices = choices_of(sweep.keys, [point.summaries for point in sweep.points])
+    tables, differing = _tables(sweep, choices), footnote_of(choices)
+    differing = differing and f"{differing[0].upper()}{differing[1:]}."
+    notes = f"{differing} {WITHHELD * withheld}".strip()
     return [
-        ReportSection(
-            "results", "Results", _standing(sweep), tables=_tables(sweep), footnote=WITHHELD if withheld else ""
-        ),
-        ReportSection("grid", "The grid", "", explorer),
+        ReportSection("results", "Results", _standing(sweep), tables=tables, footnote=notes),
+        ReportSection("grid", "The grid", "", explorer, footnote=differing),
         training(every, _BANDS),
         _privacy(sweep, every),
         schedule(every, f"{_BANDS} Where seeds differ in length, curves end with the shortest run."),
@@ -207,20 +239,16 @@ def _metrics(sweep: SweepView) -> dict[str, str]:
     return _LEARNED | epsilons | _COSTS
 
 
-def _tables(sweep: SweepView) -> dict[str, Table]:
+def _tables(sweep: SweepView, choices: Mapping[str, Sequence[str]]) -> dict[str, Table]:
     titles = _metrics(sweep)
     shown = [name for name in titles if any(last_of(point, name) for point in sweep.points)]
-    heads = ["point", *(titles[name] for name in shown), "runs"]
-    rows = [[point.series.name, *(_told(point, name) for name in shown), point.runs] for point in sweep.points]
-    tables = (
-        {
-            "Results at each point of the grid: means over seeds, with 95 % intervals of accuracy and loss": Table(
-                heads, rows
-            )
-        }
-        if rows
-        else {}
-    )
+    heads = ["point", *(f"{name} chosen" for name in choices), *(titles[name] for name in shown), "runs"]
+    rows = [
+        [point.series.name, *chosen, *(_told(point, name) for name in shown), point.runs]
+        for point, *chosen in zip(sweep.points, *choices.values(), strict=True)
+    ]
+    title = "Results at each point of the grid: means over seeds, with 95 % intervals of accuracy and loss"
+    tables = {title: Table(heads, rows)} if rows else {}
     if sweep.errors:
         tables["Runs that failed"] = Table(("run", "with"), [[name, text] for name, text in sweep.errors.items()])
     return tables

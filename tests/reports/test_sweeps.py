@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from h2fdp import UserError, report
+from h2fdp.reports.paper import over_key, paper_table
+from h2fdp.reports.study_numbers import study_numbers
 from tests.reports.pages import Page
 
 TRUST, EPSILON = "topology.trust.probability", "privacy.epsilon"
@@ -84,6 +86,46 @@ def test_results_verdicts_and_failures_are_told(sweep):
     assert "probability=1, epsilon=10 10 2 ✓ met" in words
     assert "<b>no memory" in words
     assert "name: study # </script>" in words
+
+
+@pytest.mark.parametrize(
+    ("stated", "chosen", "named"),
+    [
+        (EPSILON, {10: {"parameters": 650, "intervals": 30}, 2: {"parameters": 650, "intervals": 30}}, ()),
+        (EPSILON, {10: {"parameters": 650, "intervals": 30}, 2: {"parameters": 410, "intervals": 30}}, ("parameters",)),
+        (EPSILON, {10: {"parameters": 650, "intervals": 30}, 2: {"parameters": 650, "intervals": 9}}, ("intervals",)),
+        (EPSILON, {10: {"intervals": 30}, 2: {"intervals": 9, "state": "budget spent"}}, ()),  # none was chosen
+        ("training.intervals", {10: {"intervals": 30}, 2: {"intervals": 9}}, ()),  # the point's name says it
+        ("training", {10: {"intervals": 30}, 2: {"intervals": 9}}, ()),
+        ("training.step_size", {10: {"intervals": 30}, 2: {"intervals": 9}}, ("intervals",)),
+    ],
+)
+def test_points_for_which_auto_chose_other_numbers_are_marked_in_page_table_and_figure(sweep, stated, chosen, named):
+    """Epsilons are renamed to be another key; `chosen`: its value -> what the runs at it have."""
+    for folder in (sweep / "runs").iterdir():
+        folder.rename(str(folder).replace(EPSILON, stated))
+    state = (sweep / "sweep.json").read_text().replace(EPSILON, stated)
+    (sweep / "sweep.json").write_text(state)
+    means = pq.read_table(sweep / "summary.parquet")
+    names = [stated if name == EPSILON else name for name in means.schema.names]
+    pq.write_table(means.rename_columns(names), sweep / "summary.parquet")
+    rows = []
+    for name, point in json.loads(state)["points"].items():
+        summary = {"state": "done"} | chosen[point["values"][stated]]
+        (sweep / "runs" / name / "summary.json").write_text(json.dumps(summary))
+        rows.append({"run": name, **point["values"], "interval": 1, "accuracy": 0.5, "energy_j": 1.0})
+    pq.write_table(pa.Table.from_pylist(rows), sweep / "sweep.parquet")
+    words, numbers = Page(report(sweep)).words, study_numbers(sweep)
+    sentence = f"uns also differ in {' and '.join(named)}, which were chosen for each run, and so in their joules"
+    assert words.count(sentence) == 2 * bool(named)  # below the table and the grid
+    assert (sentence in numbers.footnote) is bool(named)
+    heads = paper_table(numbers).heads
+    axis = over_key(numbers.where([f"{TRUST}=1"]), stated).x_title
+    for name in ("parameters", "intervals"):
+        marked = name in named
+        assert (f"{name} chosen" in words, f"{name} chosen" in heads, f": {name})" in axis) == (marked,) * 3
+        if marked:
+            assert f"probability=1, {stated.split('.')[-1]}=2 {chosen[2][name]} 1.220" in words
 
 
 def test_a_sweep_is_reported_alone_and_a_damaged_one_is_told(sweep, runs, tmp_path):
