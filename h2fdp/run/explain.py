@@ -19,7 +19,6 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
-from h2fdp.network import Trust
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
@@ -83,29 +82,20 @@ def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
     before the run, or the objective leaves no choice.
 
     Returns:
-        Of each that the network allows, first as it is: `setting`; `scores`, by how much noise moves the scores of the
-        model that the same way leads to; `energy_j` of all messages.
+        Of each that can be stated and changes anything, first as it is: `setting`; `scores`, by how much noise moves
+        the scores of the model that the same way leads to; `energy_j` of all messages.
     """
     if not comparable(setup) or setup.target is None or settled(setup.config):
         return []
-    now, left, drawn, privacy = (
-        noise_in_scores(setup),
-        noise_on_model(setup).noise_std,
-        setup.drawn,
-        setup.config.privacy,
-    )
+    now, left = noise_in_scores(setup), noise_on_model(setup).noise_std
+    drawn, privacy = setup.drawn, setup.config.privacy
     joules, release = planned_work(setup).costs["energy_j"], costliest_release(setup)
     found = [{"setting": "as it is", "scores": now, "energy_j": joules}]
-    trusts: dict[str, Trust] = {
-        "all edge servers trusted": "trusted",
-        "secure sums": "secure-sum",
-        "one sum (relay: 1)": "relay",
-    }
-    others = {
-        name: replace(drawn, subnets=tuple(replace(each, trust=trust) for each in drawn.subnets))
-        for name, trust in trusts.items()
-        if any(each.trust != trust for each in drawn.subnets)
-    }
+    trusts = {"all edge servers trusted": "trusted", "secure sums": "secure-sum", "one sum (relay: 1)": "relay"}
+    others = {}
+    for name, trust in trusts.items():  # as a file states it, so that what refuses such a file refuses it here
+        of = [tuple(replace(each, trust=trust) for each in servers) for servers in (drawn.subnets, drawn.aggregators)]
+        others[name] = replace(drawn, subnets=of[0], aggregators=of[1], trust_probability=None)
     more = privacy.model_copy(update={"epsilon": 2 * privacy.epsilon})
     for name, topology in (others | {f"epsilon {more.epsilon:g}": drawn}).items():
         config = setup.config.model_copy(update={"privacy": more}) if topology is drawn else setup.config
@@ -113,8 +103,9 @@ def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
             other = with_settings(replace(setup, drawn=topology), config)
         except UserError:  # not under this trust
             continue
-        scores = now * noise_on_model(other).noise_std / left
-        found.append({"setting": name, "scores": scores, "energy_j": planned_work(other).costs["energy_j"]})
+        noise_std, energy_j = noise_on_model(other).noise_std, planned_work(other).costs["energy_j"]
+        if not np.allclose((noise_std, energy_j), (left, joules), rtol=1e-3, atol=0):  # no answer: trust in a star, say
+            found.append({"setting": name, "scores": now * noise_std / left, "energy_j": energy_j})
     rated = setup.config.training.sampling_rate is not None
     if rated and release is not None and (release.bound, release.steps) == ("record", 1):  # it moves half as far
         found.append({"setting": "twice the records", "scores": now / 2, "energy_j": joules})

@@ -170,3 +170,37 @@ def test_what_to_change_is_a_table_at_equal_epsilon_of_the_same_training():
     assert rows["one sum (relay: 1)"]["energy_j"] > rows["as it is"]["energy_j"]
     assert 0.5 < rows["epsilon 2"]["scores"] / now < 0.6
     assert sum("pays most" in line for line in explained["lines"]) == 1
+
+
+SUMS = ("secure sums", "one sum (relay: 1)")
+CENTRAL = {"extends": "hfl", "privacy": "central"}
+LOWEST = [{"name": "e{i}", "repeat": 2, "devices": {"count": 3}}]
+
+
+@pytest.mark.parametrize(
+    ("method", "edges", "rows"),
+    [
+        ("h2fdp", LOWEST, ("all edge servers trusted", *SUMS, "epsilon 8", "twice the records")),
+        (
+            "h2fdp",
+            [{"name": "top", "edges": LOWEST}],
+            ("all edge servers trusted", *SUMS, "epsilon 8", "twice the records"),
+        ),
+        ("hfl-dp", LOWEST, ("epsilon 8", "twice the records")),  # all devices add noise
+        ("pedpfl", LOWEST, ("epsilon 8", "twice the records")),  # a star
+        (CENTRAL, LOWEST, ("epsilon 8",)),  # secure sums at edge servers that would see raw updates are refused
+        (
+            {"extends": "h2fdp", "aggregation": "median"},
+            LOWEST,
+            ("all edge servers trusted", "epsilon 8", "twice the records"),
+        ),
+        ("h2fdp-adaptive", LOWEST, None),  # no account is known before the run
+    ],
+)
+def test_each_row_at_equal_epsilon_can_be_stated_and_changes_something(method, edges, rows):
+    """Trust is drawn here, and no edge server is trusted."""
+    chosen = {"training": {"extends": "auto", "intervals": 5}, "epsilon": 4.0, "seed": 3, "model": "softmax"}
+    chosen |= {"calibration": "accounted", "accountant": "pld"}
+    made = Experiment({"edges": edges}, data={"name": "digits", "partition": "iid"}, method=method, **chosen)
+    found = [row["setting"] for row in h2fdp.explain(made).facts["equal"]]
+    assert found == ([] if rows is None else ["as it is", *rows])
