@@ -19,6 +19,7 @@ import numpy as np
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import TrainingSection
 from h2fdp.models.registry import Auto
+from h2fdp.network import Trust
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
@@ -91,11 +92,16 @@ def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
     drawn, privacy = setup.drawn, setup.config.privacy
     joules, release = planned_work(setup).costs["energy_j"], costliest_release(setup)
     found = [{"setting": "as it is", "scores": now, "energy_j": joules}]
-    trusts = {"all edge servers trusted": "trusted", "secure sums": "secure-sum", "one sum (relay: 1)": "relay"}
+    trusts: dict[str, Trust] = {
+        "all edge servers trusted": "trusted",
+        "secure sums": "secure-sum",
+        "one sum (relay: 1)": "relay",
+    }
     others = {}
     for name, trust in trusts.items():  # as a file states it, so that what refuses such a file refuses it here
-        of = [tuple(replace(each, trust=trust) for each in servers) for servers in (drawn.subnets, drawn.aggregators)]
-        others[name] = replace(drawn, subnets=of[0], aggregators=of[1], trust_probability=None)
+        subnets = tuple(replace(each, trust=trust) for each in drawn.subnets)
+        above = tuple(replace(each, trust=trust) for each in drawn.aggregators)
+        others[name] = replace(drawn, subnets=subnets, aggregators=above, trust_probability=None)
     more = privacy.model_copy(update={"epsilon": 2 * privacy.epsilon})
     for name, topology in (others | {f"epsilon {more.epsilon:g}": drawn}).items():
         config = setup.config.model_copy(update={"privacy": more}) if topology is drawn else setup.config
