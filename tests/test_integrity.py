@@ -130,6 +130,23 @@ def test_the_command_says_so_in_words_in_json_and_by_its_exit_code(runs, spoilt)
     assert (found["whole"], [each["text"] for each in found["problems"]]) == (False, ["missing"])
 
 
+def test_several_runs_and_folders_are_listed_and_checked_at_once(runs, spoilt, tmp_path):
+    command, whole = CliRunner(), min(path for path in runs.iterdir() if path.is_dir())
+    (spoilt / "devices.parquet").unlink()
+    both = command.invoke(app, ["runs", str(whole), str(spoilt), "--check"])
+    verdicts = [line.split(" (")[0] for line in both.stdout.splitlines() if not line.startswith(" ")]
+    assert (both.exit_code, verdicts) == (1, [f"{whole}: intact", f"{spoilt}: DAMAGED"])
+    folder = command.invoke(app, ["runs", str(runs), str(whole), "--check", "--json"])
+    assert (folder.exit_code, len(json.loads(folder.stdout))) == (0, 4)  # each once
+    listed = command.invoke(app, ["runs", str(whole), str(spoilt), "--json"])
+    assert [row["directory"] for row in json.loads(listed.stdout)] == [str(whole), str(spoilt)]
+    shown = command.invoke(app, ["runs", str(whole), str(spoilt)]).stdout
+    assert (shown.count(str(whole)), shown.count(str(spoilt))) == (1, 1)
+    for wrong in (["--check"], []):
+        refused = command.invoke(app, ["runs", str(whole), str(tmp_path / "nowhere"), *wrong])
+        assert f"{tmp_path / 'nowhere'}: no such directory" in str(refused.exception)
+
+
 def test_a_sweep_is_checked_with_its_runs_and_its_tables(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text(

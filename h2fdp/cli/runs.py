@@ -60,9 +60,11 @@ def _folders(home: Path) -> list[Path]:
     return sorted(path for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
 
 
-def _name(run: Path, directory: Path) -> str:
-    """Of a run in a sweep of a folder with its sweep."""
-    inside = run.relative_to(directory).parts
+def _name(run: Path, directories: list[Path]) -> str:
+    """Of a run in a sweep of a folder with its sweep; the path where several folders are listed."""
+    if len(directories) > 1:
+        return str(run)
+    inside = run.relative_to(directories[0]).parts
     return f"{inside[0]}/{run.name}" if len(inside) == 3 else run.name
 
 
@@ -81,9 +83,10 @@ def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs_command(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the run directories are; or a sweep's.")
-    ] = Path("runs"),
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DIR...", help="Where run directories are; or runs, or sweeps.", show_default="runs"),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Check files by checksums, accounts by the ledger; exit code 1 for damage."),
@@ -91,22 +94,24 @@ def runs_command(
     as_json: AsJson = False,
 ) -> None:
     """List and compare the runs in a directory, or check that they are intact."""
-    if not directory.is_dir():
-        raise no_directory("expected a directory, found a file", directory)
+    paths = directories or [Path("runs")]
+    for each in paths:
+        if not each.is_dir():
+            raise no_directory("expected a directory, found a file", each)
     if check:
-        _check(directory, as_json)
+        _check(paths, as_json)
         return
-    summaries = _summaries(directory)
+    summaries = {path: summary for home in paths for path, summary in _summaries(home)}
     if as_json:
-        print_json([{"directory": str(path), **summary} for path, summary in summaries])
+        print_json([{"directory": str(path), **summary} for path, summary in summaries.items()])
     elif not summaries:
-        typer.echo(f"no runs in {directory}")
+        typer.echo(f"no runs in {', '.join(map(str, paths))}")
     else:
-        rows = [_row(_name(path, directory), summary) for path, summary in summaries]
+        rows = [_row(_name(path, paths), summary) for path, summary in summaries.items()]
         print_table(rows, title="pld: the largest accounted epsilon")
-        if any(summary["state"] in _GOES_ON for _, summary in summaries):
+        if any(summary["state"] in _GOES_ON for summary in summaries.values()):
             print_text(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
-        if by_seed := [path.name for path, summary in summaries if summary.get("noise_key") == "seed"]:
+        if by_seed := [path.name for path, summary in summaries.items() if summary.get("noise_key") == "seed"]:
             text = "noise drawn by the seed: a guess of the seed removes it (privacy.noise_key: seed)"
             print_text(f"{text}: {', '.join(by_seed)}")
 
@@ -128,12 +133,13 @@ def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
     return summaries
 
 
-def _check(directory: Path, as_json: bool) -> None:
-    """Of a run, a sweep or a search, or of all that are in a folder."""
+def _check(directories: list[Path], as_json: bool) -> None:
+    """Of runs, sweeps and searches, or of all that are in a folder."""
     from h2fdp.integrity import check, is_checked
 
-    inside = [] if is_checked(directory) else list(filter(is_checked, _folders(directory)))
-    checks = [check(each) for each in inside or [directory]]
+    inside = [[] if is_checked(home) else list(filter(is_checked, _folders(home))) for home in directories]
+    homes = [each for home, found in zip(directories, inside, strict=True) for each in found or [home]]
+    checks = [check(each) for each in dict.fromkeys(homes)]
     if as_json:
         print_json([each.as_json() for each in checks])
     else:
@@ -229,7 +235,7 @@ def plot_command(
 ) -> None:
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
     from h2fdp.reports.figures import AXES
-    from h2fdp.reports.paper import along_runs, over_key
+    from h2fdp.reports.paper import along_runs, axes_of, over_key
     from h2fdp.reports.pictures import write_figure
     from h2fdp.reports.study_numbers import study_numbers
     from h2fdp.reports.sweep_view import SweepView
@@ -241,7 +247,10 @@ def plot_command(
             raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")
         figure = along_runs(SweepView.read(sweep), numbers, x, y, words)
     else:
-        figure = over_key(numbers, x, line, y, words)
+        keys = axes_of(numbers, x, line)
+        figure = over_key(numbers, *keys, y, words)
+        if line is None and keys[1] is not None:
+            note(f"{keys[0]} along x, and a line for each {keys[1]}; --x {keys[1]} exchanges them")
     typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
     if numbers.footnote:
         note(numbers.footnote)

@@ -221,25 +221,16 @@ def over_key(
     """A measure over a swept key; the x axis is logarithmic where its numbers span a factor of fifty.
 
     Args:
-        x: a swept key; null for the only one that varies, or the first of numbers.
-        line: a swept key whose values are lines of their own.
+        x, line: a swept key along the axis, and one whose values are lines of their own; see `axes_of`.
         labels: other words for keys, measures and lines.
 
     Raises:
-        UserError: an unknown key, measure or label, one key for both, keys that are neither drawn nor fixed, too many
-            lines, nothing known.
+        UserError: an unknown measure or label, too many lines, nothing known; see `axes_of`.
     """
     check_measure(measure, numbers.target, "--y")
     words = dict(labels or {})
     numbers.check_labels(words)
-    line_key = None if line is None else numbers.key(line, "--line")
-    x_key = _x_key(numbers, x, line_key)
-    if x_key == line_key:
-        raise UserError(f"expected another key than --x, found {line_key}", "--line")
-    free = [key for key in numbers.varying() if key not in (x_key, line_key)]
-    if free:
-        hint = f"choose one as --line, or a value with --where {free[0]}=VALUE"
-        raise UserError(f"the sweep varies {', '.join(free)} too; {hint}", "--x")
+    x_key, line_key = axes_of(numbers, x, line)
     values = list({word(point[x_key]): point[x_key] for point, _ in numbers.points}.values())
     numeric = all(map(_is_number, values))
     if numeric:
@@ -317,15 +308,29 @@ def label_of(key: str, value: str, words: Mapping[str, str]) -> str:
     return words.get(value, f"{_GREEK.get(key, key)} = {value}")
 
 
-def _x_key(numbers: StudyNumbers, x: str | None, line: str | None) -> str:
-    if x is not None:
-        return numbers.key(x, "--x", list(AXES))
-    free = [key for key in numbers.varying() if key != line]
-    if len(free) > 1:  # numbers span an axis
-        free = [key for key in free if all(_is_number(point[key]) for point, _ in numbers.points)][:1] or free
-    if len(free) != 1:
-        raise UserError(f"expected one of {', '.join(free or numbers.keys) or '(no key is swept)'}, found none", "--x")
-    return free[0]
+def axes_of(numbers: StudyNumbers, x: str | None = None, line: str | None = None) -> tuple[str, str | None]:
+    """The key along the x axis, and the one with a line for each value; None where a single line has all.
+
+    What is not stated follows from what varies: along x numbers before words, and the key with most values.
+
+    Raises:
+        UserError: an unknown key, one key for both, none that varies, or more keys than are drawn or fixed.
+    """
+    x_key = None if x is None else numbers.key(x, "--x", list(AXES))
+    line_key = None if line is None else numbers.key(line, "--line")
+    if x_key is not None and x_key == line_key:
+        raise UserError(f"expected another key than --x, found {line_key}", "--line")
+    values = {key: {word(point[key]): point[key] for point, _ in numbers.points} for key in numbers.varying()}
+    free = [key for key in values if key not in (x_key, line_key)]
+    free.sort(key=lambda key: (not all(map(_is_number, values[key].values())), -len(values[key])))
+    if x_key is None and not free:
+        raise UserError(f"no other key varies; expected one of {', '.join([*numbers.keys, *AXES])}, found none", "--x")
+    x_key = x_key or free.pop(0)
+    line_key = line_key or (free.pop(0) if free else None)
+    if free:
+        fixed = " ".join(f"--where '{numbers.heads[key]}={next(iter(values[key]))}'" for key in free)
+        raise UserError(f"the sweep varies {', '.join(free)} too; expected a value of each, as {fixed}", "--where")
+    return x_key, line_key
 
 
 def _line(label: str, points: Sequence[tuple[float, Cell]]) -> Line:

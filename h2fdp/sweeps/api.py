@@ -161,8 +161,7 @@ class Sweep:
         """Draw a measure over a swept key with 95 % error bars into a .pdf, .png, .svg or .pgf file.
 
         Args:
-            x: a swept key; null for the only one.
-            line: a swept key with a line for each value.
+            x, line: a swept key along the axis, and one with a line for each value; chosen by what varies.
         """
         from h2fdp.reports.pictures import write_figure
 

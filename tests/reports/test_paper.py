@@ -1,6 +1,7 @@
 """Tables and figures of sweeps for papers, from numbers worked out by hand."""
 
 import json
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 
 from h2fdp import UserError
 from h2fdp.cli.main import app
-from h2fdp.reports.paper import along_runs, over_key, paper_table
+from h2fdp.reports.paper import along_runs, axes_of, over_key, paper_table
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.reports.sweep_view import SweepView
 
@@ -135,6 +136,48 @@ def test_a_figure_over_a_key_has_a_line_for_each_value_of_another(sweep):
     assert figure.lines[1].high[1] == pytest.approx(75 + 4.302653 * 10 / 3**0.5, abs=1e-4)
     words = over_key(study_numbers(sweep), "method", "probability")
     assert (words.words, words.lines[0].x) == (("hfl_x", "h2fdp"), (0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("values", "stated", "axes"),
+    [
+        (
+            {"method": ["hfl", "h2fdp"], "a.probability": [0, 1]},
+            {},
+            ("a.probability", "method"),
+        ),  # numbers before words
+        ({"a.probability": [0, 1], "b.epsilon": [1, 2, 4]}, {}, ("b.epsilon", "a.probability")),  # most values
+        ({"a.probability": [0, 1], "b.epsilon": [1, 2, 4]}, {"x": "probability"}, ("a.probability", "b.epsilon")),
+        ({"a.probability": [0, 1], "b.epsilon": [1, 2, 4]}, {"line": "epsilon"}, ("a.probability", "b.epsilon")),
+        ({"method": ["hfl", "h2fdp"], "server": ["adam", "average"]}, {}, ("method", "server")),
+        ({"b.epsilon": [1, 2]}, {}, ("b.epsilon", None)),
+        ({"b.epsilon": [1, 2], "method": ["hfl"]}, {}, ("b.epsilon", None)),  # what does not vary is no line
+    ],
+)
+def test_what_a_figure_leaves_open_follows_from_the_keys_that_vary(tmp_path, values, stated, axes):
+    rows = [dict(zip(values, each, strict=True)) | {"accuracy": 0.5} for each in product(*values.values())]
+    folder = study_of(tmp_path / "s", rows)
+    numbers = study_numbers(folder)
+    assert axes_of(numbers, **stated) == axes
+    figure = over_key(numbers, **stated)
+    assert len(figure.lines) == len(values.get(axes[1], "1"))
+    options = [word for name, key in stated.items() for word in (f"--{name}", key)]
+    done = CliRunner().invoke(app, ["plot", str(folder), "--out", str(tmp_path / "p.svg"), *options])
+    said = f"note: {axes[0]} along x, and a line for each {axes[1]}; --x {axes[1]} exchanges them"
+    assert (said in " ".join(done.stderr.split())) is ("line" not in stated and axes[1] is not None)
+
+
+def test_a_third_key_is_named_with_the_option_that_fixes_it(tmp_path):
+    rows = [
+        {"method": method, "a.probability": trust, "b.epsilon": epsilon, "accuracy": 0.5}
+        for method, trust, epsilon in product(("hfl", "h2fdp"), (0, 1), (1, 2, 4))
+    ]
+    numbers = study_numbers(study_of(tmp_path / "s", rows))
+    with pytest.raises(UserError, match="varies method too; expected a value of each, as --where 'method=hfl'"):
+        over_key(numbers)
+    assert len(over_key(numbers.where(["method=hfl"])).lines) == 2
+    with pytest.raises(UserError, match=r"--x: no other key varies; expected one of method, .*, interval, "):
+        over_key(numbers.where(["method=hfl", "probability=0", "epsilon=1"]))
 
 
 def test_curves_along_runs_have_bands(sweep):
