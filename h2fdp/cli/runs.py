@@ -85,7 +85,7 @@ def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
 def runs_command(
     directories: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="DIR...", help="Where run directories are; or runs, or sweeps.", show_default="runs"),
+        typer.Argument(metavar="DIR", help="Where run directories are; or runs, or sweeps.", show_default="runs"),
     ] = None,
     check: Annotated[
         bool,

@@ -38,7 +38,7 @@ from h2fdp.data.source import (
     splits_of,
 )
 from h2fdp.errors import UserError, near_file, not_one_of, reason_of
-from h2fdp.wording import note
+from h2fdp.wording import counted, note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -239,6 +239,14 @@ class Table(Columned):
             return list(pd.read_csv(file, sep=mark, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0])
 
         separator, line = separated(cells, self.separator)
+        better, more = separated(cells)
+        if self.separator is not None and len(more) > len(line):
+            counts = (
+                f"the first line of {file.name} has {counted(len(line), 'column')} by it, and {len(more)} by {better!r}"
+            )
+            if len(line) == 1:
+                raise UserError(f"{counts}; expected data.separator: {json.dumps(better)}", key="data.separator")
+            note(f"data.separator {separator!r}: {counts}")
         heads = [name or f"Unnamed: {place}" for place, name in enumerate(line)]
         if repeated := [name for name in heads if heads.count(name) > 1]:
             raise UserError(f"{file}: {repeated[0]} is the name of two columns; expected different names", key=_KEY)

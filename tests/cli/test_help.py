@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     ("words", "usage"),
     [
         (["run"], "run [OPTIONS] FILE"),
-        (["runs"], "runs [OPTIONS] [DIR]"),
+        (["runs"], "runs [OPTIONS] [DIR]..."),
         (["topology", "new"], "topology new [OPTIONS] KIND"),
     ],
 )

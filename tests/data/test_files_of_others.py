@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import yaml
 
 from h2fdp.data.federate import DATA_SETS, load
 from h2fdp.errors import UserError
@@ -242,6 +243,27 @@ def test_other_separators_give_the_same_records(tmp_path, mark):
     same = loaded(excel(tmp_path, **STATED)).train.x
     text = EXCEL.replace(",", ".").replace(";", mark)
     np.testing.assert_array_equal(loaded(excel(tmp_path, text, **STATED)).train.x, same)
+
+
+@pytest.mark.parametrize(
+    ("written", "stated", "right"), [(";", ",", '";"'), (",", ";", '","'), ("\t", ",", '"\\t"'), ("|", "\t", '"|"')]
+)
+def test_a_stated_separator_that_separates_nothing_is_refused_with_the_one_that_fits(tmp_path, written, stated, right):
+    text = EXCEL.replace(",", ".").replace(";", written)
+    with pytest.raises(UserError) as caught:
+        loaded(excel(tmp_path, text, **STATED, separator=stated))
+    (problem,) = caught.value.problems
+    said = f"the first line of excel.csv has 1 column by it, and 7 by {written!r}; expected data.separator: {right}"
+    assert (problem.key, problem.text) == ("data.separator", said)
+    assert yaml.safe_load(right) == written
+
+
+def test_a_stated_separator_by_which_there_are_fewer_columns_is_noted(tmp_path, capsys):
+    text = "a;b,c;y\n1;2;0\n2;3;1\n"
+    with pytest.raises(UserError, match="there is no column y"):
+        loaded(excel(tmp_path, text, label="y", separator=","))
+    said = "note: data.separator ',': the first line of excel.csv has 2 columns by it, and 3 by ';'"
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_all_problems_of_a_table_are_told_at_once(tmp_path):
