@@ -207,10 +207,10 @@ def factor_of(release: Release) -> float:
     """How much further a release moves when a record becomes another one than when it becomes a null record.
 
     Twice as far, by way of the null record. A model of norm tau moves by 2 tau either way, and a sum of clipped batch
-    gradients by 2 eta m G; of Poisson batches the account needs both ways to the null record nevertheless.
+    gradients by 2 eta m G; where a Poisson batch may lack the record, the pair needs both ways to the null record.
     """
-    both_ways = release.kind == "output" or (release.bound == "batch" and release.sampling == "fixed")
-    return 1.0 if both_ways else 2.0
+    certain = release.sampling == "fixed" or release.sampling_rate == 1
+    return 1.0 if release.kind == "output" or (release.bound == "batch" and certain) else 2.0
 
 
 def _replaced(release: Release) -> Release:

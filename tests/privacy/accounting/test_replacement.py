@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from h2fdp.privacy import GradientSumMechanism
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, mixture_of, rdp_of
+from h2fdp.privacy.accounts import release_type
+from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.accounting.hockey_stick import both_directions, line_density, plane_density
+from tests.privacy.accounting.real_mechanisms import CALIBRATION, Losses, rows_about
 
 DELTA = 1e-5
 EPSILONS = np.array([0.0, 0.1, 0.3, 1.0, 2.0, 4.0])
@@ -120,3 +124,45 @@ def test_replacing_costs_more_than_removing_and_no_more_than_both_in_turn(noise,
     in_turn = ACCOUNTANTS["pld"].epsilon({replaced(noise, rate): count}, min(DELTA * (1 + math.exp(removing)), 0.999))
     assert removing * (1 - 1e-3) <= replacing
     assert in_turn <= 2 * removing * (1 + 1e-3)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**31), records=st.integers(1, 4), steps=st.integers(1, 3), by_record=st.booleans())
+def test_where_all_records_are_drawn_the_row_is_the_distance_of_two_uploads(seed, records, steps, by_record):
+    """A mean that is clipped to G is within 2 G of any other, with a Poisson batch as with a fixed one; of the two
+    worst records the distance is all of it, and the account is that of a plain Gaussian."""
+    random, step_size, norm = np.random.default_rng(seed), 0.3, 1.7
+    losses, worst = Losses.drawn(random, records - 1), Losses(np.array([1e9]), False, np.zeros(0), np.zeros(0))
+    bound = (ClippedRecords if by_record else ClippedBatches)(norm)
+    moved = float(bound.sensitivity(step_size, steps, np.array([float(records)]))[0])
+    of_row = {}
+    for sampling in ("poisson", "fixed"):
+        changes = {"steps": np.full(1, steps), "records": np.full(1, records), "step_size": step_size}
+        (of_row[sampling],) = rows_about(
+            GradientSumMechanism(CALIBRATION, bound, "tight"), "edge", "device", "replace",
+            np.ones(1), np.ones(1), np.full(1, 2 * moved), changes | {"sampling": sampling},
+        )  # fmt: skip
+    row = of_row["poisson"]
+
+    def distance(found, number):
+        drawn = np.ones((1, steps, number))
+        one, other = (found.upload(drawn, at, number, step_size, norm, by_record) for at in (1.0, -1.0))
+        return abs(float(one[0] - other[0]))
+
+    assert distance(losses, records) <= row.sensitivity * (1 + 1e-9)
+    assert row.sensitivity == of_row["fixed"].sensitivity == pytest.approx(moved * (2 if by_record else 1))
+    if not by_record:
+        assert distance(worst, 1) == pytest.approx(row.sensitivity)
+    exact = exact_gaussian_epsilon(row.noise_std / row.sensitivity, DELTA)
+    assert ACCOUNTANTS["pld"].epsilon({release_type(row): 1}, DELTA) == pytest.approx(exact, rel=1e-3)
+
+
+def test_batches_that_may_lack_the_record_have_both_ways_to_the_null_record():
+    """The pair has three centres: without the record, and on either side of it."""
+    changes = {"steps": np.full(1, 1), "records": np.full(1, 4), "step_size": 0.3, "sampling": "poisson"}
+    mechanism = GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "tight")
+    rows = [
+        rows_about(mechanism, "edge", "device", "replace", np.ones(1), np.full(1, rate), np.full(1, 1.0), changes)[0]
+        for rate in (0.999, 1.0)
+    ]
+    assert [row.sensitivity for row in rows] == pytest.approx([1.2, 0.6])
