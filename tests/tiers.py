@@ -25,6 +25,7 @@ MARKS = {
     "tests/cli/test_command_line.py": "process",
     "tests/cli/test_sweep_command.py": "run",
     "tests/experiments/test_schedules_in_runs.py": "run",
+    "tests/experiments/test_association.py": "run",
     "tests/experiments/test_utility.py": "run",
     "tests/test_integrity.py": "run",
     "tests/docs/test_commands.py": "process",

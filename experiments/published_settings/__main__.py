@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -27,12 +28,9 @@ BEGIN = "<!-- begins: python -m experiments.published_settings writes it -->"
 
 def run(setting: Setting, out: Path, data_root: Path | None, jobs: int) -> pd.DataFrame:
     """The table of a setting's runs, those that are missing made first."""
-    done = h2fdp.sweep(setting.file, [], out / setting.name, data_root=data_root, jobs=jobs)
-    assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
-    points = json.loads((done.directory / "sweep.json").read_text())["points"]
     rows = []
-    for name, each in done.runs.items():
-        last, values = each.metrics.iloc[-1], points[name]["values"]
+    for values, each in (setting.runs or _swept)(setting.file, out / setting.name, data_root, jobs):
+        last = each.metrics.iloc[-1]
         there = each.metrics[each.metrics["accuracy"] >= setting.target / 100]
         reached = there.iloc[0] if len(there) else dict.fromkeys(COSTS.values(), float("nan"))
         noises = each.summary["noise_std"] or [{"largest": float("nan")}]
@@ -50,6 +48,14 @@ def run(setting: Setting, out: Path, data_root: Path | None, jobs: int) -> pd.Da
             }
         )
     return pd.DataFrame(rows)
+
+
+def _swept(file: Path, out: Path, data_root: Path | None, jobs: int) -> Iterator[tuple[dict[str, Any], h2fdp.Run]]:
+    """The runs of a file's sweep, with their swept values."""
+    done = h2fdp.sweep(file, [], out, data_root=data_root, jobs=jobs)
+    assert not done.failures, f"runs failed: see {done.directory / 'failures'}"
+    points = json.loads((done.directory / "sweep.json").read_text())["points"]
+    yield from ((points[name]["values"], each) for name, each in done.runs.items())
 
 
 def section(setting: Setting, table: pd.DataFrame) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 import pandas as pd
 
 from experiments.frontier.page import Mean
+from experiments.published_settings.share import runs_of_associations
 from experiments.questions.study import by_seed, clear, difference, mean
+from h2fdp import Run
 
 FOLDER = Path(__file__).parent
 MEASURES = {
@@ -38,6 +40,7 @@ class Setting:
         judge: the table of the runs (columns `point`, `seed` and `MEASURES`) -> what came out.
         measures: columns that the page shows.
         target: the accuracy, in per cent, until which `joules_until` and `seconds_until` are counted.
+        runs: (file, folder, data folder, jobs) -> values and run of each point; None for the file's sweep.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Setting:
     judge: Judge
     measures: tuple[str, ...] = ("accuracy", "joules", "seconds")
     target: float = 100.0
+    runs: Callable[..., Iterator[tuple[dict[str, Any], Run]]] | None = None
 
     @property
     def file(self) -> Path:
@@ -216,7 +220,7 @@ _ALL = (
         "share", "SHARE (Deng et al., ICDCS 2021)",
         "Devices that join edge servers so that each has the labels of all need less communication for an accuracy.",
         _compared("joules_until", "J until 90 %", "by data", "by nearest", more=False),
-        ("accuracy", "joules_until", "seconds_until", "joules"), 90.0,
+        ("accuracy", "joules_until", "seconds_until", "joules"), 90.0, runs_of_associations,
     ),
     Setting(
         "oort", "Oort (Lai, Zhu, Madhyastha and Chowdhury, OSDI 2021)",

@@ -105,19 +105,6 @@ class FederatedData:
         offsets = np.concatenate([[0], np.cumsum(self.sizes[devices])])
         return replace(self, order=np.concatenate(parts), offsets=offsets)
 
-    def rearranged(self, places: NDArray[np.int64]) -> FederatedData:
-        """A copy with the devices in another order.
-
-        Args:
-            places: (I,) where each device is in that order.
-        """
-        devices = np.argsort(places)
-        if (devices == np.arange(len(places))).all():
-            return self
-        owners = None if self.test_owners is None else places[self.test_owners]
-        holders = tuple(self.holders[device] for device in devices) if self.holders else ()
-        return replace(self.for_rows(devices), test_owners=owners, holders=holders)
-
     def fingerprint(self) -> str:
         """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""
         digest = _begun_with(self.train.rounded)

@@ -1,4 +1,4 @@
-"""What an experiment asks of its network: local aggregations, compression, movement, liars, radio, association."""
+"""What an experiment asks of its network: local aggregations, compression, movement, liars, radio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from h2fdp.errors import Problem, UserError, hint
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
-from h2fdp.network.association import AssociationSection
 from h2fdp.network.links import Wire
 from h2fdp.privacy import Holder
 from h2fdp.privacy.mechanisms.noise_placement import simulated
@@ -53,8 +52,6 @@ def check_network(
             found += _of_access(experiment, topology, network)
         if any(not isinstance(server.link, Wire) for server in topology.servers()):
             found += _of_links(experiment, topology, network)
-        if (section := topology.association) is not None:
-            found += _of_association(experiment, topology, network, section)
         found += [*_of_trust(experiment, topology), *problems_of_network(experiment, topology, network, times)]
     if found:
         raise UserError(
@@ -260,36 +257,12 @@ def _of_links(experiment: ExperimentFile, topology: Topology, network: Topology)
     text, expected = f"{own} has a link of your own", "expected rate_mbps and power_dbm, a wire"
     if method.traits.controlled:
         yield "topology", f"{text}, and the controller prices each message by its bits; {expected}, or no controller"
-    if topology.association is not None and topology.association.by == "cost":
-        yield "topology.association.by", f"{text}, whose cost depends on the moment; {expected}, or another rule"
     star = network.subnets[0].relays is not None
     upper = network.subnets if star else network.aggregators
     summing = next((each.name for each in upper if sees(each.trust) == "sum"), None)
     if summing is not None or (not star and sees(network.cloud_trust) == "sum"):
         why = f"{summing or CLOUD} holds secure sums, whose keys and shares are counted in messages over wires"
         yield "topology", f"{text}, and {why}; {expected}, or no secure sums above edge servers"
-
-
-def _of_association(
-    experiment: ExperimentFile, topology: Topology, network: Topology, section: AssociationSection
-) -> Found:
-    """Devices that join edge servers by what is private, or by what is not billed.
-
-    Args:
-        network: that is simulated.
-    """
-    private, key = experiment.method.privacy.private, "topology.association"
-    if section.by == "data" and private and section.labels != "public":
-        text = "who joins which edge server tells how many records of each label devices have, and no epsilon covers it"
-        yield f"{key}.labels", f"{text}; expected public, where labels are no secret, or by: nearest or cost"
-    if section.by != "cost":
-        return
-    if network is not topology:
-        what = "one sum over the whole network has" if network.relayed else "a star has"
-        yield f"{key}.by", f"{what} no edge servers between devices and the cloud; expected nearest, found cost"
-    if private and experiment.privacy.adjacency == "add-remove":
-        text = "what an interval costs tells how many records devices have; expected null-record or replace"
-        yield "privacy.adjacency", f"{text}, or {key}.by: nearest"
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:

@@ -93,11 +93,6 @@ OF_STEPS: Mapping[str, Column] = {
     ),
 }
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
-Coordinate = Annotated[float, Field(ge=-1e9, le=1e9), Expect("a number from -1e9 to 1e9")]
-PLACES: Mapping[str, Column] = {
-    "x_m": Column(0.0, "m", Coordinate, "where the device is, from west to east, m; needs `association`."),
-    "y_m": Column(0.0, "m", Coordinate, "where the device is, from south to north, m; needs `association`."),
-}
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(problems, key=_line))
     drawn_topology = Topology(**expand(file, seed))
     try:
-        topology = replace(drawn_topology, mobility=_mobility(file, document), association=file.association)
+        topology = replace(drawn_topology, mobility=_mobility(file, document))
         return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed)
     except UserError as error:
         raise UserError(
@@ -283,8 +283,6 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     if topology.mobility is not None:
         wire = topology.mobility.handover
         values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
-    if topology.association is not None:
-        values["association"] = topology.association.values()
     if topology.adversaries is not None:
         values["adversaries"] = topology.adversaries.values()
     return values

@@ -13,7 +13,7 @@ import numpy as np
 
 from h2fdp.config.parsing import DECIMAL_COMMA, Node, plain_scalar, separated, separated_by
 from h2fdp.errors import Problem, UserError, hint, reason_of
-from h2fdp.network.devices import NEAREST_M, PLACES, Floats
+from h2fdp.network.devices import NEAREST_M, Floats
 from h2fdp.network.mobility import Mobility
 from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS
 from h2fdp.network.templates import DRAWN_DECIMALS, MOST_DEVICES
@@ -81,7 +81,7 @@ _AXES = {"lat": "lat", "latitude": "lat", "lon": "lon", "lng": "lon", "long": "l
 _NAMED = ("name", "id", "site_id")
 _TRUST, _LINK, _PARENT = ("trust", "trusted"), ("rate_mbps", "power_dbm"), "parent"
 OF_SERVERS = (*_TRUST, *_LINK, _PARENT)
-OF_USERS = tuple(name for name in COLUMNS if name not in (*PLACES, "distance_m"))
+OF_USERS = tuple(name for name in COLUMNS if name != "distance_m")
 
 
 def read_places(path: Path, used: Sequence[str]) -> Places:

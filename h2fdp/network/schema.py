@@ -6,7 +6,7 @@ Defaults are those of the paper (H2FDP, Appendix D).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -22,8 +22,7 @@ from pydantic import (
 
 from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
-from h2fdp.network.association import AssociationSection
-from h2fdp.network.devices import PLACES, Column
+from h2fdp.network.devices import Column
 from h2fdp.network.links import LinkChoice, WireSection
 from h2fdp.network.mobility import Waypoint
 from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
@@ -301,7 +300,6 @@ class TopologyFile(Section):
         devices: defaults of all devices.
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null: they do not.
-        association: which edge server each device joins, by where it is; null is that of the file.
         adversaries: devices and edge servers that lie; null is none.
         edges: the edge servers, with their devices or with edge servers below them.
     """
@@ -312,13 +310,16 @@ class TopologyFile(Section):
         "share": "exact",
     }
 
+    gone: ClassVar[Mapping[str, str]] = {
+        "association": "python -m experiments.parts.association in a clone writes the network after devices have joined"
+    }
+
     name: Name = "topology"
     cloud: CloudSection = CloudSection()
     radio: RadioSection = RadioSection()
     devices: EveryDevice = _Columns()
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
-    association: AssociationSection | None = None
     adversaries: AdversariesSection | None = None
     edges: Edges
 
@@ -328,20 +329,6 @@ class TopologyFile(Section):
             for name in ("cpu_ghz", "capacitance"):
                 if name in self.columns:
                     raise ValueError(f"expected cycles_per_record too, without which {name} means nothing")
-        return self
-
-    @model_validator(mode="after")
-    def _places_are_for_an_association(self) -> Self:
-        if self.association is None and (stated := [name for name in PLACES if name in self.columns]):
-            raise ValueError(f"expected association too, without which {stated[0]} means nothing")
-        if self.association is not None and self.mobility is not None:
-            raise ValueError("devices that move are where their trace says; expected one of mobility and association")
-        if self.association is None or self.association.at_m is None:
-            return self
-        everywhere, *sections = (each.model_fields_set for each in self._of_devices())
-        for name in PLACES:
-            if name not in everywhere and not all(name in each for each in sections):
-                raise ValueError(f"expected {name} of every device, which joins an edge server by where it is")
         return self
 
     @property

@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.adversaries import Adversaries
-from h2fdp.network.association import AssociationSection, Value, everywhere
-from h2fdp.network.channel import NoFading
 from h2fdp.network.devices import DeviceTable, Integers
 from h2fdp.network.generators import Generated
 from h2fdp.network.links import OwnLink
@@ -134,7 +132,6 @@ class Topology(Generated):
         secure_sum_probability: that with which an edge server was drawn to hold secure sums; 0 if it never was.
         cloud_trust: `secure-sum` where the cloud learns the sum of what its children send, and nothing else.
         mobility: how devices change their edge server between intervals; None where they do not.
-        association: which edge server each device joins before a run; None where they stay at that of the file.
         visits: of a network with a row for each visit (see `with_visits`): which rows are one device's.
         adversaries: devices and edge servers that lie; None where all are honest.
 
@@ -151,7 +148,6 @@ class Topology(Generated):
     secure_sum_probability: float = 0.0
     cloud_trust: CloudTrust = "untrusted"
     mobility: Mobility | None = None
-    association: AssociationSection | None = None
     visits: Visits | None = None
     adversaries: Adversaries | None = None
 
@@ -173,11 +169,6 @@ class Topology(Generated):
             self.with_visits()  # refuses a trace of other nodes
         if self.adversaries is not None and (wrong := self.adversaries.problems(self.names)):
             raise UserError(Problem(text, self.name, key) for key, text in wrong)
-        if self.adversaries is not None and self.association is not None:
-            text = "liars are named where the file has them, and devices join others; expected no association"
-            raise UserError(text, self.name, "adversaries")
-        if self.association is not None:
-            self.association.refuse(self.subnets)
 
     def __repr__(self) -> str:
         trusted = sum(subnet.trusted for subnet in self.subnets)
@@ -374,33 +365,6 @@ class Topology(Generated):
         read = dict.fromkeys([*self.radio.columns, *(name for each in self.subnets for name in each.columns)])
         subnets, visits = expanded(self.subnets, self.mobility, read)
         return replace(self, subnets=tuple(subnets), visits=visits)
-
-    def associated(self, value: Value | None = None) -> Topology:
-        """The network after devices have joined edge servers; see `AssociationSection.joined`.
-
-        >>> places = AssociationSection(by="nearest", at_m={"edge-1": [0.0, 0.0], "edge-2": [90.0, 0.0]})
-        >>> apart = Topology.regular(edges=2, devices=2).with_devices(x_m=[30, 70, 60, 90], y_m=0)
-        >>> joined = replace(apart, association=places).associated()
-        >>> joined.sizes.tolist(), joined.subnets[1].device_names()
-        ([1, 3], ['edge-1/2', 'edge-2/1', 'edge-2/2'])
-        >>> joined.as_filed().sizes.tolist(), joined.as_filed().subnets[0].device_names()
-        ([2, 2], ['edge-1/1', 'edge-1/2'])
-        """
-        assert self.association is not None, "this network states how devices join"
-        subnets, association = self.association.joined(self.subnets, value)
-        return replace(self, subnets=tuple(subnets), association=association)
-
-    def everywhere(self) -> Topology:
-        """The network with a row for every device at every edge server, under channels without fading."""
-        assert self.association is not None, "this network states how devices join"
-        subnets = everywhere(self.subnets, self.association.distances_m(self.subnets))
-        return replace(self, subnets=tuple(subnets), association=None, radio=replace(self.radio, fading=NoFading()))
-
-    def as_filed(self) -> Topology:
-        """The network with devices where they were before they joined edge servers: records are spread over these."""
-        if self.association is None or self.association.was is None:
-            return self
-        return Topology(self.name, tuple(self.association.filed(self.subnets)))
 
 
 GENERATORS: dict[str, Callable[..., Topology]] = {

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from h2fdp.costs import NetworkCosts, interval_cost
-from h2fdp.data.federated import DeviceData, FederatedData, label_counts
+from h2fdp.costs import NetworkCosts
+from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.public_features import PublicFeatures, pixel_bounds
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
-from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models import registry
-from h2fdp.models.construct import ParameterLayout, builder_of
 from h2fdp.network import Topology
 from h2fdp.network.adversaries import Backdoor, LabelFlip
-from h2fdp.network.association import Value, mean_divergence
-from h2fdp.network.devices import Floats, Integers
+from h2fdp.network.devices import Floats
 from h2fdp.privacy import Pipeline
 from h2fdp.streams import Streams
 
@@ -44,54 +41,6 @@ def costs_of(config: ExperimentFile, network: Topology) -> Callable[[int, Floats
         Pipeline(config.compression.of_models).message_bits,
         config.control.frequency_rule,
     )
-
-
-def associated(topology: Topology, config: ExperimentFile, data: DeviceData) -> tuple[Topology, DeviceData]:
-    """The network after devices have joined edge servers, with their records in the order of its devices."""
-    section = topology.association
-    assert section is not None, "devices join edge servers"
-    if not isinstance(data, FederatedData):
-        text = "records that are drawn where they are trained on belong to one edge server each; expected fewer of them"
-        raise UserError(f"{text}, or no association in the topology", key="data")
-    if section.was is None:
-        value = None
-        if section.by == "data":
-            value = mean_divergence(label_counts(data))
-        elif section.by == "cost":
-            value = _cost_of_joining(topology, config, data)
-        topology = topology.associated(value)
-        section = topology.association
-        assert section is not None, "it says where devices were"
-    return topology, data.rearranged(section.places)
-
-
-def _cost_of_joining(topology: Topology, config: ExperimentFile, data: FederatedData) -> Value:
-    """From (I,) edge servers to what an interval costs in which all devices take part, without fading and without the
-    keys of secure sums: joules and seconds of the clock, weighed as control weighs them."""
-    training = config.training
-    steps_of = {"local_steps", "batch_size", "sampling_rate", "aggregate_every", "aggregations_per_interval"}
-    if missing := sorted(steps_of & training.left_open):
-        text = f"{missing[0]} is chosen after devices have joined edge servers by what an interval costs"
-        raise UserError(f"{text}; expected it stated, as in training: {{extends: paper}}", key="training")
-    (_, times), every = check_network(config, topology), topology.everywhere()
-    rates = training.sampling_rates(data.sizes)
-    steps = training.interval_steps(data.sizes, rates)
-    module = builder_of(
-        config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"), data.whole
-    )()
-    parameters = ParameterLayout(module).to_vector(module).numel()
-    costs = costs_of(config, every)(parameters, np.tile(rates * data.sizes, topology.edges)).drawn(0)
-    segments = [times.of(subnet.name).segments(steps) for subnet in topology.subnets]
-    heights = times.heights(steps, topology.depth) if topology.depth > 1 else None
-    joule, second = config.control.cost_weights
-
-    def value(home: Integers) -> float:
-        used = np.unique(home).tolist()
-        rows = [np.flatnonzero(home == number) for number in used]
-        cost = interval_cost(costs, every, used, rows, [segments[number] for number in used], heights=heights)
-        return joule * cost.energy_j + second * cost.clock_s
-
-    return value
 
 
 def settled(topology: Topology, config: ExperimentFile) -> Topology:

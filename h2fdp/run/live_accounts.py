@@ -42,10 +42,6 @@ MOVING = (
     "and the observer edge is all of them together, as if they colluded; single-edge is the worst of them by itself, "
     "which receives all global models"
 )
-LABELS = (
-    "association by data: how many records of each label a device has is public, as the topology states, and no "
-    "epsilon covers it"
-)
 LYING = (
     "adversaries: these epsilons are of honest devices, which have no credit for the noise of liars; liars have none. "
     "A trusted edge server that lies does so about values, and still adds its noise"
@@ -89,7 +85,6 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         MOVING: setup.topology.visits is not None,
         LYING: setup.topology.adversaries is not None,
         OVER_THE_AIR: setup.topology.radio.truncation is not None,
-        LABELS: setup.drawn.association is not None and setup.drawn.association.by == "data",
         ADJACENCY_NOTES.get(setup.config.privacy.adjacency): setup.config.privacy.adjacency in ADJACENCY_NOTES,
     }
     return (*setup.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))

@@ -24,7 +24,7 @@ from h2fdp.network import Topology
 from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
-from h2fdp.run.devices import associated, costs_of, of_visits, poisoned, settled
+from h2fdp.run.devices import costs_of, of_visits, poisoned, settled
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
@@ -57,8 +57,7 @@ def prepare(
 ) -> RunSetup:
     """Load the data, build the model, work out the noise and calibrate it.
 
-    Data are spread over the topology as it was drawn, also for a star or where devices then join other edge servers, so
-    that methods compare on equal devices.
+    Data are spread over the topology as it was drawn, also for a star, so that methods compare on equal devices.
 
     Args:
         topology: as drawn for the experiment's seed.
@@ -72,11 +71,10 @@ def prepare(
     if topology.mobility is not None and topology.mobility.drawn:
         topology = settled(topology, config)
     with one_thread():  # features use more, for images side by side
-        filed = topology.as_filed()
         source = data_source or configured_data(config.data)
-        data = spread(source, filed, config.seed, None if data_root is None else Path(data_root))
+        data = spread(source, topology, config.seed, None if data_root is None else Path(data_root))
         data = data.rounded if are_images(data.shape) else data
-        owners = dealt(data.holders, filed.device_names()) if data.holders else ""
+        owners = dealt(data.holders, topology.device_names()) if data.holders else ""
     control = config.control
     if control.enabled and control.trust == "weighed" and config.method.topology != "star":
         return _in_the_better_way(config, partial(prepare, topology=topology, data_source=lambda *_: data))
@@ -97,9 +95,6 @@ def prepare(
         products = int(data.sizes.sum()) * config.model.size * data.classes
         data = with_features(data, config.model.size, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
-        if topology.association is not None:
-            topology, data = associated(topology, config, data)
-            plans = NoisePlans(untrained)
         standardizing = Standardizing.of(data) if standardize else None
         data = data.rounded if standardizing is None else standardizing.applied(data)
         placement = config.method.privacy
@@ -123,7 +118,7 @@ def _refuse_small_budget(config: ExperimentFile, topology: Topology, images: Dev
     Raises:
         UserError: see `TurnsController`.
     """
-    if not (config.control.has_budget and isinstance(config.model, PublicFeatures)) or topology.association is not None:
+    if not (config.control.has_budget and isinstance(config.model, PublicFeatures)):
         return
     if (found := recipe.foreseen(config, topology)) is None:
         return

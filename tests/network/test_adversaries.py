@@ -11,7 +11,6 @@ import torch
 from h2fdp import Topology, UserError
 from h2fdp.network import Adversaries, read, write
 from h2fdp.network.adversaries import ATTACKS, Alie, Backdoor, Ipm, Lies, Scaling, SignFlip
-from tests.network.test_association import apart
 
 FILE = """name: small
 edges:
@@ -78,11 +77,6 @@ def test_somebody_is_honest():
     tree = Topology.regular(edges=1, devices=2)
     with pytest.raises(UserError, match="at least one honest device"):
         replace(tree, adversaries=Adversaries(SignFlip(), ("edge-1/1", "edge-1/2")))
-
-
-def test_liars_do_not_join_other_edge_servers():
-    with pytest.raises(UserError, match=r"liars are named where the file has them.*expected no association"):
-        replace(apart(), adversaries=Adversaries(SignFlip(), ("edge-1/1",)))
 
 
 UPDATES = [[1.0, -2.0], [3.0, 5.0], [-4.0, 0.5], [2.0, 2.0], [0.5, 7.0]]

@@ -329,10 +329,10 @@ def test_options_of_an_import_are_named(backbone, tmp_path, options, words):
         run("import", backbone, "--out", tmp_path / "o.yaml", *options)
 
 
-def test_the_place_of_an_unknown_edge_server_has_a_line(tmp_path):
-    edge = "{name: a, devices: {count: 2, x_m: 3, y_m: 4}}"
+def test_an_association_says_which_program_makes_it(tmp_path):
+    edge = "{name: a, devices: {count: 2}}"
     (tmp_path / "o.yaml").write_text(f"edges: [{edge}]\nassociation: {{by: nearest, at_m: {{b: [0, 0]}}}}\n")
-    with pytest.raises(UserError, match=r'o\.yaml:2: association\.at_m: expected .*, found "b"'):
+    with pytest.raises(UserError, match=r"o\.yaml:2: association: this key is gone; .*experiments\.parts\.association"):
         read(tmp_path / "o.yaml", 1)
 
 

@@ -233,10 +233,6 @@ def test_a_satellite_below_which_devices_come_and_go(folder):
 
 REFUSED = {
     "control.enabled": ({"method": "h2fdp", "control": {"enabled": True}, "epsilon": 100.0}, {}),
-    "topology.association.by": (
-        {},
-        {"association": {"by": "cost", "at_m": {"a": [0, 0], "b": [90, 0]}}, "devices": {"x_m": 1, "y_m": 1}},
-    ),
     "sums at the cloud": ({"method": "h2fdp", "epsilon": 100.0}, {"cloud": {"trust": "secure-sum"}}),
 }
 
