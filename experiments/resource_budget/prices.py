@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.programs import require
 from experiments.resource_budget.drift import BudgetPrices
-from h2fdp.costs import SumMessages, interval_cost
+from h2fdp.costs import Tasks, interval_cost
 from h2fdp.schedules import ScheduleContext, draw_participants
 
 Prices = Callable[[int], tuple[float, float]]
@@ -133,19 +133,12 @@ def radio_prices(context: ScheduleContext, interval: int) -> dict[str, tuple[flo
     what devices spend on it, and the time of one. The rest of an interval of one step is its aggregation; local
     aggregations of longer ones come on top, and are charged when they have happened.
     """
-    counts, network = context.participation.tolist(), context.topology
-    rows = [
-        draw_participants(context.streams, subnet.name, interval, subnet.size, count)
-        for subnet, count in zip(network.subnets, counts, strict=True)
-        if count
-    ]
-    numbers = [number for number, count in enumerate(counts) if count]
-    sums = [
-        None if sizes is None else SumMessages.planned(sizes, 1, count)
-        for sizes, count in zip(context.exchanges, counts, strict=True)
-        if count
-    ]
-    segments = [(1,)] * len(numbers)
-    cost = interval_cost(context.costs.drawn(interval), network, numbers, rows, segments, sums=sums)
+    network, tasks = context.topology, {}
+    for number, (subnet, count) in enumerate(zip(network.subnets, context.participation.tolist(), strict=True)):
+        if count:
+            rows = draw_participants(context.streams, subnet.name, interval, subnet.size, count)
+            tasks[number] = Tasks.planned(rows, (1,), masked=context.exchanges[number] is not None)
+    sums = next((sizes for sizes in context.exchanges if sizes is not None), None)
+    cost = interval_cost(context.costs.drawn(interval), network, tasks, sums=sums)
     joules, seconds = float(cost.compute_energy_j.sum()), float(np.max(context.costs.step.seconds))
     return {"energy_j": (joules, cost.energy_j - joules), "clock_s": (seconds, cost.clock_s - seconds)}

@@ -292,7 +292,7 @@ class InstrumentedRun:
         places = {facts.name: facts.place for facts in self.run.blueprint.facts if facts.place is not None}
         transcripts = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            attendance = part.steps
+            attendance = part.tasks.steps
             received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
             transcripts.append(
                 SubnetTranscript(
@@ -316,7 +316,7 @@ class InstrumentedRun:
             return part.noise_std
         devices = self._noisy_steps[name][part.rows]
         batches = self.run.blueprint.rates[devices] * self.run.data.sizes[devices]
-        return np.asarray(part.noise_std * step_size * np.sqrt(part.steps) / batches)
+        return np.asarray(part.noise_std * step_size * np.sqrt(part.tasks.steps) / batches)
 
     def _rounds(self, name: str, steps: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(segments, N) models and (segments, s, N) uploads of a subnet; the model stays where none arrived.

@@ -12,5 +12,4 @@ from h2fdp.costs.messages import fading_power as fading_power
 from h2fdp.costs.messages import mean_snr as mean_snr
 from h2fdp.costs.messages import path_gain_db as path_gain_db
 from h2fdp.costs.traffic import ExchangeSizes as ExchangeSizes
-from h2fdp.costs.traffic import Failing as Failing
-from h2fdp.costs.traffic import SumMessages as SumMessages
+from h2fdp.costs.traffic import Tasks as Tasks

@@ -46,7 +46,7 @@ the masked vectors of their devices: one vector takes each relay's wire, whether
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,14 +54,11 @@ import numpy as np
 from h2fdp.costs.device_costs import StepCosts
 from h2fdp.costs.messages import DrawnCosts, watts
 from h2fdp.costs.traffic import (
-    NO_SUMS,
     Active,
     ExchangeSizes,
-    Failing,
-    SumMessages,
     SumQuantity,
+    Tasks,
     Wires,
-    active_devices,
     beyond_edge,
 )
 from h2fdp.network import Topology
@@ -107,13 +104,10 @@ class IntervalCost:
 def interval_cost(
     costs: DrawnCosts,
     topology: Topology,
-    subnets: Sequence[int],
-    rows: Sequence[Integers],
-    segments: Sequence[Sequence[int]],
-    failing: Sequence[Failing | None] | None = None,
+    tasks: Mapping[int, Tasks],
     heights: Sequence[int] | None = None,
-    sums: Sequence[SumMessages | None] | None = None,
-    upper_sums: Mapping[str | None, ExchangeSizes] = NO_SUMS,
+    sums: ExchangeSizes | None = None,
+    summing: Collection[str | None] = (),
     began_s: float = 0.0,
     ways_s: Floats | None = None,
 ) -> IntervalCost:
@@ -122,26 +116,23 @@ def interval_cost(
     Args:
         costs: of one message in this interval.
         topology: the network that they are of.
-        subnets: the numbers of the subnets that take part, from 0 in the order of the network, each once.
-        rows: for each of them the rows, within the subnet, of the devices that take part. A subnet without any costs
-            nothing.
-        segments: for each of them the local steps before each aggregation; the last aggregation is the global one.
-        failing: for each of them what its devices did, where some fail; None where all did what was planned.
+        tasks: of the subnets that take part, by their numbers, from 0 in the order of the network. A subnet without
+            active devices costs nothing.
         heights: of the aggregation after each segment, the same for all subnets; the cloud's, which is last, counts as
             `topology.height(None)`. None where all others happen at the lowest edge servers.
-        sums: what each of them does for secure sums; None where it has none.
-        upper_sums: what the children of aggregators, or of the cloud (None), exchange that hold secure sums. Energy and
-            clock have it, and `delay_s`, which counts models there and back, has not.
+        sums: what is exchanged for secure sums; None where there are none.
+        summing: aggregators, or the cloud (None), that hold secure sums of what their children send. Energy and clock
+            have them, and `delay_s`, which counts models there and back, has not.
         began_s: the moment of the simulated clock at which it begins, for links that ask for it.
         ways_s: (I,) half the seconds there and back of each device's last message over the links, where aggregators do
             not wait and so messages are sent at other moments; None where they wait.
     """
-    nothing = [None] * len(rows)
-    active = active_devices(topology, subnets, rows, segments, failing or nothing, sums or nothing)
+    active = Active.of(topology, tasks, sums)
     joules, seconds = costs.joules[active.rows], costs.seconds[active.rows]
     there_and_back = seconds + costs.down_seconds[active.rows]
     local, last, relays = active.local, active.last, topology.subnets[0].relays is not None  # instead of edge servers
     step = _steps(active, costs, topology)
+    upper_sums = {} if sums is None else dict.fromkeys(summing, sums)
     wires, sent_before, longer = _climbed(active, costs, step, topology, heights, upper_sums, began_s)
     at_edge, round_trips_below = _local_delays(active, costs, topology, heights, wires.paths)
     if ways_s is not None:
@@ -171,7 +162,7 @@ def interval_cost(
         local_energy, sent = local_energy + active.totals(more_joules[0]), sent + active.totals(more_joules[1])
         local_delay, round_trips = local_delay + active.totals(longer[0]), round_trips + active.totals(longer[1])
         device_energy, device_delay = device_energy + more_joules.sum(axis=0), device_delay + longer.sum(axis=0)
-    if active.has_secure_sums:
+    if active.sums is not None:
         up, down = (active.of_sums(each) for each in ("sent_more", "received_more"))
         up_last, down_last = (active.of_sums(each, -1) for each in ("sent_more", "received_more"))
         sooner, sent_up = costs.sooner[active.rows], sent_up + up.sum()
@@ -245,7 +236,7 @@ def _local_delays(
 
 def _relayed(active: Active, topology: Topology) -> Floats:
     """(K,) messages that a relay in a star passes on of each device's: all, but of masked vectors a part of one."""
-    if not active.has_secure_sums:
+    if active.sums is None:
         return active.last
     vectors, points = active.last * active.vector_sizes + active.of_sums("unopened"), _points(active, topology)
     arrived = gathered(np.add, (vectors > 0).astype(np.float64), points, len(topology.access_points[1]))
@@ -261,12 +252,12 @@ def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
     points, count = _points(active, topology), len(topology.access_points[1])
     seconds, snr, down = (each[active.rows] for each in (costs.seconds, costs.snr, costs.down_seconds))
     if topology.radio.shares == "equal-time":
-        times = active.each(np.array([float(len(each)) for each in active.segments]))
+        times = active.each(active.aggregations)
         power = watts(costs.power_dbm[active.rows])
         uploads = PlannedUploads(seconds * active.vector_sizes, snr, power, points, times)
         return step.paced(active.each(active.slots), times * gathered(np.maximum, down, points, count)[points], uploads)
     leads = gathered(np.maximum, np.asarray(step.seconds), points, count)[points] - step.seconds
-    waits, planned = np.zeros(len(active.rows)), active.each(np.array([float(len(each)) for each in active.segments]))
+    waits, planned = np.zeros(len(active.rows)), active.each(active.aggregations)
     for number in range(int(planned.max(initial=0))):
         steps = planned > number
         at, messages = points[steps], seconds[steps] * active.vector_sizes[steps]
@@ -297,7 +288,7 @@ def _climbed(
     _, sizes = topology.access_points
     points = _points(active, topology)
     star = topology.subnets[0].relays is not None
-    vector = float(active.vector_sizes[0]) if star and active.has_secure_sums else 1.0
+    vector = float(active.vector_sizes[0]) if star and active.sums is not None else 1.0
     wires = Wires(topology, costs, began_s, (1 + vector) / 2, sums)
     on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))
     uploads, once = np.zeros(0, dtype=bool), np.zeros(len(sizes))
@@ -307,13 +298,13 @@ def _climbed(
     leads = step_seconds[points] - step.seconds  # (K,) of each step, against the slowest of the access point
     lead = np.zeros(0)
     longer, more = np.zeros((2, len(active.rows))), np.zeros(0)  # at local aggregations, at the last
-    segments = active.each(np.array([len(each) for each in active.segments]))
+    segments, aggregations = [each.segments for each in active.tasks], active.each(active.aggregations)
 
     def busy() -> Floats:
         return step_seconds * slots + on_air
 
     for number, sends in enumerate(active.occasions()):
-        lengths = [float(each[number]) if number < len(each) else 0.0 for each in active.segments]
+        lengths = [float(each[number]) if number < len(each) else 0.0 for each in segments]
         slots_now = active.each(np.array(lengths))
         before, lead = lead, leads[sends] * slots_now[sends]
         if not (np.array_equal(sends, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
@@ -321,8 +312,8 @@ def _climbed(
             common = costs, topology, points[sends], active.rows[sends], sizes_there, lead
             uploads, (once, more) = sends, _on_air(*common, None if step.parts is None else step.parts[sends])
         on_air += once
-        longer[(segments[sends] == number + 1).astype(np.int64), sends] += more
-        if active.has_secure_sums:
+        longer[(aggregations[sends] == number + 1).astype(np.int64), sends] += more
+        if active.sums is not None:
             on_air += _sums_on_air(costs, topology, points, active, number)
         slots[points] += slots_now
         wires.arrive(points[sends])

@@ -26,8 +26,7 @@ a secure sum of theirs, children send and receive keys and shares besides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -70,28 +69,75 @@ class ExchangeSizes:
 
 
 @dataclass(frozen=True, eq=False)
-class SumMessages:
-    """What the devices of a subnet do for the secure sums of an interval, one for each segment.
+class Tasks:
+    """What the devices of a subnet do in an interval: columns have a place for each device, matrices a row for each
+    aggregation.
 
     Attributes:
-        begun: (segments, s) whether each device is there when the segment begins.
-        sent: (segments, s) whether it sends its vector.
-        opened: (segments,) whether the sum is opened.
+        rows: (s,) of the devices that take part, within the subnet, ascending.
+        segments: local steps that are planned before each aggregation; the last aggregation is the global one.
+        steps: (segments, s) local steps behind each device's upload; 0 where none is averaged.
+        lost: (s,) local steps that come to nothing: done before dropping out, or behind uploads that are not averaged.
+        whole: all do what was planned.
+        masked: devices upload under secure aggregation.
+        unopened: (segments, s) uploads that arrive at a secure sum that is not opened; None for none.
+        there: (segments, s) whether each device is there when a segment begins; None for all.
     """
 
-    sizes: ExchangeSizes
-    begun: np.ndarray
-    sent: np.ndarray
-    opened: np.ndarray
+    rows: Integers
+    segments: tuple[int, ...]
+    steps: Integers
+    lost: Integers
+    whole: bool = False
+    masked: bool = False
+    unopened: np.ndarray | None = None
+    there: np.ndarray | None = None
 
     @classmethod
-    def planned(cls, sizes: ExchangeSizes, segments: int, devices: int) -> Self:
-        """Those of devices that all do what was planned."""
-        everybody = np.ones((segments, devices), dtype=bool)
-        return cls(sizes, everybody, everybody, np.ones(segments, dtype=bool))
+    def planned(cls, rows: Integers, segments: Sequence[int], masked: bool = False) -> Self:
+        """Those of devices that all do what was planned; read-only."""
+        steps = np.broadcast_to(np.array(segments, dtype=np.int64)[:, None], (len(segments), len(rows)))
+        return cls(rows, tuple(segments), steps, np.broadcast_to(np.int64(0), len(rows)), whole=True, masked=masked)
 
-    def of(self, quantity: SumQuantity) -> np.ndarray:
-        """(segments, s) what each device sends or receives of a kind.
+    @property
+    def uploads(self) -> np.ndarray:
+        """(segments, s) whether the upload of each is averaged at each aggregation."""
+        return np.broadcast_to(True, self.steps.shape) if self.whole else self.steps > 0
+
+    @property
+    def arriving(self) -> Integers:
+        """Rows of the devices of which anything is averaged."""
+        return self.rows if self.whole else self.rows[self.uploads.any(axis=0)]
+
+    @property
+    def releasing(self) -> np.ndarray:
+        """(segments,) whether anything is averaged at each aggregation."""
+        return np.asarray(self.uploads.any(axis=1))
+
+    @property
+    def computed(self) -> Integers:
+        """(s,) local steps that each device does, in vain or not."""
+        done: Integers = self.steps.sum(axis=0) + self.lost
+        return done
+
+    def opening(self, opened: np.ndarray) -> Self:
+        """The same where some sums are not opened, whatever arrives: work of these segments comes to nothing.
+
+        Args:
+            opened: (segments,) whether each is.
+        """
+        kept = self.steps * opened[:, None]
+        lost, unopened = self.lost + (self.steps - kept).sum(axis=0), self.uploads & ~opened[:, None]
+        return replace(self, steps=kept, lost=lost, whole=False, unopened=unopened)
+
+    def stretch(self, first: int, stop: int) -> Self:
+        """Those of the segments first .. stop - 1; `lost` is of all."""
+        unopened, there = (None if each is None else each[first:stop] for each in (self.unopened, self.there))
+        kept = self.segments[first:stop], self.steps[first:stop]
+        return replace(self, segments=kept[0], steps=kept[1], unopened=unopened, there=there)
+
+    def exchanged(self, quantity: SumQuantity, sizes: ExchangeSizes) -> np.ndarray:
+        """(segments, s) what each device sends or receives of a kind for secure sums, one for each segment.
 
         Args:
             quantity: before its local steps it sends keys and shares (`set_up`) and receives those of others
@@ -99,13 +145,14 @@ class SumMessages:
                 is opened, a share of each device that began it (`unmasking`). `sent_more` is all that it sends beyond a
                 message for each opened upload, `received_more` all that it receives beyond models.
         """
-        others = np.maximum(self.begun.sum(axis=1, keepdims=True) - 1, 0)
-        opened, sizes = self.sent & self.opened[:, None], self.sizes
+        opened, none = self.uploads, np.zeros(self.steps.shape, dtype=bool)
+        begun, unopened = ~none if self.there is None else self.there, none if self.unopened is None else self.unopened
+        others = np.maximum(begun.sum(axis=1, keepdims=True) - 1, 0)
         arrays: dict[str, np.ndarray] = {
-            "set_up": self.begun * (2 * sizes.key + 2 * others * sizes.share),
-            "others_keys": self.begun * 2 * others * sizes.key,
-            "others_shares": self.begun * 2 * others * sizes.share,
-            "unopened": (self.sent & ~self.opened[:, None]) * sizes.vector,
+            "set_up": begun * (2 * sizes.key + 2 * others * sizes.share),
+            "others_keys": begun * 2 * others * sizes.key,
+            "others_shares": begun * 2 * others * sizes.share,
+            "unopened": unopened * sizes.vector,
             "unmasking": opened * (others + 1) * sizes.share,
         }
         arrays["sent_more"] = arrays["set_up"] + opened * (sizes.vector - 1) + arrays["unopened"] + arrays["unmasking"]
@@ -114,87 +161,98 @@ class SumMessages:
 
 
 @dataclass(frozen=True, eq=False)
-class Failing:
-    """What the devices of a subnet did in an interval in which some of them failed.
-
-    Attributes:
-        uploads: (segments, s) whether the upload of each arrived at each aggregation.
-        steps: (s,) local steps that each computed, also those whose upload was never made.
-    """
-
-    uploads: np.ndarray
-    steps: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class Active:
-    """The subnets that have active devices and those devices, A and K of them.
+    """The devices that have tasks, K of them in A subnets, over the whole network.
 
     Attributes:
         subnets, sizes: (A,) numbers of the subnets in the network; how many active devices each has.
         firsts: (A,) where each subnet's begin among the K.
         rows: (K,) the devices' rows in the network.
-        segments: for each subnet the local steps planned before each aggregation.
-        steps: (K,) that each device computed.
-        uploads: one array (segments, s) for each subnet: whether each device's upload arrives at each aggregation.
-        sums: what each subnet does for secure sums; None where it has none.
+        tasks: of each subnet.
+        sums: of what devices exchange for secure sums; None where nothing is.
     """
 
     subnets: Integers
     sizes: Integers
     firsts: Integers
     rows: Integers
-    segments: Sequence[Sequence[int]]
-    steps: Floats
-    uploads: Sequence[np.ndarray]
-    sums: Sequence[SumMessages | None]
+    tasks: Sequence[Tasks]
+    sums: ExchangeSizes | None
+
+    @classmethod
+    def of(cls, topology: Topology, tasks: Mapping[int, Tasks], sums: ExchangeSizes | None) -> Self:
+        """Those of the subnets with these numbers; subnets without any are left out."""
+        busy = {number: each for number, each in tasks.items() if len(each.rows)}
+        numbers = np.array(list(busy), dtype=np.int64)
+        sizes = np.array([len(each.rows) for each in busy.values()], dtype=np.int64)
+        within = np.concatenate([np.zeros(0, dtype=np.int64), *(each.rows for each in busy.values())])
+        all_sizes = topology.sizes
+        assert ((within >= 0) & (within < np.repeat(all_sizes[numbers], sizes))).all(), "rows are of the subnet"
+        # Signals that add up in the air are not masked.
+        masked = topology.radio.truncation is None and any(each.masked for each in busy.values())
+        return cls(
+            subnets=numbers,
+            sizes=sizes,
+            firsts=np.cumsum(sizes) - sizes,
+            rows=np.repeat((np.cumsum(all_sizes) - all_sizes)[numbers], sizes) + within,
+            tasks=list(busy.values()),
+            sums=sums if masked else None,
+        )
 
     @property
     def slots(self) -> Floats:
         """(A,) of the interval, in which a device may compute."""
-        return np.array([sum(each) for each in self.segments], dtype=np.float64)
+        return np.array([sum(each.segments) for each in self.tasks], dtype=np.float64)
+
+    @property
+    def aggregations(self) -> Floats:
+        """(A,) that are planned for each subnet."""
+        return np.array([len(each.segments) for each in self.tasks], dtype=np.float64)
+
+    @property
+    def steps(self) -> Floats:
+        """(K,) that each device computes."""
+        return np.concatenate([np.zeros(0), *(each.computed for each in self.tasks)])
 
     @property
     def local(self) -> Floats:
         """(K,) local aggregations that each device's upload arrives at."""
-        return np.concatenate([np.zeros(0), *(each[:-1].sum(axis=0) for each in self.uploads)])
+        return np.concatenate([np.zeros(0), *(each.uploads[:-1].sum(axis=0) for each in self.tasks)])
 
     @property
     def last(self) -> Floats:
         """(K,) 1 where it arrives at the global one."""
-        return np.concatenate([np.zeros(0), *(each[-1] for each in self.uploads)])
+        return np.concatenate([np.zeros(0), *(each.uploads[-1] for each in self.tasks)])
 
     def occasions(self) -> Iterator[np.ndarray]:
         """(K,) whether each device's upload arrives at the first aggregation of its subnet, at the second, ..."""
-        for number in range(max((len(each) for each in self.uploads), default=0)):
+        uploads = [each.uploads for each in self.tasks]
+        for number in range(max((len(each) for each in uploads), default=0)):
             yield np.concatenate(
-                [each[number] if number < len(each) else np.zeros(each.shape[1], dtype=bool) for each in self.uploads]
+                [each[number] if number < len(each) else np.zeros(each.shape[1], dtype=bool) for each in uploads]
             )
-
-    @property
-    def has_secure_sums(self) -> bool:
-        """Whether any of these subnets has."""
-        return any(each is not None for each in self.sums)
 
     @property
     def vector_sizes(self) -> Floats:
         """(K,) messages in a device's upload: 1, or what a vector under masks takes."""
-        sizes = [1.0 if each is None else each.sizes.vector for each in self.sums]
-        return self.each(np.array(sizes, dtype=np.float64))
+        vector = 1.0 if self.sums is None else self.sums.vector
+        return self.each(np.array([vector if each.masked else 1.0 for each in self.tasks], dtype=np.float64))
 
     def of_sums(self, quantity: SumQuantity, number: int | None = None) -> Floats:
-        """(K,) what each device sends or receives of a kind, see `SumMessages.of`; 0 where there are no secure sums.
+        """(K,) what each device sends or receives of a kind, see `Tasks.exchanged`; 0 where there are no secure sums.
 
         Args:
             number: of the sum, from 0, or -1 for the last one; None for all together.
         """
-        sums = [np.zeros(0)]
-        for size, each in zip(self.sizes.tolist(), self.sums, strict=True):
-            values = np.zeros((0, size)) if each is None else each.of(quantity)
+        found = [np.zeros(0)]
+        for each in self.tasks:
+            values = np.zeros((0, len(each.rows)))
+            if self.sums is not None and each.masked:
+                values = each.exchanged(quantity, self.sums)
             if number is not None:
                 values = values[number : number + 1 or None]
-            sums.append(values.sum(axis=0))
-        return np.concatenate(sums)
+            found.append(values.sum(axis=0))
+        return np.concatenate(found)
 
     def totals(self, values: Floats) -> Floats:
         """(A,) the sum over each subnet's active devices of (K,) values."""
@@ -203,41 +261,6 @@ class Active:
     def each(self, of_subnets: Floats) -> Floats:
         """(K,) a subnet's value for each of its active devices."""
         return np.repeat(of_subnets, self.sizes)
-
-
-def active_devices(
-    topology: Topology,
-    subnets: Sequence[int],
-    rows: Sequence[Integers],
-    segments: Sequence[Sequence[int]],
-    failing: Sequence[Failing | None],
-    sums: Sequence[SumMessages | None],
-) -> Active:
-    """Those of a plan; the arguments are those of `interval_cost`. Subnets without any are left out."""
-    assert len(subnets) == len(rows) == len(segments) == len(set(subnets)), "one plan for each subnet"
-    busy = [index for index, of_subnet in enumerate(rows) if len(of_subnet)]
-    numbers = np.array([subnets[index] for index in busy], dtype=np.int64)
-    sizes = np.array([len(rows[index]) for index in busy], dtype=np.int64)
-    within = np.concatenate([np.zeros(0, dtype=np.int64), *(rows[index] for index in busy)])
-    all_sizes = topology.sizes
-    assert ((within >= 0) & (within < np.repeat(all_sizes[numbers], sizes))).all(), "rows are of the subnet"
-    starts = np.cumsum(all_sizes) - all_sizes
-    uploads, steps = [], [np.zeros(0)]
-    for index, size in zip(busy, sizes.tolist(), strict=True):
-        some = failing[index]
-        everybody = np.broadcast_to(True, (len(segments[index]), size))
-        uploads.append(everybody if some is None else some.uploads)
-        steps.append(np.full(size, float(sum(segments[index]))) if some is None else some.steps.astype(np.float64))
-    return Active(
-        subnets=numbers,
-        sizes=sizes,
-        firsts=np.cumsum(sizes) - sizes,
-        rows=np.repeat(starts[numbers], sizes) + within,
-        segments=[segments[index] for index in busy],
-        steps=np.concatenate(steps),
-        uploads=uploads,
-        sums=[sums[index] for index in busy],
-    )
 
 
 def beyond_edge(topology: Topology, height: int) -> np.ndarray:
@@ -261,9 +284,6 @@ def path_seconds(low_s: Floats, upper_s: Floats, topology: Topology, height: int
     return seconds
 
 
-NO_SUMS: Mapping[str | None, ExchangeSizes] = MappingProxyType({})
-
-
 class Wires:
     """Who has anything to send up, and each access point's clock, over the aggregations of one interval.
 
@@ -281,9 +301,9 @@ class Wires:
         self,
         topology: Topology,
         costs: MessageCosts,
-        began_s: float = 0.0,
-        vector: float = 1.0,
-        sums: Mapping[str | None, ExchangeSizes] = NO_SUMS,
+        began_s: float,
+        vector: float,
+        sums: Mapping[str | None, ExchangeSizes],
     ) -> None:
         """Before an interval.
 

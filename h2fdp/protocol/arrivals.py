@@ -1,4 +1,4 @@
-"""Faults, and what remains of a plan after those of an interval: the uploads that arrive and their numbers of steps.
+"""Faults, and what they leave of the tasks of an interval: the uploads that arrive and their numbers of steps.
 
 Edge servers are offline, devices drop out or are slow. Faults are keyed draws that look at no data and know no method:
 a device meets the same faults with all others that take part, however devices are placed, in a tree and in its star. A
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from h2fdp.costs import Tasks
 from h2fdp.data.records import Rows
 from h2fdp.streams import PER_STEP, Streams
 
@@ -104,43 +105,6 @@ class Faults:
 Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of devices; in the order of the devices
 
 
-@dataclass(frozen=True)
-class CompletedWork:
-    """The work that the devices of a subnet complete in an interval in which some fail.
-
-    Attributes:
-        steps: (segments, s) local steps behind each device's upload at each aggregation; 0 where it uploads nothing.
-        lost: (s,) local steps that came to nothing: done before dropping out, or behind uploads that were not averaged.
-        unopened: (segments, s) uploads that arrived at an aggregation that did not happen; None for none.
-        begun: (segments, s) whether each device is there when a segment begins; None for all.
-    """
-
-    steps: np.ndarray
-    lost: np.ndarray
-    unopened: np.ndarray | None = None
-    begun: np.ndarray | None = None
-
-    def opening(self, opened: np.ndarray) -> CompletedWork:
-        """The same where some aggregations do not happen, whatever arrives: work of these segments comes to nothing.
-
-        Args:
-            opened: (segments,) whether each aggregation happens.
-        """
-        kept = self.steps * opened[:, None]
-        lost = self.lost + (self.steps - kept).sum(axis=0)
-        return CompletedWork(kept, lost, (self.steps > 0) & ~opened[:, None], self.begun)
-
-    def stretch(self, first: int, stop: int) -> CompletedWork:
-        """That of the segments first .. stop - 1."""
-        unopened, begun = (None if each is None else each[first:stop] for each in (self.unopened, self.begun))
-        return CompletedWork(self.steps[first:stop], self.lost, unopened, begun)
-
-    @property
-    def arrives(self) -> np.ndarray:
-        """(s,) whether anything of a device is ever uploaded."""
-        return np.asarray((self.steps > 0).any(axis=0))
-
-
 def reached(faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray) -> np.ndarray:
     """Those of the devices `rows` whose edge server, or access point, is online."""
     if faults.edge_outage == 0:
@@ -151,26 +115,28 @@ def reached(faults: Faults, streams: Streams, points: Points, interval: int, row
     return np.asarray(rows[~np.repeat(offline, [size for _, size in points])[rows]])
 
 
-def completed_work(
+def tasks_under(
     faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray, segments: Sequence[int]
-) -> CompletedWork | None:
-    """The work that the devices `rows` complete in these segments; None where each does what was planned."""
+) -> Tasks:
+    """The tasks of the devices `rows` in these segments."""
+    planned = Tasks.planned(rows, segments)
     if not faults.of_devices:
-        return None
-    work = work_of(_faults_of(faults, streams, points, interval, rows), segments)
-    return None if (work.steps == np.array(segments)[:, None]).all() else work
+        return planned
+    tasks = tasks_of(_faults_of(faults, streams, points, interval, rows), rows, segments)
+    return planned if (tasks.steps == planned.steps).all() else tasks
 
 
-def completed_epochs(
+def epochs_under(
     faults: Faults,
     streams: Streams,
     points: Points,
     interval: int,
     rows: np.ndarray,
+    segments: Sequence[int],
     epochs: int,
     steps_per_epoch: np.ndarray,
-) -> CompletedWork:
-    """What the devices `rows` do that go through their records `epochs` times, each at its own pace.
+) -> Tasks:
+    """The tasks of the devices `rows` that go through their records `epochs` times, each at its own pace.
 
     A straggler finishes whole epochs: of ten under fractions [0.1, 0.9] 1 to 9 (the stragglers of Upcycled-FL). A
     device that drops out uploads nothing, since there is one aggregation, at the end.
@@ -179,13 +145,12 @@ def completed_epochs(
         steps_per_epoch: (s,) of these devices.
     """
     if not faults.of_devices:
-        return CompletedWork(epochs * steps_per_epoch[None], np.zeros(len(rows), dtype=np.int64))
+        return Tasks(rows, tuple(segments), epochs * steps_per_epoch[None], np.zeros(len(rows), dtype=np.int64))
     device_faults = _faults_of(faults, streams, points, interval, rows)
     work = device_faults.work(epochs) * steps_per_epoch
     stays = device_faults.lasts >= 1
-    return CompletedWork(
-        (work * stays)[None], np.where(stays, 0, np.floor(device_faults.lasts * work).astype(np.int64))
-    )
+    lost = np.where(stays, 0, np.floor(device_faults.lasts * work).astype(np.int64))
+    return Tasks(rows, tuple(segments), (work * stays)[None], lost)
 
 
 def _faults_of(faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray) -> DeviceFaults:
@@ -194,8 +159,8 @@ def _faults_of(faults: Faults, streams: Streams, points: Points, interval: int, 
     )
 
 
-def work_of(device_faults: DeviceFaults, segments: Sequence[int]) -> CompletedWork:
-    """What devices of these device_faults do.
+def tasks_of(device_faults: DeviceFaults, rows: np.ndarray, segments: Sequence[int]) -> Tasks:
+    """The tasks of the devices `rows`, which have these faults (s,).
 
     - A device that drops out receives the model, works for some slots and vanishes: it takes part in the aggregations
       that end before, and what it did after the last of them is lost. It is back in the next interval.
@@ -207,5 +172,5 @@ def work_of(device_faults: DeviceFaults, segments: Sequence[int]) -> CompletedWo
     there, work = device_faults.slots(slots), device_faults.work(slots)
     done = work * ends // slots
     steps = np.diff(done, axis=0, prepend=0) * (ends <= there)
-    begun = ends - np.array(segments)[:, None] <= there
-    return CompletedWork(steps, work * there // slots - steps.sum(axis=0), begun=begun)
+    begins = ends - np.array(segments)[:, None] <= there
+    return Tasks(rows, tuple(segments), steps, work * there // slots - steps.sum(axis=0), there=begins)

@@ -9,9 +9,9 @@ from typing import get_args
 import numpy as np
 
 from h2fdp.algorithms.aggregation import Aggregation, Contributions, Link, WeightedAverage, upload_weights
+from h2fdp.costs import Tasks
 from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism
-from h2fdp.protocol.arrivals import CompletedWork
 from h2fdp.protocol.messages import Plan, present_shares
 from h2fdp.protocol.subnet_facts import SubnetFacts, Weighting
 
@@ -71,7 +71,7 @@ class SubnetAverages:
         Args:
             plan: of these segments.
         """
-        arriving = plan.arriving
+        arriving = plan.tasks.arriving
         return Branch(
             records=float(facts.records[arriving].sum()),
             devices=len(arriving),
@@ -156,38 +156,36 @@ class Averaging:
     def of_subnet(
         self,
         facts: SubnetFacts,
-        rows: np.ndarray,
-        segments: Sequence[int],
+        tasks: Tasks,
         step_size: float,
-        completed: CompletedWork | None,
         noise: Mechanism | None,
         ages: np.ndarray | None = None,
     ) -> SubnetAverages:
-        """The averages of these devices, after the faults of the interval.
+        """The averages of the devices that have these tasks.
 
         Args:
             ages: (segments, s) what the age of a model leaves of each upload's weight; None for all of it.
             noise: says how much noise uploads of fewer steps ask for; None where none is added.
         """
+        rows, whole = tasks.rows, tasks.whole
         shares, records = facts.shares(rows, self.weighting), facts.records[rows]
-        steps = None if completed is None else completed.steps
-        counts = self.counts(step_size, max([*segments, 0 if steps is None else int(steps.max(initial=0))]))
-        weights, plain, portions = np.zeros((len(segments), len(rows))), True, None
+        counts = self.counts(step_size, max([*tasks.segments, 0 if whole else int(tasks.steps.max(initial=0))]))
+        weights, plain, portions = np.zeros(tasks.steps.shape), True, None
         aggregation = self.aggregation.at("device")
         reach = weights if aggregation.visible == "sum" else np.zeros_like(weights)
         known: dict[int, int] = {}  # of devices that do all steps: the segment of as many
-        for segment, planned in enumerate(segments):
-            if steps is None and planned in known:
+        for segment, planned in enumerate(tasks.segments):
+            if whole and planned in known:
                 weights[segment], reach[segment] = weights[known[planned]], reach[known[planned]]
                 continue
             known[planned] = segment
-            behind = np.full(len(rows), planned) if steps is None else steps[segment]
+            behind = tasks.steps[segment]
             stale = behind > 0
             if not stale.any():
                 continue
             behind = behind[stale]
             uploads = Contributions(
-                shares=shares if steps is None else present_shares(shares, stale)[stale],
+                shares=shares if whole else present_shares(shares, stale)[stale],
                 records=records[stale],
                 devices=np.ones(len(behind), dtype=np.int64),
                 steps=behind,
@@ -201,11 +199,11 @@ class Averaging:
             if reach is not weights:
                 reach[segment, stale] = self.reach(upload_shares, facts.adds_noise == "edge", "device")
             plain = plain and upload_shares is uploads.shares
-            if noise is not None and steps is not None and normalisers is not None:
+            if noise is not None and not whole and normalisers is not None:
                 portions = np.ones(weights.shape) if portions is None else portions
                 least = noise.portions(behind, planned, facts.sampling_rates[rows[stale]], uploads.records)
                 portions[segment, stale] = np.clip(normalisers / self._of_planned(uploads, counts), least, 1.0)
-        done = np.array(segments)[:, None] if steps is None else steps
+        done = np.array(tasks.segments)[:, None] if whole else tasks.steps
         sums = (weights * done).sum(axis=1), (weights * counts[done]).sum(axis=1)
         return SubnetAverages(weights, reach, plain, portions, *sums)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.costs import ExchangeSizes, Failing, IntervalCost, NetworkCosts, SumMessages, interval_cost, with_waiting
+from h2fdp.costs import ExchangeSizes, IntervalCost, NetworkCosts, interval_cost, with_waiting
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged
@@ -110,12 +110,12 @@ class IntervalPlan:
     @property
     def participants(self) -> int:
         """Devices of which anything arrives."""
-        return sum(len(plan.arriving) for plan in self.subnets.values())
+        return sum(len(plan.tasks.arriving) for plan in self.subnets.values())
 
     @property
     def device_steps(self) -> int:
         """Local steps of all devices, done in vain or not."""
-        return sum(int(plan.steps_computed.sum()) for plan in (*self.subnets.values(), *self.lost.values()))
+        return sum(int(plan.tasks.computed.sum()) for plan in (*self.subnets.values(), *self.lost.values()))
 
     @property
     def last_slot(self) -> int:
@@ -181,16 +181,10 @@ class PlanCosts:
         cost = interval_cost(
             costs,
             self.network,
-            [self._numbers[name] for name in parts],
-            [subnet.rows for subnet in parts.values()],
-            [subnet.segments for subnet in parts.values()],
-            [
-                None if (work := subnet.completed) is None else Failing(work.steps > 0, subnet.steps_computed)
-                for subnet in parts.values()
-            ],
+            {self._numbers[name]: subnet.tasks for name, subnet in parts.items()},
             plan.heights or None,
-            [self._sum_messages(subnet) for subnet in parts.values()],
-            {} if self.exchanges is None else dict.fromkeys(self.summing, self.exchanges),
+            self.exchanges,
+            self.summing,
             plan.began_s + self.of_handovers(plan.interval).get("clock_s", 0.0),
             None if arrivals is None else arrivals.ways_s,
         )
@@ -223,19 +217,6 @@ class PlanCosts:
     def _firsts(self) -> np.ndarray:
         """(N,) the first device of each subnet."""
         return np.cumsum(self.network.sizes) - self.network.sizes
-
-    def _sum_messages(self, subnet: Plan) -> SumMessages | None:
-        sizes = self.exchanges
-        if not subnet.masked or sizes is None or self.network.radio.truncation is not None:  # signals add up unmasked
-            return None
-        segments, devices = len(subnet.segments), len(subnet.rows)
-        if subnet.completed is None:
-            return SumMessages.planned(sizes, segments, devices)
-        work, none = subnet.completed, np.zeros((segments, devices), dtype=bool)
-        begun = ~none if work.begun is None else work.begun
-        unopened = none if work.unopened is None else work.unopened
-        opened = np.asarray(~unopened.any(axis=1))
-        return SumMessages(sizes, begun, (work.steps > 0) | unopened, opened)
 
 
 def range_of(power_dbm: Floats) -> dict[str, float]:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from h2fdp.costs import Tasks
 from h2fdp.privacy import AggregationKind
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
-from h2fdp.protocol.arrivals import CompletedWork
 from h2fdp.schedules.schedule import Stretch
 
 
@@ -86,16 +86,14 @@ class Plan:
     Attributes:
         interval: k, from 0.
         first_slot: t_k; the interval covers t_k + 1 .. t_k + tau_k.
-        segments: local steps before each aggregation; the last one of an interval is the global one.
+        tasks: of the s_c^k devices that take part; the last aggregation of an interval is the global one.
         step_size: eta_k.
-        rows: (s_c^k,) rows of the devices that take part, ascending.
         shares: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
         weights: (len(segments), s_c^k) by which uploads are multiplied in each aggregation, 0 for those that do not
             arrive; None where these are the shares.
         reach: (len(segments), s_c^k) how far each average moves where one upload moves by 1; None: as the weights.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
-        completed: who uploads what, where devices fail; None where all do what was planned.
         memory: (s_c^k, M) what the devices remember, by an objective or a stage of their uploads; None for others.
         watched: whether the devices' own last models, and their last steps, are wanted.
         heights: of the aggregators that end the segments: 1 the edge server itself, 2 and more those above it, 0 the
@@ -103,7 +101,6 @@ class Plan:
         received: which row of the broadcast is the model for this subnet, where there are several.
         variate: whether the broadcast's last row is a control variate.
         work: what the devices did in earlier stretches of the interval, see `Upload`.
-        masked: whether devices upload under secure aggregation.
         stage_facts: (len(segments),) what stages of uploads go by at each aggregation; empty where there is nothing.
         begun: with which models the uploads began, where the edge server does not wait for all; None: each with the
             model of the aggregation before.
@@ -112,24 +109,31 @@ class Plan:
 
     interval: int
     first_slot: int
-    segments: tuple[int, ...]
+    tasks: Tasks
     step_size: float
-    rows: np.ndarray
     shares: np.ndarray
     noise_std: np.ndarray
     weights: np.ndarray | None = None
     reach: np.ndarray | None = None
-    completed: CompletedWork | None = None
     memory: Tensor | None = None
     watched: bool = False
     heights: tuple[int, ...] | None = None
     received: int = 0
     variate: bool = False
     work: DeviceWork | None = None
-    masked: bool = False
     stage_facts: tuple[StageFacts, ...] = ()
     begun: Stretch | None = None
     models: Tensor | None = None
+
+    @property
+    def rows(self) -> np.ndarray:
+        """(s_c^k,) rows of the devices that take part, ascending."""
+        return self.tasks.rows
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """Local steps before each aggregation."""
+        return self.tasks.segments
 
     @property
     def last_slot(self) -> int:
@@ -156,15 +160,13 @@ class Plan:
 
     def stretch(self, first: int, stop: int) -> Plan:
         """The segments first .. stop - 1, for a subnet above which somebody aggregates at their end."""
-        completed = self.completed
         return replace(
             self,
             first_slot=self.first_slot + sum(self.segments[:first]),
-            segments=self.segments[first:stop],
+            tasks=self.tasks.stretch(first, stop),
             noise_std=self.noise_std[first:stop],
             weights=None if self.weights is None else self.weights[first:stop],
             reach=None if self.reach is None else self.reach[first:stop],
-            completed=None if completed is None else completed.stretch(first, stop),
             heights=tuple(self.height(segment) for segment in range(first, stop)),
             stage_facts=self.stage_facts[first:stop],
         )
@@ -174,18 +176,16 @@ class Plan:
         noise = self.noise_std[segment]
         weights = None if self.weights is None else self.weights[segment]
         reach = None if self.reach is None else self.reach[segment]
-        if self.completed is None:
-            rows, steps, shares = self.rows, np.full(len(self.rows), self.segments[segment]), self.shares
-        else:
-            steps = self.completed.steps[segment]
+        rows, steps, shares = self.rows, self.tasks.steps[segment], self.shares
+        if not self.tasks.whole:
             arrived = steps > 0
             if not arrived.any():
                 noise = noise[:0]
             elif noise.size == arrived.size > 1:  # of a lone device or of the edge server: the same
                 noise = noise[arrived]
-            shares = present_shares(self.shares, arrived)[arrived]
+            shares = present_shares(shares, arrived)[arrived]
             weights, reach = (None if each is None else each[arrived] for each in (weights, reach))
-            rows, steps = self.rows[arrived], steps[arrived]
+            rows, steps = rows[arrived], steps[arrived]
         weights = shares if weights is None else weights
         reach = weights if reach is None else reach
         return Arrivals(rows=rows, steps=steps, shares=shares, weights=weights, reach=reach, noise_std=noise)
@@ -205,35 +205,9 @@ class Plan:
         return 0.0 if code is None else code.inflation(self.aggregation(segment).rows)
 
     @property
-    def steps(self) -> np.ndarray:
-        """(segments, s_c^k) local steps behind each upload; 0 where there is none."""
-        if self.completed is not None:
-            return self.completed.steps
-        return np.repeat(np.array(self.segments)[:, None], len(self.rows), axis=1)
-
-    @property
     def all_weights(self) -> np.ndarray:
         """(segments, s_c^k) of every aggregation, 0 where no upload arrives."""
-        return present_shares(self.shares, self.steps > 0) if self.weights is None else self.weights
-
-    @property
-    def releasing(self) -> np.ndarray:
-        """(segments,) whether anybody's upload arrives at each aggregation."""
-        if self.completed is None:
-            return np.ones(len(self.segments), dtype=bool)
-        return np.asarray((self.completed.steps > 0).any(axis=1))
-
-    @property
-    def arriving(self) -> np.ndarray:
-        """Rows of the devices of which anything arrives."""
-        return self.rows if self.completed is None else self.rows[self.completed.arrives]
-
-    @property
-    def steps_computed(self) -> np.ndarray:
-        """(s_c^k,) local steps that each device does, in vain or not."""
-        if self.completed is None:
-            return np.full(len(self.rows), sum(self.segments))
-        return np.asarray(self.completed.steps.sum(axis=0) + self.completed.lost)
+        return present_shares(self.shares, self.tasks.uploads) if self.weights is None else self.weights
 
 
 def present_shares(shares: np.ndarray, present: np.ndarray) -> np.ndarray:

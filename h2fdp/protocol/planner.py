@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from h2fdp.costs import Tasks
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import AggregationKind, Mechanism, Pipeline, Release, Span, Tolerance
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
-from h2fdp.protocol.arrivals import CompletedWork, Faults, completed_epochs, completed_work, reached
+from h2fdp.protocol.arrivals import Faults, epochs_under, reached, tasks_under
 from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
@@ -28,18 +29,11 @@ from h2fdp.streams import Streams
 _NOTHING: Mapping[str, StreamPast] = {}
 
 
-def opened(
-    tolerance: Tolerance, started: int, segments: Sequence[int], completed: CompletedWork | None
-) -> CompletedWork | None:
-    """What the devices' work comes to where a secure sum of too few uploads is never opened."""
-    if completed is None:
-        if tolerance.opens(started, started):
-            return None
-        steps = np.repeat(np.array(segments)[:, None], started, axis=1)
-        completed = CompletedWork(steps, np.zeros(started, dtype=np.int64))
-    arrived = (completed.steps > 0).sum(axis=1)
-    are_opened = np.array([each == 0 or tolerance.opens(started, each) for each in arrived.tolist()])
-    return completed if are_opened.all() else completed.opening(are_opened)
+def opened(tolerance: Tolerance, tasks: Tasks) -> Tasks:
+    """The tasks where a secure sum of too few uploads is never opened."""
+    arrived, started = tasks.uploads.sum(axis=1).tolist(), len(tasks.rows)
+    are_opened = np.array([each == 0 or tolerance.opens(started, each) for each in arrived])
+    return tasks if are_opened.all() else tasks.opening(are_opened)
 
 
 class _Planned(NamedTuple):
@@ -144,22 +138,21 @@ class Planner:
             rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
-            segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
-            completed = self._completed(facts, interval, segments, rows)
-            known = facts, interval, slot, segments, decision, rows, completed
+            tasks = self._tasks(facts, interval, decision, rows)
+            known = facts, interval, slot, decision, tasks
             law = facts.pipeline.law
             if isinstance(law, CorrelatedGaussian):
                 before = past.get(facts.name, law.nothing(len(facts.records)))
-                likeness: Hashable = facts.likeness, segments, rows.tobytes(), before.likeness
+                likeness: Hashable = facts.likeness, tasks.segments, rows.tobytes(), before.likeness
             else:
-                before, likeness = None, (facts.likeness, segments, rows.tobytes())
-            if completed is not None or facts.pipeline.has_code:
+                before, likeness = None, (facts.likeness, tasks.segments, rows.tobytes())
+            if not tasks.whole or facts.pipeline.has_code:
                 found = self._subnet_plan(*known, past=before)
             else:
                 if likeness not in alike:
                     alike[likeness] = self._subnet_plan(*known, past=before)
                 found = alike[likeness]
-            if found.plan.arriving.size == 0:
+            if found.plan.tasks.arriving.size == 0:
                 lost[facts.name] = found.plan
             else:
                 planned[facts.name] = found
@@ -198,12 +191,12 @@ class Planner:
     def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, stretch: Stretch) -> _Planned:
         """What is planned of a subnet whose edge server does not wait for all; slots are those of its own clock."""
         segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
-        slot, known = stretch.first * segments[0], (replace(decision, step_size=stretch.step_size), stretch.rows)
+        tasks = Tasks.planned(stretch.rows, segments, facts.shares_noise)
+        known = facts, interval, stretch.first * segments[0], replace(decision, step_size=stretch.step_size)
         if stretch.in_step:
-            return self._subnet_plan(facts, interval, slot, segments, *known, None)
+            return self._subnet_plan(*known, tasks)
         steps = np.where(stretch.arrives, segments[0], 0)
-        completed = CompletedWork(steps, np.zeros(len(stretch.rows), dtype=np.int64), begun=stretch.arrives)
-        return self._subnet_plan(facts, interval, slot, segments, *known, completed, stretch)
+        return self._subnet_plan(*known, replace(tasks, steps=steps, whole=False, there=stretch.arrives), stretch)
 
     def _there(self, interval: int) -> Sequence[np.ndarray] | None:
         """For each subnet whether its devices are with it, and their channels let them send; None where all are."""
@@ -249,34 +242,31 @@ class Planner:
             heights=heights,
         )
 
-    def _completed(
-        self, facts: SubnetFacts, interval: int, segments: tuple[int, ...], rows: np.ndarray
-    ) -> CompletedWork | None:
-        """What these devices do; None where all do what was planned."""
-        known = self.faults, self.world or self.streams, facts.points, interval, rows
+    def _tasks(self, facts: SubnetFacts, interval: int, decision: Decision, rows: np.ndarray) -> Tasks:
+        """What these devices do."""
+        segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
+        known = self.faults, self.world or self.streams, facts.points, interval, rows, segments
         if self.epochs is None:
-            completed = completed_work(*known, segments)
+            tasks = tasks_under(*known)
         else:
-            completed = completed_epochs(*known, self.epochs, facts.steps_per_epoch[rows])
+            tasks = epochs_under(*known, self.epochs, facts.steps_per_epoch[rows])
         if facts.place is None or not facts.shares_noise:
-            return completed
-        return opened(facts.place.tolerance, len(rows), segments, completed)
+            return tasks
+        return replace(opened(facts.place.tolerance, tasks), masked=True)
 
     def _subnet_plan(
         self,
         subnet: SubnetFacts,
         interval: int,
         slot: int,
-        segments: tuple[int, ...],
         decision: Decision,
-        rows: np.ndarray,
-        completed: CompletedWork | None,
+        tasks: Tasks,
         begun: Stretch | None = None,
         past: StreamPast | None = None,
     ) -> _Planned:
-        step_size = decision.step_size
+        step_size, rows, segments = decision.step_size, tasks.rows, tasks.segments
         ages = None if begun is None else begun.weights
-        averages = self.averaging.of_subnet(subnet, rows, segments, step_size, completed, self.noise, ages)
+        averages = self.averaging.of_subnet(subnet, tasks, step_size, self.noise, ages)
         heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
         noise_std = self._levels(subnet, rows, segments, step_size, averages, heights) * decision.noise_factor
         shares = subnet.shares(rows, self.averaging.weighting)
@@ -287,16 +277,13 @@ class Planner:
         part = Plan(
             interval=interval,
             first_slot=slot,
-            segments=segments,
+            tasks=tasks,
             step_size=step_size,
-            rows=rows,
             shares=shares,
             noise_std=noise_std,
             weights=None if averages.plain else averages.weights,
             reach=None if averages.reach is averages.weights else averages.reach,
-            completed=completed,
             heights=(*(subnet.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
-            masked=subnet.shares_noise,
             stage_facts=facts,
             begun=begun,
         )

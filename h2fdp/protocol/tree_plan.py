@@ -128,7 +128,7 @@ class TreePlanner:
             return None
         facts, whole = self.facts[name], self.subnets[name]
         plan = whole.stretch(first, stop)
-        if plan.arriving.size == 0:
+        if plan.tasks.arriving.size == 0:
             return None
         last, variances = plan.aggregation(-1), self.noise_variances[name][first:stop]
         vector = None
@@ -189,7 +189,7 @@ class TreePlanner:
             return sum(records for records, _ in arriving), sum(devices for _, devices in arriving)
         if name not in self.subnets:
             return 0.0, 0
-        rows = self.subnets[name].stretch(first, stop).arriving
+        rows = self.subnets[name].tasks.stretch(first, stop).arriving
         return float(self.facts[name].records[rows].sum()), len(rows)
 
     def _mass(self, name: str) -> float:

@@ -152,7 +152,7 @@ class LiveAccounts:
         if observer is not None:
             self.accounts.add(releases, times=-1)
             return observer
-        made = [part.releasing for part in plan.subnets.values()]
+        made = [part.tasks.releasing for part in plan.subnets.values()]
         self._local += max((int(each[:-1].sum()) for each in made), default=0)
         self._global += any(each[-1] for each in made)
         if plan.heights:
@@ -182,7 +182,7 @@ class LiveAccounts:
         """The local aggregations of each tier in which anything arrives, of the subnet that has most."""
         most: dict[Tier, int] = {}
         for name, part in plan.subnets.items():
-            pairs = zip(plan.heights[:-1], part.releasing[:-1].tolist(), strict=True)
+            pairs = zip(plan.heights[:-1], part.tasks.releasing[:-1].tolist(), strict=True)
             made = Counter(self._facts[name].tier(height) for height, arrives in pairs if arrives)
             most |= {tier: max(count, most.get(tier, 0)) for tier, count in made.items()}
         return most

@@ -154,7 +154,7 @@ def estimate(run: RunSetup) -> dict[str, Any]:
     """
     work, hosts = planned_work(run), inline_workers(run.config.runtime)
     privacy = None if run.noise is None or run.leaks else privacy_report(run)
-    summed = sum(part.masked for part in first_interval(run).subnets.values())
+    summed = sum(part.tasks.masked for part in first_interval(run).subnets.values())
     return {
         "method": name_of(run.config.method),
         "backend": chosen_backend(run.config.runtime),

@@ -15,6 +15,7 @@ from h2fdp.algorithms.own import OwnObjective, OwnServer
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.costs import Tasks
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
@@ -109,9 +110,8 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
     plan = Plan(
         interval=0,
         first_slot=0,
-        segments=(1,),
+        tasks=Tasks.planned(np.arange(2), (1,)),
         step_size=_STEP_SIZE,
-        rows=np.arange(2),
         shares=np.full(2, 0.5),
         noise_std=np.empty((1, 0)),
         memory=None if blueprint.objective.memory is None else torch.zeros(2, size),

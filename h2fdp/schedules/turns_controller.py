@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.costs import MessageCosts, SumMessages, interval_cost
+from h2fdp.costs import MessageCosts, Tasks, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.schedules.aggregation_times import decayed
@@ -157,17 +157,14 @@ class TurnsController(Schedule):
 
     def _cost(self, interval: int, taking: Integers, tau: int) -> tuple[float, float]:
         context, network = self._context, self._context.topology
-        segments = [self._segments(each, tau) for each in taking.tolist()]
-        rows = [np.arange(context.sizes[each]) for each in taking.tolist()]
-        exchanged = zip((context.exchanges[each] for each in taking.tolist()), segments, rows, strict=True)
-        sums = [
-            None if sizes is None else SumMessages.planned(sizes, len(of), len(who)) for sizes, of, who in exchanged
-        ]
-        deep = network.depth > 1
-        heights = context.aggregation_times.heights(tau, network.depth) if deep else None
-        cost = interval_cost(
-            context.costs.drawn(interval), network, taking.tolist(), rows, segments, heights=heights, sums=sums
-        )
+        masked = [sizes is not None for sizes in context.exchanges]
+        tasks = {
+            each: Tasks.planned(np.arange(context.sizes[each]), self._segments(each, tau), masked[each])
+            for each in taking.tolist()
+        }
+        heights = context.aggregation_times.heights(tau, network.depth) if network.depth > 1 else None
+        sums = next((sizes for sizes in context.exchanges if sizes is not None), None)
+        cost = interval_cost(context.costs.drawn(interval), network, tasks, heights, sums)
         return cost.energy_j, cost.delay_s
 
     def _of_subnets(self, costs: MessageCosts, tau: int) -> tuple[Floats, Floats]:

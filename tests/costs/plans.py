@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from math import log10
+from typing import NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
-from h2fdp.costs import Failing, NetworkCosts, interval_cost
+from h2fdp.costs import NetworkCosts, Tasks, interval_cost
 from h2fdp.network import Radio, Topology, Wire
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -16,12 +17,30 @@ PLAIN = Radio(bandwidth_hz=1.0, noise_dbm_per_hz=0.0, pathloss={"beta0_db": 0.0,
 THREE = 10 * log10(3)  # R = log2(1 + 3) = 2 bits a second
 
 
-def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0, failing=None, heights=None, sums=None, **more):
+class Failing(NamedTuple):
+    """(segments, s) whether each upload arrives, and (s,) local steps of each device."""
+
+    uploads: np.ndarray
+    steps: np.ndarray
+
+
+def tasks_of(subnets, rows, segments, failing=None, masked=False):
+    """Tasks by the number of the subnet; where some devices fail, each upload stands for one step."""
+    found = {}
+    for number, active, lengths, some in zip(subnets, rows, segments, failing or [None] * len(rows), strict=True):
+        planned = Tasks.planned(np.array(active, dtype=np.int64), tuple(lengths), masked)
+        if some is not None:
+            behind = some.uploads.astype(np.int64)
+            planned = replace(planned, steps=behind, lost=some.steps - behind.sum(axis=0), whole=False)
+        found[number] = planned
+    return found
+
+
+def cost(topology, subnets, rows, segments, bits=8, seed=1, interval=0, failing=None, masked=False, **more):
     radio = replace(topology.radio, bits_per_parameter=1)
     network = replace(topology, radio=radio)
     drawn = NetworkCosts(network, bits, Streams(seed)).drawn(interval)
-    rows = [np.array(each, dtype=np.int64) for each in rows]
-    return interval_cost(drawn, network, subnets, rows, segments, failing, heights, sums, **more)
+    return interval_cost(drawn, network, tasks_of(subnets, rows, segments, failing, masked), **more)
 
 
 def everybody(topology, segments, **options):

@@ -7,10 +7,10 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import exp1
 
-from h2fdp.costs import Failing, NetworkCosts, fading_power, interval_cost
+from h2fdp.costs import NetworkCosts, fading_power, interval_cost
 from h2fdp.network import Radio, Topology
 from h2fdp.streams import Streams
-from tests.costs.plans import PLAIN, THREE, cost, everybody
+from tests.costs.plans import PLAIN, THREE, Failing, cost, everybody, tasks_of
 from tests.networks import placed
 
 HALF = 8 / (0.5 * np.log2(7))  # seconds of 8 bits over half a hertz
@@ -79,7 +79,7 @@ def test_alone_over_a_channel_of_one_number_a_use_it_is_the_plain_channel():
         made = network(access, [THREE])
         radio = replace(made.radio, bits_per_parameter=2)
         drawn = NetworkCosts(replace(made, radio=radio), 4, Streams(1)).drawn(0)
-        costs.append(interval_cost(drawn, made, [0], [np.array([0])], [(1, 1)]))
+        costs.append(interval_cost(drawn, made, tasks_of([0], [[0]], [(1, 1)])))
     for name in ("energy_j", "delay_s", "clock_s", "bytes"):
         assert getattr(costs[1], name) == pytest.approx(getattr(costs[0], name), rel=1e-12), name
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.costs import Failing
 from h2fdp.network import Aggregator, Topology, Wire
-from tests.costs.plans import PLAIN, THREE, cost, everybody
+from tests.costs.plans import PLAIN, THREE, Failing, cost, everybody
 from tests.networks import placed
 
 

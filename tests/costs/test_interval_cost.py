@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from h2fdp.costs import ExchangeSizes, Failing, NetworkCosts, SumMessages, fading_power, interval_cost
+from h2fdp.costs import ExchangeSizes, NetworkCosts, fading_power, interval_cost
 from h2fdp.network import Aggregator, Topology, Wire
 from h2fdp.streams import Streams
-from tests.costs.plans import PLAIN, THREE, cost, everybody, failures, plans, trees, written_out
+from tests.costs.plans import PLAIN, THREE, Failing, cost, everybody, failures, plans, tasks_of, trees, written_out
 from tests.networks import placed
 
 
@@ -44,7 +44,7 @@ def test_compressed_messages_by_hand():
     shorter = (lambda bits, size: bits / 4), (lambda bits, size: bits / 2)
     radio = replace(network.radio, bits_per_parameter=1)
     costs = NetworkCosts(replace(network, radio=radio), 8, Streams(1), None, None, *shorter).drawn(0)
-    found = interval_cost(costs, network, [0], [np.array([0, 1])], [(3, 2)])
+    found = interval_cost(costs, network, tasks_of([0], [[0, 1]], [(3, 2)]))
     assert found.device_energy_j == pytest.approx([2 * 0.003 + 1.25] * 2)
     assert found.wired_energy_j == pytest.approx([0.5])
     assert found.local_delay_s == pytest.approx([2 * 1])
@@ -62,7 +62,7 @@ def test_models_that_are_smaller_on_their_way_down_by_hand():
         NetworkCosts(replace(network, radio=radio), 8, Streams(1), **more).drawn(0)
         for more in ({}, {"downlink": lambda bits, size: bits / 2})
     ]
-    plain, found = (interval_cost(costs, network, [0], [np.array([0, 1])], [(3, 2)]) for costs in drawn)
+    plain, found = (interval_cost(costs, network, tasks_of([0], [[0, 1]], [(3, 2)])) for costs in drawn)
     assert (found.energy_j, found.bytes) == (plain.energy_j, plain.bytes)
     assert found.local_delay_s == pytest.approx([8])
     assert found.global_delay_s == pytest.approx([2 * (4 + 1 + 0.5 + 2)])  # up, up, down, down
@@ -77,8 +77,7 @@ def test_bytes_are_of_all_that_is_sent_up():
     tree = Topology("net", tuple(subnets), PLAIN, aggregators=(Aggregator("u", True),))
     assert everybody(tree, (1, 1, 1), heights=(1, 2, 0)).bytes == 3 * 4 + 2 * 2 + 1
     sizes = ExchangeSizes.of_bits(key=2, share=1, vector=8, message=8)
-    masked = [SumMessages.planned(sizes, 2, 2)]
-    assert everybody(two_devices(), (3, 2), sums=masked).bytes == 4 + 1 + 2 * 2 * (2 * 2 + 4 * 1) / 8
+    assert everybody(two_devices(), (3, 2), masked=True, sums=sizes).bytes == 4 + 1 + 2 * 2 * (2 * 2 + 4 * 1) / 8
 
 
 def test_shared_bandwidth_by_hand():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from h2fdp.costs import NetworkCosts, interval_cost
+from h2fdp.costs import NetworkCosts, Tasks, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Radio, Topology, Wire
 from h2fdp.network.links import Series, in_series
@@ -44,10 +44,9 @@ def network(*links, above=(), parents=()):
 
 def costs_of(topology, heights=None, began_s=0.0):
     costs = NetworkCosts(topology, 10, Streams(1)).drawn(0)
-    count = topology.edges
-    rows = [np.arange(size) for size in topology.sizes]
-    segments = [(1,) * (1 if heights is None else len(heights))] * count
-    return costs, interval_cost(costs, topology, range(count), rows, segments, heights=heights, began_s=began_s)
+    segments = (1,) * (1 if heights is None else len(heights))
+    tasks = {number: Tasks.planned(np.arange(size), segments) for number, size in enumerate(topology.sizes)}
+    return costs, interval_cost(costs, topology, tasks, heights, began_s=began_s)
 
 
 @pytest.mark.parametrize("star", [False, True])

@@ -10,6 +10,7 @@ from h2fdp.costs import NetworkCosts, PowerRule, interval_cost
 from h2fdp.network import Radio, Topology
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams
+from tests.costs.plans import tasks_of
 from tests.networks import placed
 
 weights = st.floats(-12, 12).map(lambda power: 10.0**power)
@@ -78,8 +79,8 @@ def test_expected_costs_are_the_mean_of_drawn_ones(rule, fading):
 def test_an_interval_costs_uplinks_at_chosen_power_and_downlinks_as_before():
     """Two local aggregations and the global one: three messages up (two one way in the delay, as the paper has it)."""
     plain, costs = (NetworkCosts(NETWORK, 7840, Streams(1), rule).drawn(0) for rule in (None, PowerRule(0.0, 1.0, 0.0)))
-    plan = [0, 1], [np.arange(3), np.arange(2)], [[1, 1, 1]] * 2
-    before, after = (interval_cost(each, NETWORK, *plan) for each in (plain, costs))
+    tasks = tasks_of([0, 1], [range(3), range(2)], [(1, 1, 1)] * 2)
+    before, after = (interval_cost(each, NETWORK, tasks) for each in (plain, costs))
     wires = 2 * (3 * costs.link_seconds[0] + 2 * costs.link_seconds[1])
     assert after.delay_s == pytest.approx((3 * costs.seconds + plain.seconds).sum() + wires, rel=1e-12)
     assert after.energy_j == pytest.approx(3 * costs.joules.sum() + costs.link_joules.sum(), rel=1e-12)

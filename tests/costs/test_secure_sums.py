@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.costs import ExchangeSizes, Failing, SumMessages
+from h2fdp.costs import ExchangeSizes, NetworkCosts, Tasks, interval_cost
 from h2fdp.network import Aggregator, Topology, Wire
+from h2fdp.streams import Streams
 from tests.costs.plans import PLAIN, THREE, cost
 from tests.networks import placed
 
@@ -27,15 +28,15 @@ def network(access="tdma", size=2):
     ).with_devices(seconds_per_step=0.5, joules_per_step=0.25)
 
 
-def of_two(segments=(3, 2), sizes=SIZES, access="tdma", sums=None, failing=None):
-    planned = SumMessages.planned(sizes, len(segments), 2)
-    return cost(network(access), [0], [[0, 1]], [segments], failing=failing, sums=[planned if sums is None else sums])
+def billed(topology, tasks):
+    costs = NetworkCosts(replace(topology, radio=replace(topology.radio, bits_per_parameter=1)), 8, Streams(1)).drawn(0)
+    return interval_cost(costs, topology, {0: tasks}, sums=SIZES)
 
 
 def test_keys_shares_and_masks_by_hand():
     """Each of two sends two keys and two shares (3 s), receives two keys (2 s) and two shares (1 s), sends its vector
     (4 s), and a share for each of the two (1 s): 8 s up, 3 s down, once at each aggregation."""
-    found = of_two()
+    found = billed(network(), Tasks.planned(np.arange(2), (3, 2), masked=True))
     assert found.local_energy_j == pytest.approx([2 * 2 * E])  # 8 s at 3 mW are two messages
     assert found.global_energy_j == pytest.approx([2 * 2 * E + 1])
     assert found.device_energy_j == pytest.approx([4 * E + 1.25] * 2)
@@ -50,10 +51,8 @@ def test_keys_shares_and_masks_by_hand():
 
 def test_who_vanishes_has_exchanged_keys_and_a_sum_that_is_not_opened_costs_its_vectors():
     """Device 1 is gone in the second segment; the sum of device 2 alone is not opened, so nothing goes on."""
-    begun, sent = np.ones((2, 2), dtype=bool), np.array([[True, True], [False, True]])
-    sums = SumMessages(SIZES, begun, sent, np.array([True, False]))
-    failing = [Failing(np.array([[True, True], [False, False]]), np.array([4, 5]))]
-    found = of_two(sums=sums, failing=failing)
+    tasks = Tasks(np.arange(2), (3, 2), np.array([[3, 3], [0, 2]]), np.array([1, 0]), masked=True)
+    found = billed(network(), tasks.opening(np.array([True, False])))
     assert found.device_energy_j == pytest.approx([(2 + 0.75) * E + 4 * 0.25, (2 + 0.75 + 1) * E + 5 * 0.25])
     assert found.global_energy_j == pytest.approx([2.5 * E + 1])  # the first sum goes on to the cloud
     assert found.wired_energy_j == pytest.approx([1])
@@ -66,8 +65,8 @@ def test_who_vanishes_has_exchanged_keys_and_a_sum_that_is_not_opened_costs_its_
 def test_a_device_exchanges_what_the_paper_counts(devices, key, share, vector):
     """2 n a_K + (5 n - 4) a_S + m log2 R bits (Bonawitz et al. 2017, Sec. 7.1)."""
     sizes = ExchangeSizes.of_bits(key=key, share=share, vector=vector, message=1)
-    sums = SumMessages.planned(sizes, 1, devices)
-    exchanged = 1 + sums.of("sent_more") + sums.of("received_more")
+    tasks = Tasks.planned(np.arange(devices), (1,), masked=True)
+    exchanged = 1 + tasks.exchanged("sent_more", sizes) + tasks.exchanged("received_more", sizes)
     assert exchanged == pytest.approx(2 * devices * key + (5 * devices - 4) * share + vector, rel=1e-9)
     assert sizes.keys_and_shares(devices) == 2 * devices * key + (5 * devices - 4) * share
 
@@ -86,8 +85,8 @@ def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire(
     )
     topology = Topology("net", subnets, PLAIN, aggregators=(Aggregator("r", "secure-sum", wire(2)),))
     plain, summed = (
-        cost(topology, range(3), [[0]] * 3, [(1, 1)] * 3, heights=(2, 3), upper_sums=sums)
-        for sums in ({}, {"r": SIZES, None: SIZES})
+        cost(topology, range(3), [[0]] * 3, [(1, 1)] * 3, heights=(2, 3), sums=SIZES, summing=summing)
+        for summing in ((), ("r", None))
     )
     assert plain.energy_j == pytest.approx(6 * E + (1 + 1) * 2 + 2 + 4)
     assert summed.energy_j - plain.energy_j == pytest.approx(2 * (1 + 1) + 2 + 4)
@@ -99,7 +98,7 @@ def test_children_of_a_region_and_of_the_cloud_exchange_keys_and_shares_by_wire(
     assert summed.delay_s == plain.delay_s
 
 
-def relayed(sums=None, failing=None):
+def relayed(tasks):
     """Two devices at `a`, whose wire takes 1 s and 1 J for a message, and one at `b`, 2 s and 2 J; one sum of three."""
     subnets = tuple(
         placed(name, "relay", [1.0] * size, [THREE] * size, Wire(8 / seconds, 30.0))
@@ -107,15 +106,14 @@ def relayed(sums=None, failing=None):
     )
     star = Topology("net", subnets, replace(PLAIN, access="tdma")).as_star("relay")
     star = star.with_devices(seconds_per_step=0.5, joules_per_step=0.25)
-    sums = SumMessages.planned(SIZES, 1, 3) if sums is None else sums
-    return cost(star, [0], [[0, 1, 2]], [(1,)], sums=[sums], failing=failing)
+    return billed(star, tasks)
 
 
 def test_relays_pass_on_keys_and_shares_of_each_device_and_one_vector_of_all_by_hand():
     """Each of three sends two keys and four shares (a message), receives as much (keys) and half (shares), sends its
     vector, and three shares in the end (3/8): 2.375 messages up, 1.5 down, over the air and over the wire; but `a` adds
     its two vectors up and sends one."""
-    found = relayed()
+    found = relayed(Tasks.planned(np.arange(3), (1,), masked=True))
     assert found.device_energy_j == pytest.approx([2.375 * E + 0.25] * 3)
     assert found.wired_energy_j == pytest.approx([(2 * 1.375 + 1) * 1 + (1.375 + 1) * 2])
     assert found.energy_j == pytest.approx(3 * (2.375 * E + 0.25) + 8.5)
@@ -129,8 +127,7 @@ def test_relays_pass_on_keys_and_shares_of_each_device_and_one_vector_of_all_by_
 
 def test_relays_of_a_sum_that_is_not_opened_have_sent_one_vector_each():
     """The second device of `a` vanishes."""
-    begun, sent = np.ones((1, 3), dtype=bool), np.array([[True, False, True]])
-    failing = [Failing(np.zeros((1, 3), dtype=bool), np.ones(3, dtype=np.int64))]
-    found = relayed(SumMessages(SIZES, begun, sent, np.array([False])), failing)
+    tasks = Tasks(np.arange(3), (1,), np.array([[1, 0, 1]]), np.array([0, 1, 0]), masked=True)
+    found = relayed(tasks.opening(np.array([False])))
     assert found.device_energy_j == pytest.approx([2 * E + 0.25, E + 0.25, 2 * E + 0.25])
     assert found.wired_energy_j == pytest.approx([(2 + 1) * 1 + (1 + 1) * 2])

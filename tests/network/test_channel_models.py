@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import gammaincinv
 from scipy.stats import gamma, kstest
 
-from h2fdp.costs import NetworkCosts, interval_cost, path_gain_db
+from h2fdp.costs import NetworkCosts, Tasks, interval_cost, path_gain_db
 from h2fdp.errors import UserError
 from h2fdp.network import Radio, Topology, read
 from h2fdp.network.channel import FADINGS, Access, Fading, PathLoss, Rayleigh
@@ -101,7 +101,7 @@ def test_energy_and_delay_of_an_interval_under_ones_own_path_loss_and_access_by_
     network = Topology("net", (placed("a", True, [1.0, 10.0], [0.0, 0.0], free),), radio)
     drawn = NetworkCosts(network, 8, Streams(1)).drawn(0)
     assert drawn.seconds == pytest.approx([4, 2], rel=1e-12)
-    cost = interval_cost(drawn, network, [0], [np.array([0, 1])], [[1, 1, 1]])
+    cost = interval_cost(drawn, network, {0: Tasks.planned(np.arange(2), (1, 1, 1))})
     assert cost.energy_j == pytest.approx(0.018, rel=1e-12)
     assert cost.delay_s == pytest.approx(24, rel=1e-12)
     assert cost.clock_s == pytest.approx(3 * (4 + 4), rel=1e-12)
@@ -156,7 +156,7 @@ class Failing(PathLoss):
 def test_what_is_no_channel_is_refused(models, words):
     network = Topology("net", (placed("a", True, [1.0, 2.0], [24.0, 24.0]),), Radio(**models))
     with pytest.raises(UserError, match=words):
-        interval_cost(NetworkCosts(network, 8, Streams(1)).drawn(0), network, [0], [np.array([0, 1])], [[1]])
+        interval_cost(NetworkCosts(network, 8, Streams(1)).drawn(0), network, {0: Tasks.planned(np.arange(2), (1,))})
 
 
 MODULE = """

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 
 from h2fdp import Experiment
-from h2fdp.costs import Failing, FrequencyRule, NetworkCosts, interval_cost
+from h2fdp.costs import FrequencyRule, NetworkCosts, Tasks, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network import Access, Topology, read
 from h2fdp.network.devices import OF_STEPS
 from h2fdp.run.forecast import planned_work
 from h2fdp.streams import Streams
-from tests.costs.plans import PLAIN
+from tests.costs.plans import PLAIN, Failing, tasks_of
 from tests.networks import placed, stored
 
 FILE = """
@@ -67,7 +67,7 @@ def test_hierfavg_costs_what_its_table_says():
 def test_an_interval_bills_each_devices_own_steps_and_waits_for_the_slowest(network):
     network = network.with_devices(capacitance=2e-28)
     costs = NetworkCosts(network, 100, Streams(1), records=np.full(22, 10.0)).drawn(0)
-    both, fast = (interval_cost(costs, network, [0], [np.array(rows)], [[3, 2]]) for rows in ([0, 1], [1]))
+    both, fast = (interval_cost(costs, network, {0: Tasks.planned(np.array(rows), (3, 2))}) for rows in ([0, 1], [1]))
     assert both.compute_energy_j == pytest.approx([5 * (0.0024 + 0.0096), 0], rel=1e-12)
     air = 2 * costs.joules[:2]
     assert both.device_energy_j[:2] == pytest.approx(air + 5 * np.array([0.0024, 0.0096]), rel=1e-12)
@@ -94,8 +94,9 @@ def test_the_clock_is_that_of_a_queue_of_events(step_s, segments, access, data):
     network = network.with_devices(seconds_per_step=step_s)
     uploads = np.array([data.draw(st.lists(st.booleans(), min_size=size, max_size=size)) for _ in segments], dtype=bool)
     costs = NetworkCosts(network, 8, Streams(1)).drawn(0)
-    failing = [Failing(uploads, np.full(size, sum(segments)))]
-    found = interval_cost(costs, network, [0], [np.arange(size)], [segments], failing)
+    found = interval_cost(
+        costs, network, tasks_of([0], [range(size)], [segments], [Failing(uploads, np.full(size, sum(segments)))])
+    )
     clock = 0.0
     for slots, arrives in zip(segments, uploads, strict=True):
         rows = np.flatnonzero(arrives).tolist()
@@ -206,7 +207,7 @@ def _interval(rule, access="ofdma", segments=(4,), **columns):
     )
     network = network.with_devices(**{"cycles_per_record": [1e9, 2e9, 4e9], "cpu_ghz": [4, 3, 2], **columns})
     costs = NetworkCosts(network, 8, Streams(1), frequency=rule).drawn(0)
-    return interval_cost(costs, network, [0], [np.arange(3)], [list(segments)]), costs
+    return interval_cost(costs, network, {0: Tasks.planned(np.arange(3), segments)}), costs
 
 
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])

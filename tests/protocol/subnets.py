@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from h2fdp.costs import Tasks
 from h2fdp.privacy import Pipeline
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
@@ -62,9 +63,8 @@ def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_siz
     return Plan(
         interval=interval,
         first_slot=first_slot,
-        segments=segments,
+        tasks=Tasks.planned(np.arange(devices), segments),
         step_size=step_size,
-        rows=np.arange(devices),
         shares=np.full(devices, 1 / devices),
         noise_std=np.asarray(noise_std, dtype=float).reshape(len(segments), -1),
     )

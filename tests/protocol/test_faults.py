@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from h2fdp.protocol.arrivals import DeviceFaults, Faults, completed_work, reached, work_of
+from h2fdp.protocol.arrivals import DeviceFaults, Faults, reached, tasks_of, tasks_under
 from h2fdp.streams import Streams
 
 STREAMS = Streams(seed=5)
@@ -31,7 +31,7 @@ def test_nothing_fails_by_default():
     assert not found.slow.any()
     assert not Faults().possible
     assert reached(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3)).tolist() == [0, 1, 2]
-    assert completed_work(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3), (5, 5)) is None
+    assert tasks_under(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3), (5, 5)).whole
 
 
 @pytest.mark.parametrize(("factor", "accepted"), [(1, True), (2 / 3, False), (3 / 2, False)])
@@ -119,8 +119,8 @@ WORLD = Faults(device_dropout=0.4, straggler_probability=0.4, edge_outage=0.3)
 
 def test_a_device_meets_the_same_faults_whoever_takes_part_beside_it():
     rows = np.array([1, 3, 4])
-    of_all = completed_work(WORLD, STREAMS, POINTS, 2, np.arange(7), (3, 3))
-    of_some = completed_work(WORLD, STREAMS, POINTS, 2, rows, (3, 3))
+    of_all = tasks_under(WORLD, STREAMS, POINTS, 2, np.arange(7), (3, 3))
+    of_some = tasks_under(WORLD, STREAMS, POINTS, 2, rows, (3, 3))
     np.testing.assert_array_equal(of_some.steps, of_all.steps[:, rows])
     np.testing.assert_array_equal(of_some.lost, of_all.lost[rows])
 
@@ -131,9 +131,9 @@ def test_a_star_meets_the_faults_of_its_tree():
         star = reached(WORLD, STREAMS, POINTS, interval, np.arange(7))
         assert star.tolist() == [*rows[0].tolist(), *(4 + rows[1]).tolist()]
         parts = [WORLD.device_faults(STREAMS, name, interval, size) for name, size in POINTS]
-        found = completed_work(WORLD, STREAMS, POINTS, interval, np.arange(7), (10,))
-        expected = np.concatenate([work_of(part, (10,)).steps for part in parts], axis=1)
-        np.testing.assert_array_equal(np.full((1, 7), 10) if found is None else found.steps, expected)
+        found = tasks_under(WORLD, STREAMS, POINTS, interval, np.arange(7), (10,))
+        expected = np.concatenate([tasks_of(part, np.arange(len(part.lasts)), (10,)).steps for part in parts], axis=1)
+        np.testing.assert_array_equal(found.steps, expected)
 
 
 def slot_by_slot(lasts, work, segments):
@@ -161,7 +161,7 @@ def test_turnout_is_what_happens_slot_by_slot(segments, data):
     slow = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
     diligence = np.array(data.draw(st.lists(st.floats(0, 0.999), min_size=size, max_size=size)))
     of_devices = DeviceFaults(lasts, slow, diligence, (0.0, 1.0))
-    found = work_of(of_devices, segments)
+    found = tasks_of(of_devices, np.arange(size), segments)
     work = of_devices.work(sum(segments))
     for device in range(size):
         uploads, lost = slot_by_slot(lasts[device], int(work[device]), segments)
@@ -174,16 +174,16 @@ def test_turnout_is_what_happens_slot_by_slot(segments, data):
 
 def test_a_device_that_fails_in_no_way_does_what_was_planned():
     faults = Faults(device_dropout=1e-12)
-    assert completed_work(faults, STREAMS, POINTS, 0, np.arange(7), (4, 4)) is None
+    assert tasks_under(faults, STREAMS, POINTS, 0, np.arange(7), (4, 4)).whole
     one = replace(WORLD, device_dropout=0.0).device_faults(STREAMS, "north", 0, 4)
-    assert (work_of(one, (4, 4)).steps[:, ~one.slow] == 4).all()
+    assert (tasks_of(one, np.arange(4), (4, 4)).steps[:, ~one.slow] == 4).all()
 
 
 def test_a_device_begins_the_segments_before_it_is_gone():
     """Of ten slots it stays for 4: it takes part in the aggregation after slot 3, and begins the segment after that."""
     lasts = DeviceFaults(np.array([0.4, 1.0, 0.0]), np.zeros(3, bool), np.zeros(3), (0.1, 0.9))
-    work = work_of(lasts, (3, 3, 4))
-    assert work.begun.tolist() == [[True, True, True], [True, True, False], [False, True, False]]
+    work = tasks_of(lasts, np.arange(3), (3, 3, 4))
+    assert work.there.tolist() == [[True, True, True], [True, True, False], [False, True, False]]
     assert (work.steps > 0).tolist() == [[True, True, False], [False, True, False], [False, True, False]]
-    assert work.stretch(1, 3).begun.tolist() == work.begun[1:].tolist()
-    assert (work.opening(np.array([True, False, True])).begun == work.begun).all()
+    assert work.stretch(1, 3).there.tolist() == work.there[1:].tolist()
+    assert (work.opening(np.array([True, False, True])).there == work.there).all()

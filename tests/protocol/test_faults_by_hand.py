@@ -16,7 +16,7 @@ from h2fdp.privacy import GradientSumMechanism
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, Planner, SubnetFacts
-from h2fdp.protocol.arrivals import CompletedWork, Faults
+from h2fdp.protocol.arrivals import Faults
 from h2fdp.protocol.messages import present_shares
 from h2fdp.protocol.planned_releases import observation
 from h2fdp.schedules import AggregationTimes, Decision, FixedSchedule
@@ -25,14 +25,19 @@ from tests.protocol.subnets import STREAMS, edge_server, noise, subnet_plan
 
 TARGETS = [[8.0], [0.0]]
 START = torch.tensor([0.0])
-GONE_AFTER_ONE = CompletedWork(
-    np.array([[1, 1], [0, 1]]), np.array([1, 0])
-)  # device 1 drops out after the first of two
-ALL_GONE = CompletedWork(np.array([[1, 1], [0, 0]]), np.array([0, 1]))
 
 
-def upload(source, segments, completed, noise_std=()):
-    plan = replace(subnet_plan(segments, 2, noise_std), completed=completed)
+def finishing(steps, plan):
+    """The plan where devices finish (segments, s) steps before each aggregation."""
+    return replace(plan, tasks=replace(plan.tasks, steps=np.array(steps), whole=False))
+
+
+GONE_AFTER_ONE = [[1, 1], [0, 1]]  # device 1 drops out after the first of two
+ALL_GONE = [[1, 1], [0, 0]]
+
+
+def upload(source, segments, steps, noise_std=()):
+    plan = finishing(steps, subnet_plan(segments, 2, noise_std))
     return edge_server(TARGETS, source).run_interval(START, plan).update
 
 
@@ -42,11 +47,8 @@ def test_a_device_that_drops_out_counts_until_then_and_the_rest_renormalises():
 
 
 def test_weights_renormalise_in_proportion():
-    plan = replace(
-        subnet_plan((1, 1), 3, []),
-        shares=np.array([0.5, 0.375, 0.125]),
-        completed=CompletedWork(np.array([[1, 1, 1], [0, 1, 1]]), np.zeros(3, dtype=int)),
-    )
+    plan = replace(subnet_plan((1, 1), 3, []), shares=np.array([0.5, 0.375, 0.125]))
+    plan = finishing([[1, 1, 1], [0, 1, 1]], plan)
     # Slot 1: 4, 2, 0 with weights 1/2, 3/8, 1/8: w_c = 2.75. Slot 2: 3.375 with 3/4, 1.375 with 1/4: w = 2.875.
     found = edge_server([[8.0], [4.0], [0.0]], "none").run_interval(START, plan).update
     assert found.item() == pytest.approx(-2.875)
@@ -54,7 +56,7 @@ def test_weights_renormalise_in_proportion():
 
 def test_a_stragglers_update_is_averaged_as_it_is():
     # Device 1 does one of two steps: 0 -> 4; the mean of -4 and 0.
-    assert upload("none", (2,), CompletedWork(np.array([[1, 2]]), np.zeros(2, dtype=int))).item() == -2.0
+    assert upload("none", (2,), [[1, 2]]).item() == -2.0
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_when_all_are_gone_the_edge_server_uploads_what_it_has(source, levels):
 
 def test_an_aggregation_that_nobody_reaches_leaves_the_model_as_it_was():
     # Two slow devices: nothing before the first aggregation, one step before the second.
-    found = upload("none", (1, 1), CompletedWork(np.array([[0, 0], [1, 1]]), np.zeros(2, dtype=int)))
+    found = upload("none", (1, 1), [[0, 0], [1, 1]])
     assert found.item() == -2.0
 
 
@@ -120,7 +122,9 @@ def test_an_interval_with_nobody_leaves_the_model_and_passes():
 
 def test_by_size_the_cloud_weighs_the_devices_of_which_anything_came():
     made = cloud(Faults(device_dropout=0.5), NODES, sizes=((30, 10), (40,)), weighting="by-size")
-    plan = interval_where(made, lambda plan: len(plan.subnets) == 2 and plan.subnets["e0"].arriving.tolist() == [1])
+    plan = interval_where(
+        made, lambda plan: len(plan.subnets) == 2 and plan.subnets["e0"].tasks.arriving.tolist() == [1]
+    )
     assert plan.weights.tolist() == [0.2, 0.8]
     assert plan.participants == 2
 
@@ -134,10 +138,7 @@ def test_devices_that_all_vanish_before_an_upload_did_work_in_vain():
 
 
 def test_the_cloud_knows_how_many_gradients_an_upload_holds():
-    part = replace(
-        subnet_plan((2, 3), 2, [[1.0, 1.0], [2.0, 2.0]]),
-        completed=CompletedWork(np.array([[2, 1], [3, 0]]), np.zeros(2, int)),
-    )
+    part = finishing([[2, 1], [3, 0]], subnet_plan((2, 3), 2, [[1.0, 1.0], [2.0, 2.0]]))
     facts = {"edge": SubnetFacts("edge", (PLACES["device"],), np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
     plan = IntervalPlan(0, 0, Decision(5, 0.5, np.array([2])), {"edge": part}, np.ones(1), np.ones(1))
     seen = observation(plan, START, [START], facts, GradientSumMechanism(CALIBRATION, ClippedBatches(1.0), "paper"))
@@ -179,7 +180,7 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
     for name, part in plan.subnets.items():
         records = np.array(sizes[int(name[1:])], dtype=float)
         for segment, (planned, slot) in enumerate([(3, 3), (3, 6), (1, 7)]):
-            there = part.completed.steps[segment] > 0 if part.completed else np.ones(len(records), bool)
+            there = part.tasks.uploads[segment]
             found = part.aggregation(segment)
             assert found.rows.tolist() == np.flatnonzero(there).tolist()
             if not there.any():

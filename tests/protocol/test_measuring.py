@@ -6,6 +6,7 @@ import torch
 
 from experiments.resource_budget.drift import DeviceSecants, measure_secants
 from h2fdp import Experiment, Topology, UserError
+from h2fdp.costs import Tasks
 from h2fdp.privacy import GradientSumMechanism
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
@@ -92,9 +93,8 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
     part = Plan(
         interval=0,
         first_slot=0,
-        segments=(1, 2),
+        tasks=Tasks.planned(np.arange(2), (1, 2)),
         step_size=0.1,
-        rows=np.arange(2),
         shares=np.full(2, 0.5),
         noise_std=np.array(levels),
     )

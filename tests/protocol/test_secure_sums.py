@@ -115,9 +115,8 @@ def test_sums_below_the_tolerance_leave_nothing_and_work_comes_to_nothing(run):
         begun, whole = len(part.rows), setup.without_faults()
         (planned, _), *_ = plans(whole)
         assert begun == len(planned.subnets["a"].rows)
-        unopened = np.zeros((len(part.segments), begun), dtype=bool)
-        if part.completed is not None and part.completed.unopened is not None:
-            unopened = part.completed.unopened
+        unopened = part.tasks.unopened
+        unopened = np.zeros((len(part.segments), begun), dtype=bool) if unopened is None else unopened
         for segment, end in enumerate(part.ends()):
             arrived = len(part.aggregation(segment).rows)
             assert (end in slots) == (arrived > 0)
@@ -136,7 +135,7 @@ def test_some_of_these_runs_lose_sums_and_some_have_colluders():
         size, deep, settings = drawn(number)
         setup = prepared(network(size=size, deep=deep), **settings)
         parts = [plan.subnets.get("a") or plan.lost["a"] for plan, _ in plans(setup)]
-        lost += any(part.completed is not None and part.completed.unopened is not None for part in parts)
+        lost += any(part.tasks.unopened is not None for part in parts)
         colluding += setup.placement.place(("secure-sum",), 1).tolerance.colluding > 0
     assert lost > some / 4
     assert colluding > some / 4

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, SumMessages, interval_cost
+from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, Tasks, interval_cost
 from h2fdp.costs.device_costs import StepCosts
 from h2fdp.costs.messages import Ways
 from h2fdp.network import Aggregator, Topology, Wire
@@ -102,14 +102,12 @@ def test_an_interval_of_all_devices_costs_what_the_radio_model_says(aggregation_
     spent = interval_cost(
         costs,
         tree,
-        range(tree.edges),
-        [np.arange(size) for size in tree.sizes],
-        [segments] * tree.edges,
-        heights=aggregation_times.heights(tau, tree.depth),
-        sums=[
-            None if each is None else SumMessages.planned(each, len(segments), size)
-            for each, size in zip(exchanges, tree.sizes, strict=True)
-        ],
+        {
+            number: Tasks.planned(np.arange(size), segments, masked=exchanges[number] is not None)
+            for number, size in enumerate(tree.sizes)
+        },
+        aggregation_times.heights(tau, tree.depth),
+        sizes,
     )
     problem = problem_p(costs, tree, aggregation_times, remaining=tau, exchanges=exchanges)
     terms = problem.terms(tau, tree.sizes)

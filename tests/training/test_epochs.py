@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.protocol.arrivals import Faults, completed_epochs
+from h2fdp.protocol.arrivals import Faults, epochs_under
 from h2fdp.streams import Streams
 from h2fdp.training.batches import EpochSampler, steps_per_epoch
 
@@ -55,7 +55,7 @@ def test_stragglers_train_one_to_nine_of_ten_epochs_equally_often():
     """Chi-square over the nine numbers of epochs, error rate 1e-6 (critical value 42.7 at 8 degrees of freedom)."""
     faults = Faults(straggler_probability=1.0, straggler_fraction=(0.1, 0.9))
     points = (("edge", 900),)
-    steps = completed_epochs(faults, Streams(3), points, 0, np.arange(900), 10, np.full(900, 4)).steps[0]
+    steps = epochs_under(faults, Streams(3), points, 0, np.arange(900), (1,), 10, np.full(900, 4)).steps[0]
     epochs, counts = np.unique(steps // 4, return_counts=True)
     assert epochs.tolist() == list(range(1, 10))
     assert (steps % 4 == 0).all()
