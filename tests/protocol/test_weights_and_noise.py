@@ -170,7 +170,7 @@ def test_no_record_moves_anything_that_leaves_by_more_than_its_row_says(network,
     weight_of = {}  # subnet, segment, device -> in the subnet's average
     for name, part in plan.subnets.items():
         records = network["sizes"][int(name[1:])]
-        for segment, row in enumerate(part.steps.tolist()):
+        for segment, row in enumerate(part.tasks.steps.tolist()):
             there = [(device, done) for device, done in zip(part.rows.tolist(), row, strict=True) if done]
             if there:
                 weights = expected_weights(
@@ -240,7 +240,7 @@ def test_in_a_tree_with_one_aggregation_fednova_weighs_devices_as_in_a_star(netw
     found, p, norms = [], [], []
     by_size = network["weighting"] == "by-size"
     arriving = {
-        name: [(row, done) for row, done in zip(part.rows.tolist(), part.steps[0].tolist(), strict=True) if done]
+        name: [(row, done) for row, done in zip(part.rows.tolist(), part.tasks.steps[0].tolist(), strict=True) if done]
         for name, part in plan.subnets.items()
     }
     mass = {

@@ -59,7 +59,7 @@ def turnouts(asked):
     for interval in range(ROUNDS):
         plan = cloud.plan(interval)
         cloud.skip(plan)
-        yield {name: (part.rows, np.array(part.steps)) for name, part in plan.subnets.items()}
+        yield {name: (part.rows, np.array(part.tasks.steps)) for name, part in plan.subnets.items()}
 
 
 def outcome(asked, folder):
