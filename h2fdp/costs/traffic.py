@@ -37,7 +37,7 @@ from h2fdp.network.devices import Floats, Integers
 
 SumQuantity = Literal[
     "set_up", "others_keys", "others_shares", "unopened", "unmasking", "sent_more", "received_more"
-]  # of `SumMessages`
+]  # see `Tasks.exchanged`
 
 
 @dataclass(frozen=True)
