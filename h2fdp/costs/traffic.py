@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Literal, Self
 
 import numpy as np
@@ -96,13 +97,13 @@ class Tasks:
     @classmethod
     def planned(cls, rows: Integers, segments: Sequence[int], masked: bool = False) -> Self:
         """Those of devices that all do what was planned; read-only."""
-        steps = np.broadcast_to(np.array(segments, dtype=np.int64)[:, None], (len(segments), len(rows)))
-        return cls(rows, tuple(segments), steps, np.broadcast_to(np.int64(0), len(rows)), whole=True, masked=masked)
+        steps, _, none = _of_all(tuple(segments), len(rows))
+        return cls(rows, tuple(segments), steps, none, whole=True, masked=masked)
 
-    @property
+    @cached_property
     def uploads(self) -> np.ndarray:
         """(segments, s) whether the upload of each is averaged at each aggregation."""
-        return np.broadcast_to(True, self.steps.shape) if self.whole else self.steps > 0
+        return _of_all(self.segments, len(self.rows))[1] if self.whole else self.steps > 0
 
     @property
     def arriving(self) -> Integers:
@@ -158,6 +159,14 @@ class Tasks:
         arrays["sent_more"] = arrays["set_up"] + opened * (sizes.vector - 1) + arrays["unopened"] + arrays["unmasking"]
         arrays["received_more"] = arrays["others_keys"] + arrays["others_shares"]
         return arrays[quantity]
+
+
+@lru_cache(maxsize=256)  # networks have thousands of subnets alike in this
+def _of_all(segments: tuple[int, ...], devices: int) -> tuple[Integers, np.ndarray, Integers]:
+    """Where devices do what was planned: (segments, s) steps, (segments, s) uploads, (s,) lost steps; read-only."""
+    shape = len(segments), devices
+    steps = np.broadcast_to(np.array(segments, dtype=np.int64)[:, None], shape)
+    return steps, np.broadcast_to(True, shape), np.broadcast_to(np.int64(0), devices)
 
 
 @dataclass(frozen=True, eq=False)
