@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from experiments.programs import told
 from h2fdp import Experiment, Topology, UserError
-from h2fdp.costs import interval_cost
+from h2fdp.costs import Tasks, interval_cost
 from h2fdp.data.federated import FederatedData, label_counts
 from h2fdp.experiment.network import check_network
 from h2fdp.models.construct import ParameterLayout, builder_of
@@ -204,8 +204,8 @@ def cost_of_joining(experiment: Experiment, far: Floats, data: FederatedData) ->
 
     def value(home: Integers) -> float:
         used = np.unique(home).tolist()
-        rows = [np.flatnonzero(home == number) for number in used]
-        cost = interval_cost(costs, every, used, rows, [segments[number] for number in used], heights=heights)
+        tasks = {number: Tasks.planned(np.flatnonzero(home == number), segments[number]) for number in used}
+        cost = interval_cost(costs, every, tasks, heights)
         return joule * cost.energy_j + second * cost.clock_s
 
     return value
