@@ -18,6 +18,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import PAIRS
 from h2fdp.network import Topology, from_document, read
 from h2fdp.network.schema import TopologyFile
+from h2fdp.privacy import DeviceDp, HierarchicalDp
 from h2fdp.schedules.registry import reconciled
 
 
@@ -27,7 +28,7 @@ def check_experiment(document: Document) -> ExperimentFile:
     Raises:
         UserError: with every problem of the file.
     """
-    experiment = _with_one_schedule(check(ExperimentFile, document), document)
+    experiment = _with_its_unit(_with_one_schedule(check(ExperimentFile, document), document), document)
     try:
         open_keys = {f"training.{key}" for key in experiment.training.left_open}  # to be chosen so that they fit
         found = [
@@ -55,6 +56,21 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
         raise located(error, document) from None
     method = experiment.method.model_copy(update={"schedule": schedule})
     return experiment.model_copy(update={"method": method, "control": control})
+
+
+def _with_its_unit(experiment: ExperimentFile, document: Document) -> ExperimentFile:
+    """With the placement of noise that protects what `privacy.protects` says, and that key as the placement has it."""
+    placement, wanted, key = experiment.method.privacy, experiment.privacy.protects, "privacy.protects"
+    if wanted == "device" and isinstance(placement, HierarchicalDp) and placement.protects == "record":
+        if placement == HierarchicalDp(secure_sum=placement.secure_sum):  # no noise on steps, other law, or bound
+            placement = DeviceDp(secure_sum=placement.secure_sum)
+    if wanted not in (None, placement.protects):
+        text = f"privacy {placement.name} protects {placement.protects}s; expected {placement.protects}, null"
+        text = f"{text}, or privacy hierarchical, devices or central; found {wanted}"
+        raise UserError(text, document.where(key.split(".")), key)
+    method = experiment.method.model_copy(update={"privacy": placement})
+    privacy = experiment.privacy.model_copy(update={"protects": placement.protects})
+    return experiment.model_copy(update={"method": method, "privacy": privacy})
 
 
 def _completed(experiment: ExperimentFile) -> ExperimentFile:

@@ -129,7 +129,7 @@ def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
 def _of_trust(experiment: ExperimentFile, topology: Topology) -> Found:
     """Edge servers that see raw updates although the file says that they may not; of trust by chance a run tells."""
     method = experiment.method
-    if not method.privacy.private or method.privacy.clips != "update" or method.topology == "star":
+    if not method.privacy.private or "cloud" not in method.privacy.trusted or method.topology == "star":
         return
     untrusted = [server for server in topology.servers() if server.trust != "trusted"]
     if untrusted and topology.states_trust:
@@ -196,10 +196,10 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
 
 
 def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
-    """Devices that add no noise to their steps would remember raw gradients. Central noise is about whole devices."""
+    """Devices that add no noise to their steps would remember raw gradients; where devices are protected, they may."""
     method = experiment.method
     placement, memory = method.privacy, method.local_objective.memory
-    if not placement.private or placement.clips == "update":
+    if not placement.private or placement.protects == "device":
         return
     for subnet in network.subnets:
         place = placement.place((subnet.trust,), 1)
@@ -309,7 +309,7 @@ def _of_compression(experiment: ExperimentFile, topology: Topology, network: Top
     unknown = "and nothing says how far a record moves"
     for subnet in subnets if placement.private and compression.of_devices and not summing else ():
         place = placement.place((subnet.trust,), 1)
-        if place is not None and place.by_node and placement.clips != "update":
+        if place is not None and place.by_node and "cloud" not in placement.trusted:
             text = f"{subnet.name} adds the noise, {unknown} a compressed update"
             yield "compression.device", f"{text}; expected null, untrusted edge servers or method.privacy local"
             break

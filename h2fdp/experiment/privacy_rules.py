@@ -168,6 +168,7 @@ def _requested(experiment: ExperimentFile) -> RequestedExperiment:
         loss=training.loss.name,
         calibration=calibration,
         budget=bool(experiment.privacy.budget),
+        weights=training.weights,
         schedule=method.schedule.name,
         foreseen=schedule.foreseen,
         controlled=schedule.controlled,

@@ -66,7 +66,7 @@ def _of_counts(experiment: ExperimentFile) -> Found:
         found = "a star" if method.topology == "star" else method.schedule.name
         text = f"{name} weighs edge servers by how often each uploads; expected schedule buffered and a tree"
         yield "method.server", f"{text}, found {found}"
-    if experiment.method.privacy.clips == "update":
+    if "cloud" in experiment.method.privacy.trusted:
         yield "method.server", f"central releases one average of all uploads, which {name} has not; expected average"
 
 
@@ -90,13 +90,13 @@ def _of_no_sum(experiment: ExperimentFile) -> Found:
         yield "training.weights", "the rule orders uploads by their values; expected uniform, found by-size"
     if experiment.method.traits.controlled:
         yield "control.enabled", "the controller weighs the noise of an average; expected aggregation average, or false"
-    if experiment.method.privacy.clips == "update":
+    if "cloud" in experiment.method.privacy.trusted:
         yield "method.aggregation", "central sizes its noise for an average; expected average"
 
 
 def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Found:
     """What knows uploads as devices made them, or the noise of their average, does not know compressed ones."""
-    compression, central = experiment.compression, experiment.method.privacy.clips == "update"
+    compression, central = experiment.compression, "cloud" in experiment.method.privacy.trusted
     if compression.of_edges and (central or experiment.method.topology == "star"):
         why = "edge servers send raw averages up" if central else "a star has no edge servers"
         yield "compression.edge", f"{why}; expected null"

@@ -36,6 +36,7 @@ from h2fdp.privacy.accounting import AccountantName
 from h2fdp.privacy.correlated import CorrelatedGaussian, CorrelatedSection
 from h2fdp.privacy.mechanisms.compression import CompressedLink, CompressedModel, stages_of
 from h2fdp.privacy.mechanisms.mechanism import SensitivityRule
+from h2fdp.privacy.mechanisms.noise_placement import Unit
 from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.placement import RuntimeSection
@@ -150,6 +151,8 @@ class PrivacySection(Section):
     Attributes:
         epsilon: the target: of the account of each target observer, or of the formula's claim.
         delta: the delta of every epsilon.
+        protects: the unit of privacy: a `record` of a device, or all records of a `device`, whose uploads are clipped
+            as a whole. Null: as the method does; most protect records.
         calibration: `accounted` makes the account of every target observer meet epsilon; `paper` takes the noise of the
             formula (H2FDP, Prop. 3.1), whose claim may not hold. Null is accounted where there is an account of the
             planned run, else paper.
@@ -168,6 +171,7 @@ class PrivacySection(Section):
 
     epsilon: Magnitude = 1.0
     delta: Delta = 1e-5
+    protects: Unit | None = None
     calibration: Literal["paper", "accounted"] | None = None
     adjacency: Adjacency = "null-record"
     sensitivity: SensitivityRule = "paper"

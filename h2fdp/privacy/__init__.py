@@ -5,6 +5,7 @@ from typing import Annotated
 from h2fdp.privacy.accounts import Accounts as Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter as BudgetFilter
 from h2fdp.privacy.laplace import Laplace as Laplace
+from h2fdp.privacy.mechanisms.device_unit import DeviceDp as DeviceDp
 from h2fdp.privacy.mechanisms.dp_sgd import CentralDp, DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp as HierarchicalDp
 from h2fdp.privacy.mechanisms.hierarchical import LocalDp as LocalDp
@@ -45,6 +46,7 @@ for _placement in (
     NonPrivate,
     HierarchicalDp,
     LocalDp,
+    DeviceDp,
     CentralDp,
     DpSgd,
     OutputPerturbation,

@@ -142,7 +142,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         learned[observer] = {"sees": _sees(run, observer), "epsilon": by and known[by], "by": by}
     costly, model, network = costliest_release(run), noise_on_model(run), planned_work(run).costs
     by = " or ".join(sorted({each["by"] for each in learned.values() if each["by"]}))
-    unit = "a whole device" if run.placement.clips == "update" else f"one record ({run.config.privacy.adjacency})"
+    unit = "a whole device" if run.placement.protects == "device" else f"one record ({run.config.privacy.adjacency})"
     public = "" if run.data.public is None else f", {len(run.data.public)} public"
     about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
     facts = [_of_bound(costly)]
@@ -261,7 +261,8 @@ def _of_bound(release: Release | None) -> tuple[str, str]:
         "output": "a record moves a device's clipped model",
     }
     several = f"{release.steps} step{'s' if release.steps > 1 else ''}"
-    what = moves.get(release.kind, f"a record moves {several}")
+    by_kind = moves.get(release.kind, f"a record moves {several}")
+    what = "a device moves what it sends" if release.bound == "update" and release.kind not in moves else by_kind
     return "bound", f"{release.bound}: {what} by at most {release.sensitivity:.3g}"
 
 

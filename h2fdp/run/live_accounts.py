@@ -66,7 +66,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
     """What must be said with every epsilon of this run."""
     if setup.noise is None:
         return setup.placement.notes
-    protects_devices = setup.noise.releases == "central"
+    protects_devices = setup.placement.protects == "device"
     units = setup.drawn.devices if protects_devices else int(setup.data.sizes.min())
     delta = about_delta(setup.config.privacy.delta, units, protects_devices)
     features = None if setup.image_shape is None else public_features.note(setup.image_shape)

@@ -245,7 +245,7 @@ def _of_trust(setup: RunSetup) -> Iterator[str]:
     levels = [server.trust for server in drawn.servers()]
     untrusted, above = sum(trust != "trusted" for trust in levels), sum(trust != "untrusted" for trust in levels)
     star, stated = setup.config.method.topology == "star", drawn.states_trust
-    if placement.private and placement.clips == "update" and not star:
+    if "cloud" in placement.trusted and not star:
         if untrusted:
             yield f"your {untrusted} untrusted edge servers see raw updates: privacy {placement.name} trusts them"
     elif not placement.private and stated and not star:
@@ -265,7 +265,7 @@ def _unread(setup: RunSetup) -> Iterator[str]:
         why = f"the method {name_of(config.method)} adds no noise"
         found[why] = epsilon + _stated("privacy", config.privacy, _OF_ACCOUNTS)
     elif not isinstance(placement, GradientNoise):
-        unread = ("sensitivity",) if placement.clips == "update" else ("sensitivity", "c2")
+        unread = ("sensitivity",) if "cloud" in placement.trusted else ("sensitivity", "c2")
         found[f"privacy {placement.name} has a formula without it"] = _stated("privacy", config.privacy, unread)
     own_schedule, control = isinstance(config.method.schedule, OwnPart), config.control
     if not (setup.traits.controlled or own_schedule or "enabled" in control.model_fields_set):

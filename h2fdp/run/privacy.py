@@ -114,7 +114,7 @@ class RunPrivacy:
 
     def _releases(self, sizes: Mapping[str, int] | None) -> Iterator[Release]:
         for release in releases_of_ledger(self._ledger, sizes):
-            self.protects_devices |= release.kind == "central"
+            self.protects_devices |= release.bound == "update" and release.kind != "output"
             if release.adjacency == "replace":
                 self.adjacency = "replace"
             yield release

@@ -372,8 +372,8 @@ def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, lin
 def _weights(config: ExperimentFile) -> str:
     """Shares by size give every record an equal part; but they would tell whether a record is there, and a rule such as
     the median has none."""
-    private = noise_placement_of(config.method.privacy).private
-    shown = private and config.privacy.adjacency == "add-remove"
+    private, of_devices = noise_placement_of(config.method.privacy).private, config.method.privacy.name == "devices"
+    shown = private and (config.privacy.adjacency == "add-remove" or of_devices)
     return "uniform" if shown or aggregation_of(config.method.aggregation).visible == "each" else "by-size"
 
 

@@ -137,7 +137,7 @@ def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[P
         if not placement.private or config.privacy.calibration != "accounted":
             text = "some settings have no noise that is calibrated to an account"
             return [_problem(document, "privacy", f"{text}; {instead} privacy.calibration: accounted for all")]
-        if placement.clips == "update":
+        if placement.protects == "device":
             text = f"the account covers records, and {config.method.privacy.name} protects devices"
             return [_problem(document, "privacy", f"{text}; {instead} another method.privacy")]
         if getattr(config.data, "public", 0):

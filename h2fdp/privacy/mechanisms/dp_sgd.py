@@ -26,6 +26,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     RequestedExperiment,
     StatedNoise,
+    Unit,
     UploadClipping,
     clipped,
     remembering,
@@ -282,6 +283,7 @@ class CentralDp(StatedNoise):
 
     name: Literal["central"] = "central"
 
+    protects: ClassVar[Unit] = "device"
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge", "cloud"})
     unaudited: ClassVar[str | None] = "canaries are records, and central noise protects devices"
 

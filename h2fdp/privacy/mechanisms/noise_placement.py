@@ -16,6 +16,7 @@ from h2fdp.privacy.places import Observer, Place, Seen, height_of
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 
 Clips = Literal["gradient", "record", "update", "model", "nothing"]
+Unit = Literal["record", "device"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class RequestedExperiment:
         clip_scope: as it was stated; None where it was not.
         loss: its name.
         budget: whether any observer has one.
+        weights: shares in averages, `uniform` or `by-size`.
         schedule: its name; `foreseen` where every interval is known before the run, `controlled` under Algorithm 1.
     """
 
@@ -48,6 +50,7 @@ class RequestedExperiment:
     loss: str
     calibration: str
     budget: bool
+    weights: str
     schedule: str
     foreseen: bool
     controlled: bool
@@ -77,6 +80,7 @@ class NoisePlacement(Options, ABC):
         private: whether a guarantee is asked for at all.
         accumulates: what is released are sums of several steps' gradients: a record turns those after its draw, too.
         accounted: whether there is a sound account of it.
+        protects: the unit of privacy: what neighbouring data sets differ in.
         about_replaced_records: its claim compares data sets in which a record is another one, not ones that lack it.
         trusted: observers that may see raw updates.
         unaudited: why canaries cannot test it; None where they can.
@@ -85,6 +89,7 @@ class NoisePlacement(Options, ABC):
     private: ClassVar[bool] = True
     accumulates: ClassVar[bool] = False
     accounted: ClassVar[bool] = True
+    protects: ClassVar[Unit] = "record"
     about_replaced_records: ClassVar[bool] = False
     trusted: ClassVar[frozenset[Observer]] = frozenset()
     unaudited: ClassVar[str | None] = None
