@@ -59,7 +59,9 @@ def print_accounts(report: dict[str, Any]) -> None:
         f"met: rdp or pld is at most {judged}; open: neither is",
     ]
     if report["factor"] != 1.0:
-        lines.append(f"calibrated to the accounted epsilon: the paper's noise times {report['factor']:.4g}")
+        formula = any(each["claimed"] is not None for each in report["observers"].values())
+        whose = "the paper's noise" if formula else "the first noise"
+        lines.append(f"calibrated to the accounted epsilon: {whose} times {report['factor']:.4g}")
     if report["iterations"] is not None:
         lines.append(f"the run takes at most {report['iterations']} local steps of a device, which the target allows")
     for text in (*lines, *report["notes"]):

@@ -61,12 +61,13 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
 def _with_its_unit(experiment: ExperimentFile, document: Document) -> ExperimentFile:
     """With the placement of noise that protects what `privacy.protects` says, and that key as the placement has it."""
     placement, wanted, key = experiment.method.privacy, experiment.privacy.protects, "privacy.protects"
-    if wanted == "device" and isinstance(placement, HierarchicalDp) and placement.protects == "record":
-        if placement == HierarchicalDp(secure_sum=placement.secure_sum):  # no noise on steps, other law, or bound
-            placement = DeviceDp(secure_sum=placement.secure_sum)
+    sums = placement.secure_sum if isinstance(placement, HierarchicalDp) else None
+    if wanted == "device" and placement == HierarchicalDp(secure_sum=sums):
+        placement = DeviceDp(secure_sum=sums)
     if wanted not in (None, placement.protects):
-        text = f"privacy {placement.name} protects {placement.protects}s; expected {placement.protects}, null"
-        text = f"{text}, or privacy hierarchical, devices or central; found {wanted}"
+        right = "or privacy hierarchical (with no option but secure_sum), devices or central"
+        text = f"this noise ({placement.name}) protects {placement.protects}s; expected {placement.protects}, null,"
+        text = f"{text} {right}; found {wanted}"
         raise UserError(text, document.where(key.split(".")), key)
     method = experiment.method.model_copy(update={"privacy": placement})
     privacy = experiment.privacy.model_copy(update={"protects": placement.protects})

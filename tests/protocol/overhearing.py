@@ -114,6 +114,8 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
     privacy, clip_norm = setup.config.method.privacy, setup.config.training.clip_norm
 
     def moved(step_size, steps):
+        if privacy.name == "devices":
+            return 10 * clip_norm  # which their uploads are cut to
         return 2 * clip_norm if privacy.name == "output" else 2 * step_size * steps * clip_norm
 
     def add(vector, level, stream, out=None):
@@ -150,7 +152,8 @@ def overheard(setup, monkeypatch, intervals=1, silent=None):
             stages = h2fdp.privacy.mechanisms.stages
             for module in (h2fdp.privacy.mechanisms.pipeline, stages, h2fdp.privacy.vectors):
                 patched.setattr(module, "add_gaussian_noises", add_each)
-            patched.setattr(stages, "clip_rows", lambda vectors, *_, **__: vectors)  # it would not be linear
+            if privacy.name != "devices":  # where the signal alone is cut
+                patched.setattr(stages, "clip_rows", lambda vectors, *_, **__: vectors)  # it would not be linear
         start = torch.zeros(silent) if silent else torch.zeros(DIMENSION, dtype=torch.float64)
         listen(setup, patched, heard, group, start, intervals)
     return heard

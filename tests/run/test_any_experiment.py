@@ -44,8 +44,8 @@ def some_of(**keys):
 NAMES = [*sorted(METHODS), *(f"upcycled-{name}" for name in sorted(METHODS))]
 methods = st.sampled_from(NAMES) | some_of(
     extends=st.sampled_from(NAMES),
-    privacy=st.sampled_from(["none", "hierarchical", "local", "output", {"name": "dp-sgd", "noise_multiplier": 1.0}])
-    | st.just({"name": "hierarchical", "noise": "steps"}),
+    privacy=st.sampled_from(["none", "hierarchical", "local", "devices", "output"])
+    | st.sampled_from([{"name": "dp-sgd", "noise_multiplier": 1.0}, {"name": "hierarchical", "noise": "steps"}]),
     aggregation=st.sampled_from(["average", "fednova"]),
     server=st.sampled_from(["average", "momentum", "yogi"]),
     upcycle=st.floats(0, 1),

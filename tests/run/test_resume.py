@@ -86,6 +86,7 @@ REMEMBERING = ["scaffold", "upcycled-pfedme", {"extends": "upcycled-h2fdp", "ser
 PLACEMENTS = [
     {"name": "dp-sgd", "noise_multiplier": 1.5},
     {"name": "central", "noise_multiplier": 2.0},
+    {"name": "devices", "noise_multiplier": 2.0},
     "output",
     {"name": "objective", "noise_multiplier": 0.01, "input_bound": 60.0},
 ]

@@ -46,6 +46,7 @@ METHODS = {
     "secure sums": {"method": TOLERANT},
     "dp-sgd": {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}},
     "scaffold": {"method": SCAFFOLD},
+    "devices": {"method": {"extends": "h2fdp", "privacy": {"name": "devices", "noise_multiplier": 2.0}}},
 }
 
 
@@ -55,7 +56,7 @@ def deep(folder, network=NETWORK, method="h2fdp", **settings):
     return small(topology=topology, **{"aggregate_every": [1, 2], "faults": FAULTS, "method": method, **settings})
 
 
-@pytest.mark.parametrize("name", ["controlled", "secure sums", "dp-sgd", "scaffold"])
+@pytest.mark.parametrize("name", list(METHODS))
 def test_a_run_that_was_killed_continues_to_the_same_bits(name, tmp_path, monkeypatch):
     network = SUMS if name == "secure sums" else NETWORK
     whole = recorded(deep(tmp_path, network, **METHODS[name]).run(tmp_path / "whole"))

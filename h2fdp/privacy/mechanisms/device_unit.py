@@ -32,8 +32,8 @@ from h2fdp.privacy.places import Observer, Place, Seen
 from h2fdp.privacy.views import Reach, Uploads
 
 ABOUT_DEVICES = (
-    "devices: epsilon is about a whole device - neighbours differ in one device's uploads, which become zero - not about "
-    "one record; weights and who takes part are public"
+    "devices: epsilon is about a whole device - neighbours differ in one device's uploads, which become zero - not "
+    "about one record; weights and who takes part are public"
 )
 
 
