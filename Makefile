@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE  # each of the many processes that tests start would compile the package again
 
-.PHONY: demo test quick fresh oldest lock soak lint docs bench clean
+.PHONY: demo test quick nightly fresh oldest lock soak lint docs bench clean
 
 demo: .venv/h2fdp
 	$(BIN)/h2fdp run experiments/quickstart.yaml
@@ -11,13 +11,19 @@ demo: .venv/h2fdp
 # Each file on one worker, so that its fixtures are made once; tests/tiers.py puts the longest first. Three on two cores:
 # tests of Ray wait for its processes half of their time.
 WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
+# Which third of the random cases is tried follows from the commit (tests/tiers.py).
+TURN = $(shell echo $$((0x$$(git rev-parse HEAD 2>/dev/null | cut -c 1-7 | grep . || echo 0) % 3)))
 
 test: .venv/dev
-	$(BIN)/pytest $(WORKERS)
+	H2FDP_TURN=$(TURN) $(BIN)/pytest $(WORKERS) $(OPTIONS)
 
 # What starts no run, no Ray and no other process, and does not compute for long.
 quick: .venv/dev
-	$(BIN)/pytest $(WORKERS) -m "not run and not ray and not process and not slow"
+	H2FDP_TURN=$(TURN) $(BIN)/pytest $(WORKERS) -m "not run and not ray and not process and not slow"
+
+# All random cases, and more of those that have numbers without end.
+nightly: .venv/dev
+	H2FDP_EXAMPLES=40 H2FDP_MUTATIONS=2000 H2FDP_TREES=78 $(BIN)/pytest $(WORKERS) $(OPTIONS)
 
 # README's commands where nothing of ours was ever run (CONTRIBUTING.md): make fresh TRY="demo quick"
 TRY ?= demo test

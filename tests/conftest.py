@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,9 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from h2fdp.experiment import privacy_rules, training_section
-from h2fdp.integrity import ENDED, found_in
-from h2fdp.models import registry
-from h2fdp.records import RunDirectory, in_use, noise_key
-from h2fdp.run import preview
-from h2fdp.sweeps import pool
 from tests.tiers import MARKS, ROOT, Tiers
+
+# Fixtures import what they patch: the process that hands tests out to workers reads this file too, and imports nothing.
 
 # No deadlines: machines differ, and the first example pays for imports. CI tries the same examples each time, so that
 # a change is judged by what it changes; elsewhere every run looks for new ones.
@@ -33,6 +29,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Ray has its workers wait for whoever else computes (niceness 15); here those are the other tests, on the same cores.
 os.environ.setdefault("RAY_worker_niceness", "0")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--store-seconds", action="store_true", help="write what each file took to tests/seconds.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +48,8 @@ def _noise_by_the_seed() -> Iterator[None]:
 
     Whoever tests keys has others (`tests.noise_keys`); other processes have the operating system's.
     """
+    from h2fdp.records import noise_key
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise_key, "drawn", lambda: b"")
         yield
@@ -59,6 +61,8 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
 
     The default has a test of its own (`tests/experiment/test_default_calibration.py`).
     """
+    from h2fdp.experiment import privacy_rules
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(privacy_rules, "default_calibration", lambda experiment: "paper")
         yield
@@ -70,6 +74,8 @@ def _claims_are_judged_by_renyi_divergences() -> Iterator[None]:
 
     The numbers have a test of their own (`tests/run/test_claim_warning.py`).
     """
+    from h2fdp.run import preview
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preview, "worst_epsilon", lambda *account: None)
         yield
@@ -91,6 +97,9 @@ def _trained_as_in_the_paper() -> Iterator[None]:
 
     The defaults have tests of their own (`tests/run/test_recipe.py`), which ask for them by `extends: auto`.
     """
+    from h2fdp.experiment import training_section
+    from h2fdp.models import registry
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_section, "default_recipe", lambda: "paper")
         patch.setattr(registry, "default_model", lambda: registry.Softmax.model_validate({}))
@@ -100,6 +109,8 @@ def _trained_as_in_the_paper() -> Iterator[None]:
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes of sweeps and searches are forks of the test's, which has imported everything; a script's are not."""
+    from h2fdp.sweeps import pool
+
     warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     monkeypatch.setattr(pool, "_SPAWN", get_context("fork"))
 
@@ -107,6 +118,9 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def users_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe and the model of users: both are chosen (the calibration stays that of the tests)."""
+    from h2fdp.experiment import training_section
+    from h2fdp.models import registry
+
     monkeypatch.setattr(training_section, "default_recipe", lambda: "auto")
     monkeypatch.setattr(registry, "default_model", lambda: registry.Auto.model_validate({}))
 
@@ -118,6 +132,9 @@ def _every_run_is_intact() -> Iterator[None]:
     The first run of each function is checked, and each that goes on after it has ended before: a check takes a quarter
     of the time of a small run, and the others of a test are like these.
     """
+    from h2fdp.integrity import ENDED, found_in
+    from h2fdp.records import RunDirectory, in_use
+
     write, tests, ended = RunDirectory.write_summary, set[str](), set[Path]()
 
     def write_and_check(directory: RunDirectory, values: dict[str, Any]) -> None:
@@ -137,6 +154,23 @@ def _every_run_is_intact() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunDirectory, "write_summary", write_and_check)
         yield
+
+
+@pytest.fixture
+def h2fdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """The command, in this process: seconds less for each call than one of its own; returns what that would."""
+    from h2fdp.cli.main import main
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def called(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["h2fdp", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(arguments, ended.value.code, *capsys.readouterr())
+
+    return called
 
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data"

@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+from itertools import chain
 from multiprocessing import get_context
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,3 +43,46 @@ def test_a_long_computation_needs_its_mark(request, monkeypatch):
         short.setattr(tiers, "LONGEST_S", -1.0)
         with pytest.raises(pytest.fail.Exception, match="s, but is not marked slow"):
             step.send(None)
+
+
+def case(file, **numbers):
+    return SimpleNamespace(path=tiers.ROOT / file, callspec=SimpleNamespace(indices=numbers))
+
+
+def test_the_thirds_of_the_random_cases_are_all_of_them_and_share_none(monkeypatch):
+    file, numbered = next(iter(tiers.DRAWN.items()))
+    cases = [case(file, **dict.fromkeys(numbered, number)) for number in range(20)]
+    thirds = []
+    for turn in "012":
+        monkeypatch.setattr(tiers, "TURN", turn)
+        thirds.append([number for number, each in enumerate(cases) if tiers._is_tried(each)])
+        assert tiers._is_tried(case(file, method=int(turn) + 1)), "no random one"
+        assert all(map(tiers._is_tried, [case("tests/test_tiers.py", seed=number) for number in range(3)]))
+    assert sorted(chain(*thirds)) == list(range(20))
+    assert [len(each) for each in thirds] == [7, 7, 6]
+    monkeypatch.setattr(tiers, "TURN", "all")
+    assert all(map(tiers._is_tried, cases))
+
+
+@pytest.mark.parametrize("file", [each for each in tiers.DRAWN if (tiers.ROOT / each).exists()])
+def test_what_numbers_random_cases_is_a_parameter_there(file):
+    text = (tiers.ROOT / file).read_text()
+    for name in tiers.DRAWN[file]:
+        fixture = "params=" in text and f"def {name}(request)" in text
+        assert fixture or f'parametrize("{name}", ' in text, name
+
+
+def test_files_that_take_long_begin_first_and_new_ones_before_all():
+    took = tiers._stored()["files"]
+    longest, shortest = max(took, key=took.get), min(took, key=took.get)
+    files = ["tests/new.py", longest, shortest]
+    assert sorted(map(case, reversed(files)), key=tiers._how_soon) == list(map(case, files))
+
+
+def test_seconds_replace_those_of_the_same_files_and_forget_files_that_are_gone():
+    here, other = "tests/test_tiers.py", "tests/test_streams.py"
+    before = {"files": {"tests/gone.py": 9.0, here: 3.0, other: 2.0}, "tests": {f"{here}::a": 3.0, f"{other}::a": 2.0}}
+    assert tiers.merged(before, {f"{here}::b": 0.7, f"{here}::c": 0.1}) == {
+        "files": {other: 2.0, here: 0.8},
+        "tests": {f"{other}::a": 2.0, f"{here}::b": 0.7},
+    }

@@ -1,14 +1,18 @@
 """What a test may do, by its file: `make quick` leaves out all that start a run, Ray or a process, or compute for long.
 
-A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does what its marks do not say fails.
+A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does what its marks do not say fails. Random
+cases are tried by thirds where H2FDP_TURN says which. `tests/seconds.json` stores what tests took: those that take long
+are slow, and the files that take long begin first.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing.process import BaseProcess
@@ -17,8 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-from h2fdp.records import RunDirectory
+from _pytest.doctest import DoctestModule
 
 ROOT = Path(__file__).parents[1]
 MARKS = {
@@ -49,6 +52,7 @@ MARKS = {
     "tests/training/test_compiled_engine.py": "slow",
     "tests/theory/test_convergence_on_runs.py": "slow",
 }
+_PLACES = {str(ROOT / place): mark for place, mark in MARKS.items()}
 TIERS = {"run", "ray", "process", "slow"}
 IMPLIED = {"ray": ("run", "process"), "process": ("run",)}
 MARKS_OF_FIXTURES = {  # what a fixture does that a test asks for
@@ -60,9 +64,25 @@ MARKS_OF_FIXTURES = {  # what a fixture does that a test asks for
 }
 
 
+# Files of random cases, and what numbers these. `make test` and `make quick` try a third, and `make nightly` all.
+DRAWN = {
+    "tests/privacy/accounting/test_adversaries.py": {"seed"},
+    "tests/privacy/accounting/test_loss_composition.py": {"seed"},
+    "tests/protocol/test_any_tree.py": {"run"},
+    "tests/protocol/test_buffered_rounds.py": {"run"},
+    "tests/protocol/test_liars.py": {"number"},
+    "tests/protocol/test_relays.py": {"run"},
+    "tests/protocol/test_secure_sums.py": {"run", "number"},
+    "tests/protocol/test_visits.py": {"run"},
+    "tests/run/test_audit.py": {"seed"},
+}
+TURN = os.environ.get("H2FDP_TURN", "all")  # 0, 1, 2 or all
+SECONDS = ROOT / "tests" / "seconds.json"  # that files took, and single tests: `make test OPTIONS=--store-seconds`
+SLOW_S = 0.5  # of a test, in that file
+
 LOOKS_AROUND = {"ldconfig", "gcc", "ld", "uname", "lscpu", "fc-list"}  # what libraries call when they are imported
 WAYS_AROUND_POPEN = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")  # of `os`; its others use one of these
-LONGEST_S = 20.0  # of a test's own thread, in no tier: ten times what `slow` says, as machines and first imports differ
+LONGEST_S = 20.0  # of a test's own thread, in no tier: far above what `slow` says, as machines and first imports differ
 
 
 class Tiers:
@@ -70,27 +90,49 @@ class Tiers:
 
     def __init__(self) -> None:
         self._item: pytest.Item | None = None
-        self._guard(RunDirectory, "write_summary", "run", "makes a run")
-        self._guard(subprocess.Popen, "__init__", "process", "starts a process")
-        self._guard(BaseProcess, "start", "process", "starts a process")
-        for name in WAYS_AROUND_POPEN:
-            self._guard(os, name, "process", "starts a process")
+        self._took: dict[str, float] = {}
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
         """What is left out as a whole is not imported either (`make quick`)."""
         left_out = config.option.markexpr.split(" and ")
         return True if any(f"not {mark}" in left_out for mark in _marks_of(collection_path)) else None
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Iterator[None]:
+        """Modules without examples need not be imported to be searched for some."""
+        found = yield
+        return [each for each in found if not isinstance(each, DoctestModule) or ">>> " in file_path.read_text()]
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         for item in items:
             for mark in _marks_of(item.path):
                 item.add_marker(mark)
+            if item.nodeid in _stored()["tests"]:
+                item.add_marker("slow")
             for fixture in set(getattr(item, "fixturenames", ())) & set(MARKS_OF_FIXTURES):
                 item.add_marker(MARKS_OF_FIXTURES[fixture])
-        items.sort(key=_how_soon)
+        tried = [item for item in items if _is_tried(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not _is_tried(item)])
+        items[:] = sorted(tried, key=_how_soon)
 
     def pytest_collection_finish(self) -> None:
+        """Where tests are run. The process that hands them out to workers collects none, and needs no package."""
+        from h2fdp.records import RunDirectory
+
+        self._guard(RunDirectory, "write_summary", "run", "makes a run")
+        self._guard(subprocess.Popen, "__init__", "process", "starts a process")
+        self._guard(BaseProcess, "start", "process", "starts a process")
+        for name in WAYS_AROUND_POPEN:
+            self._guard(os, name, "process", "starts a process")
         gc.freeze()  # libraries and tests stay: no collection need look through them again
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._took[report.nodeid] = self._took.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Where tests are handed out to workers, or where there are none."""
+        if session.config.option.store_seconds and not hasattr(session.config, "workerinput"):
+            SECONDS.write_text(json.dumps(merged(_stored(), self._took), indent=0) + "\n")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -137,13 +179,44 @@ def _not_for_long(item: pytest.Item) -> Iterator[None]:
 @cache
 def _marks_of(path: Path) -> set[str]:
     """Of a file, or of a folder."""
-    return {mark for place, mark in MARKS.items() if path.is_relative_to(ROOT / place)}
+    name = str(path)
+    return {mark for place, mark in _PLACES.items() if name == place or name.startswith(place + os.sep)}
 
 
-def _how_soon(item: pytest.Item) -> int:
-    """Files that wait for much begin first, so that no worker is left with them at the end."""
-    marks = _marks_of(item.path)
-    return next((at for at, mark in enumerate(("ray", "process", "run", "slow")) if mark in marks), 4)
+@cache
+def _stored() -> dict[str, dict[str, float]]:
+    return json.loads(SECONDS.read_text())
+
+
+def merged(stored: dict[str, dict[str, float]], took: dict[str, float]) -> dict[str, dict[str, float]]:
+    """What is stored, with new seconds of all tests of these files: of each file, and of each slow test."""
+    files = Counter[str]()
+    for test, seconds in took.items():
+        files[_file(test)] += seconds
+    kept = {test: seconds for test, seconds in stored["tests"].items() if _file(test) not in files}
+    slow = kept | {test: round(seconds, 2) for test, seconds in took.items() if seconds > SLOW_S}
+    known = stored["files"] | {file: round(seconds, 1) for file, seconds in files.items()}
+    return {
+        "files": {file: known[file] for file in sorted(known) if (ROOT / file).exists()},
+        "tests": {test: slow[test] for test in sorted(slow) if (ROOT / _file(test)).exists()},
+    }
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _how_soon(item: pytest.Item) -> float:
+    """Files that take long begin first, so that no worker is left with them at the end; new files before all."""
+    return -_stored()["files"].get(item.path.relative_to(ROOT).as_posix(), 1e9)
+
+
+def _is_tried(item: pytest.Item) -> bool:
+    """All but two thirds of the random cases, by their numbers."""
+    if TURN == "all" or not hasattr(item, "callspec"):
+        return True
+    numbered = DRAWN.get(item.path.relative_to(ROOT).as_posix(), set())
+    return all(number % 3 == int(TURN) for name, number in item.callspec.indices.items() if name in numbered)
 
 
 def _is_of_an_import(command: object = ()) -> bool:

@@ -1,11 +1,6 @@
-"""The command in the tests' own process: seconds less for each call than one of its own."""
-
-import subprocess
-import sys
+"""A small experiment for commands."""
 
 import pytest
-
-from h2fdp.cli.main import main
 
 SMALL = """\
 name: small
@@ -23,18 +18,3 @@ def experiment(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(SMALL)
     return file
-
-
-@pytest.fixture
-def h2fdp(monkeypatch, capsys):
-    """The command; returns what a finished process would."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def called(*arguments):
-        monkeypatch.setattr(sys, "argv", ["h2fdp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return subprocess.CompletedProcess(arguments, ended.value.code, *capsys.readouterr())
-
-    return called
