@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, get_args
 
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -186,7 +187,7 @@ def name_of(method: Method) -> str:
     if method.upcycle is not None:
         return UPCYCLED + name_of(method.model_copy(update={"upcycle": None}))
     point = _point_of(method)
-    points = {name: _point_of(named) for name, named in METHODS.items()}
+    points = _named_points()
     others = {name: {axis for axis in point if named[axis] != point[axis]} for name, named in points.items()}
     alike = [name for name, axes in others.items() if not axes]
     if alike:
@@ -198,6 +199,11 @@ def name_of(method: Method) -> str:
     nearest = min(others, key=lambda name: (len(others[name]), unlike[name], name not in _FIRST))
     shown = {axis: choice.rpartition("/")[2] for axis, choice in point.items()}  # of an own part without its folder
     return ", ".join([nearest, *(f"{axis} {shown[axis]}" for axis in point if axis in others[nearest])])
+
+
+@cache  # each run is named several times
+def _named_points() -> dict[str, dict[str, str]]:
+    return {name: _point_of(named) for name, named in METHODS.items()}
 
 
 def _point_of(method: Method) -> dict[str, str]:

@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from hashlib import blake2b
 from importlib import import_module
 from importlib.metadata import version
@@ -58,14 +59,17 @@ class Digits(Pooled):
 
     def load(self, request: DataRequest) -> Pool:
         """1,438 training and 359 test records, x of shape (n, 1, 8, 8), uint8 from 0 to 16."""
-        values = np.loadtxt(
-            bundled("the data set digits comes") / "data" / "digits.csv.gz", delimiter=",", dtype=np.uint8
-        )
+        values = _shuffled(bundled("the data set digits comes") / "data" / "digits.csv.gz")
         x, y = values[:, :-1].reshape(-1, 1, 8, 8), values[:, -1].astype(np.int64)
-        # The same split in every run and under every version of NumPy: ordered by a hash of the record's number.
-        shuffled = np.array(sorted(range(len(y)), key=lambda place: blake2b(place.to_bytes(4, "little")).digest()))
-        records, first_test = Records(x, y), len(y) - int(_DIGITS_TESTS * len(y))
-        return Pool(records.part(shuffled[:first_test]), records.part(shuffled[first_test:]), 10, _DIGITS)
+        first_test = len(y) - int(_DIGITS_TESTS * len(y))
+        return Pool(Records(x[:first_test], y[:first_test]), Records(x[first_test:], y[first_test:]), 10, _DIGITS)
+
+
+@cache  # a tenth of a megabyte, which each run of a search would read anew
+def _shuffled(file: Path) -> np.ndarray:
+    """The lines of a table, ordered by a hash of their number: the same in every run, under every version of NumPy."""
+    values = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    return values[sorted(range(len(values)), key=lambda place: blake2b(place.to_bytes(4, "little")).digest())]
 
 
 def bundled(what: str) -> Path:

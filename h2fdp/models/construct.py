@@ -27,6 +27,7 @@ ModelSource = str | nn.Module | Callable[[], nn.Module]
 
 
 _SEEDED = RLock()  # torch has one generator for all threads of a process
+_FIT: set[str | None] = set()  # named models that have passed their check
 
 
 def build(
@@ -63,7 +64,10 @@ def build(
         module = _make(source, shape, classes, options or {})
         if whole and not _takes(module, torch.ones(2, *shape)) and _takes(module, torch.ones(2, *shape).long()):
             module.register_forward_pre_hook(_as_whole)
-        check_fitness(module, shape, classes, whole)
+        kind = repr((source, shape, classes, options, whole)) if isinstance(source, str) else None
+        if kind not in _FIT:  # a run builds its model a dozen times, and each check takes eight forward passes
+            check_fitness(module, shape, classes, whole)
+            _FIT.update({kind} - {None})
     return module
 
 
