@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -55,16 +56,18 @@ def draws_of(law, presence, levels, left_out):
 
 def best(quadratic, random):
     """The largest sum of Q_ts <u_t, u_s> over vectors |u_t| <= 1: over all signs, and by ascent over directions."""
-    size = len(quadratic)
-    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
-    found = float(np.einsum("nt,ts,ns->n", signs, quadratic, signs).max())
-    for _ in range(5):
-        ways = random.normal(size=(size, 4))
-        for _ in range(100):
-            ways = quadratic @ ways
-            ways /= np.maximum(np.linalg.norm(ways, axis=1, keepdims=True), 1e-300)
-        found = max(found, float(np.sum(quadratic * (ways @ ways.T))))
-    return found
+    signs = signs_of(len(quadratic))
+    ways = random.normal(size=(5, len(quadratic), 4))
+    for _ in range(100):
+        ways = quadratic @ ways
+        ways /= np.maximum(np.sqrt(np.square(ways).sum(axis=-1, keepdims=True)), 1e-300)
+    found = (quadratic * (ways @ ways.swapaxes(-1, -2))).sum(axis=(-1, -2))
+    return float(max(((signs @ quadratic) * signs).sum(axis=1).max(), found.max()))
+
+
+@cache
+def signs_of(size):
+    return np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
 
 
 def learned(law, presence, moves, levels, device, known, random, lost=slice(0, 0)):

@@ -77,7 +77,7 @@ def networks(draw):
 DECAYS = st.sampled_from(["none", "sqrt", "linear"])
 TRAINING = st.fixed_dictionaries(
     {
-        "intervals": st.sampled_from([1, 4, 70]),
+        "intervals": st.sampled_from([1, 4, 30]),
         "local_steps": st.integers(1, 4),
         "clip_norm": st.floats(1e-3, 1e3),
         "step_size": st.floats(1e-3, 1e3),
