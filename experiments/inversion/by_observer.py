@@ -111,7 +111,7 @@ def transcript(images: Images, trust: Trust, devices: int, epsilon: float, seed:
         assert place is not None, "the method is private"
         found.append(
             SubnetTranscript(
-                place=place, first_device=c * devices, rows=part.rows, weights=part.all_weights,
+                place=place, first_device=c * devices, rows=part.rows, weights=part.weights,
                 share=float(plan.weights[c]), steps=part.tasks.steps,
                 noise_std=part.noise_std if noisy else np.zeros((1, 1)), received=start[None],
                 uploads=uploads["devices"][None], upload=sent[name],

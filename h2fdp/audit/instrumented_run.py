@@ -299,7 +299,7 @@ class InstrumentedRun:
                     place=places[name],
                     first_device=first_devices[name],
                     rows=part.rows,
-                    weights=part.all_weights,
+                    weights=part.weights,
                     share=share,
                     steps=attendance,
                     noise_std=self._of_uploads(name, part, plan.decision.step_size),

@@ -40,47 +40,6 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class SubnetAverages:
-    """The averages of a subnet's uploads in the aggregations of an interval.
-
-    Attributes:
-        weights: (segments, s) by which each upload is multiplied, 0 where none arrives.
-        reach: (segments, s) how far each average moves where one upload moves by 1; the weights, where it is a sum.
-        plain: the weights of the uploads that arrive are the shares of their devices.
-        portions: (segments, s) the share of a whole upload's noise that each device's upload asks for, at most 1: a
-            device that normalises what it sends by the steps that it finished adds as much less. None for all of it.
-        steps, gradients: (segments,) that each average adds up.
-    """
-
-    weights: np.ndarray
-    reach: np.ndarray
-    plain: bool
-    portions: np.ndarray | None
-    steps: np.ndarray
-    gradients: np.ndarray
-
-    def exposure(self, segment: int, exposures: np.ndarray) -> float:
-        """The largest reach of a device in an average, times its exposure (s,), see `Mechanism.exposures`."""
-        if self.portions is not None:
-            exposures = exposures * self.portions[segment]
-        return float((self.reach[segment] * exposures).max())
-
-    def branch(self, facts: SubnetFacts, plan: Plan, first: int = 0, stop: int | None = None) -> Branch:
-        """The subnet's upload of the segments first .. stop - 1.
-
-        Args:
-            plan: of these segments.
-        """
-        arriving = plan.tasks.arriving
-        return Branch(
-            records=float(facts.records[arriving].sum()),
-            devices=len(arriving),
-            steps=float(self.steps[first:stop].sum()),
-            gradients=float(self.gradients[first:stop].sum()),
-        )
-
-
-@dataclass(frozen=True)
 class Averaging:
     """Weighs uploads, at all aggregators of a link by the same rule.
 
@@ -160,8 +119,8 @@ class Averaging:
         step_size: float,
         noise: Mechanism | None,
         ages: np.ndarray | None = None,
-    ) -> SubnetAverages:
-        """The averages of the devices that have these tasks.
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """`Plan.weights`, `reach` and `portions` of the devices that have these tasks.
 
         Args:
             ages: (segments, s) what the age of a model leaves of each upload's weight; None for all of it.
@@ -203,9 +162,25 @@ class Averaging:
                 portions = np.ones(weights.shape) if portions is None else portions
                 least = noise.portions(behind, planned, facts.sampling_rates[rows[stale]], uploads.records)
                 portions[segment, stale] = np.clip(normalisers / self._of_planned(uploads, counts), least, 1.0)
-        done = np.array(tasks.segments)[:, None] if whole else tasks.steps
-        sums = (weights * done).sum(axis=1), (weights * counts[done]).sum(axis=1)
-        return SubnetAverages(weights, reach, plain, portions, *sums)
+        if whole and plain:
+            everywhere = np.broadcast_to(shares, weights.shape)  # no array for each of many subnets
+            weights, reach = everywhere, everywhere if reach is weights else reach
+        return weights, reach, portions
+
+    def branch(self, facts: SubnetFacts, plan: Plan) -> Branch:
+        """The upload of a subnet, of the segments of its plan."""
+        tasks, arriving = plan.tasks, plan.tasks.arriving
+        counts = self.counts(plan.step_size, int(tasks.steps.max(initial=0)))
+
+        def added_up(values: np.ndarray) -> float:  # within each average, then over them
+            return float(np.multiply(plan.weights, values, order="C").sum(axis=1).sum())
+
+        return Branch(
+            records=float(facts.records[arriving].sum()),
+            devices=len(arriving),
+            steps=added_up(tasks.steps),
+            gradients=added_up(counts[tasks.steps]),
+        )
 
     def _of_planned(self, uploads: Contributions, counts: np.ndarray) -> np.ndarray:
         """(n,) normalisers of the same devices, had they done all steps."""

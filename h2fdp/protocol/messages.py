@@ -90,8 +90,11 @@ class Plan:
         step_size: eta_k.
         shares: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
         weights: (len(segments), s_c^k) by which uploads are multiplied in each aggregation, 0 for those that do not
-            arrive; None where these are the shares.
-        reach: (len(segments), s_c^k) how far each average moves where one upload moves by 1; None: as the weights.
+            arrive.
+        reach: (len(segments), s_c^k) how far each average moves where one upload moves by 1; the weights, where it is
+            a sum.
+        portions: (len(segments), s_c^k) the share of a whole upload's noise that each upload asks for, at most 1: a
+            device that normalises what it sends by the steps that it finished adds as much less. None for all of it.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
         memory: (s_c^k, M) what the devices remember, by an objective or a stage of their uploads; None for others.
@@ -113,8 +116,9 @@ class Plan:
     step_size: float
     shares: np.ndarray
     noise_std: np.ndarray
-    weights: np.ndarray | None = None
-    reach: np.ndarray | None = None
+    weights: np.ndarray
+    reach: np.ndarray
+    portions: np.ndarray | None = None
     memory: Tensor | None = None
     watched: bool = False
     heights: tuple[int, ...] | None = None
@@ -165,17 +169,16 @@ class Plan:
             first_slot=self.first_slot + sum(self.segments[:first]),
             tasks=self.tasks.stretch(first, stop),
             noise_std=self.noise_std[first:stop],
-            weights=None if self.weights is None else self.weights[first:stop],
-            reach=None if self.reach is None else self.reach[first:stop],
+            weights=self.weights[first:stop],
+            reach=self.reach[first:stop],
+            portions=None if self.portions is None else self.portions[first:stop],
             heights=tuple(self.height(segment) for segment in range(first, stop)),
             stage_facts=self.stage_facts[first:stop],
         )
 
     def aggregation(self, segment: int) -> Arrivals:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
-        noise = self.noise_std[segment]
-        weights = None if self.weights is None else self.weights[segment]
-        reach = None if self.reach is None else self.reach[segment]
+        noise, weights, reach = self.noise_std[segment], self.weights[segment], self.reach[segment]
         rows, steps, shares = self.rows, self.tasks.steps[segment], self.shares
         if not self.tasks.whole:
             arrived = steps > 0
@@ -184,10 +187,7 @@ class Plan:
             elif noise.size == arrived.size > 1:  # of a lone device or of the edge server: the same
                 noise = noise[arrived]
             shares = present_shares(shares, arrived)[arrived]
-            weights, reach = (None if each is None else each[arrived] for each in (weights, reach))
-            rows, steps = rows[arrived], steps[arrived]
-        weights = shares if weights is None else weights
-        reach = weights if reach is None else reach
+            rows, steps, weights, reach = rows[arrived], steps[arrived], weights[arrived], reach[arrived]
         return Arrivals(rows=rows, steps=steps, shares=shares, weights=weights, reach=reach, noise_std=noise)
 
     def facts(self, segment: int) -> StageFacts:
@@ -204,10 +204,11 @@ class Plan:
         code = self.facts(segment).code
         return 0.0 if code is None else code.inflation(self.aggregation(segment).rows)
 
-    @property
-    def all_weights(self) -> np.ndarray:
-        """(segments, s_c^k) of every aggregation, 0 where no upload arrives."""
-        return present_shares(self.shares, self.tasks.uploads) if self.weights is None else self.weights
+    def exposure(self, segment: int, exposures: np.ndarray) -> float:
+        """The largest reach of a device in an average, times its exposure (s_c^k,), see `Mechanism.exposures`."""
+        if self.portions is not None:
+            exposures = exposures * self.portions[segment]
+        return float((self.reach[segment] * exposures).max())
 
 
 def present_shares(shares: np.ndarray, present: np.ndarray) -> np.ndarray:

@@ -83,7 +83,7 @@ def _noise_and_steps(
 
 def _mean_steps(subnet: Plan) -> float:
     """The number of gradients that the upload accumulates: of each aggregation the weighted sum over its devices."""
-    if subnet.tasks.whole and subnet.weights is None:
+    if subnet.tasks.whole and (subnet.weights == subnet.shares).all():
         return float(sum(subnet.segments))
     parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
     return sum(float(part.weights @ part.steps) for part in parts)

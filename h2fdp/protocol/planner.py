@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.arrivals import Faults, epochs_under, reached, tasks_under
-from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
+from h2fdp.protocol.averaging import Averaging, Branch
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_releases import PlannedNoise
@@ -34,14 +33,6 @@ def opened(tolerance: Tolerance, tasks: Tasks) -> Tasks:
     arrived, started = tasks.uploads.sum(axis=1).tolist(), len(tasks.rows)
     are_opened = np.array([each == 0 or tolerance.opens(started, each) for each in arrived])
     return tasks if are_opened.all() else tasks.opening(are_opened)
-
-
-class _Planned(NamedTuple):
-    """What is planned of a subnet: its interval, the weights in it, and what it uploads in the end."""
-
-    plan: Plan
-    averages: SubnetAverages
-    branch: Branch
 
 
 @dataclass(frozen=True)
@@ -122,9 +113,9 @@ class Planner:
         """
         if decision.arrivals is not None:
             return self._buffered_plan(interval, slot, decision, decision.arrivals)
-        planned: dict[str, _Planned] = {}
+        subnets: dict[str, Plan] = {}
         lost: dict[str, Plan] = {}
-        alike: dict[Hashable, _Planned] = {}
+        alike: dict[Hashable, Plan] = {}
         there = self._there(interval)
         for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
             if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
@@ -147,21 +138,16 @@ class Planner:
             else:
                 before, likeness = None, (facts.likeness, tasks.segments, rows.tobytes())
             if not tasks.whole or facts.pipeline.has_code:
-                found = self._subnet_plan(*known, past=before)
+                part = self._subnet_plan(*known, past=before)
             else:
                 if likeness not in alike:
                     alike[likeness] = self._subnet_plan(*known, past=before)
-                found = alike[likeness]
-            if found.plan.tasks.arriving.size == 0:
-                lost[facts.name] = found.plan
-            else:
-                planned[facts.name] = found
-        subnets = {name: each.plan for name, each in planned.items()}
-        averages = {name: each.averages for name, each in planned.items()}
-        shares, weights = self.averaging.of_branches([each.branch for each in planned.values()], decision.local_steps)
+                part = alike[likeness]
+            (subnets if part.tasks.arriving.size else lost)[facts.name] = part
+        shares, weights = self.averaging.of_branches(self._branches(subnets), decision.local_steps)
         plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, past=past)
         if self.tiers:
-            plan = self._with_tiers(plan, averages)
+            plan = self._with_tiers(plan)
         elif self.cloud_sums:
             plan = replace(plan, vectors=self.noises.summed(plan))
         return replace(plan, noise_std=self.noises.of_cloud(plan))
@@ -176,19 +162,16 @@ class Planner:
         def of(stretches: Mapping[int, Stretch]) -> IntervalPlan:
             numbers = sorted(stretches)
             known = [(self.subnets[number], stretches[number]) for number in numbers]
-            planned = {facts.name: self._buffered(facts, interval, decision, stretch) for facts, stretch in known}
-            shares, weights = self.averaging.of_branches(
-                [each.branch for each in planned.values()], decision.local_steps
-            )
+            subnets = {facts.name: self._buffered(facts, interval, decision, stretch) for facts, stretch in known}
+            shares, weights = self.averaging.of_branches(self._branches(subnets), decision.local_steps)
             weights = weights * np.array([stretches[number].weight for number in numbers])
-            subnets = {name: each.plan for name, each in planned.items()}
             return IntervalPlan(interval, slot, decision, subnets, shares, weights)
 
         plan, at_cloud = of(arrivals.stretches), any(each.adds_noise == "cloud" for each in self.subnets)
         charged = None if at_cloud else tuple(map(of, arrivals.charged))
         return replace(plan, noise_std=self.noises.of_cloud(plan), charged=charged)
 
-    def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, stretch: Stretch) -> _Planned:
+    def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, stretch: Stretch) -> Plan:
         """What is planned of a subnet whose edge server does not wait for all; slots are those of its own clock."""
         segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
         tasks = Tasks.planned(stretch.rows, segments, facts.shares_noise)
@@ -215,14 +198,21 @@ class Planner:
         """Tiers of aggregators below the cloud."""
         return max(each.depth for each in self.subnets)
 
-    def _with_tiers(self, plan: IntervalPlan, averages: Mapping[str, SubnetAverages]) -> IntervalPlan:
+    def _branches(self, subnets: Mapping[str, Plan]) -> list[Branch]:
+        """What each of these subnets uploads."""
+        branches: dict[int, Branch] = {}  # subnets that look alike have one plan
+        for name, plan in subnets.items():
+            if id(plan) not in branches:
+                branches[id(plan)] = self.averaging.branch(self.facts[name], plan)
+        return [branches[id(plan)] for plan in subnets.values()]
+
+    def _with_tiers(self, plan: IntervalPlan) -> IntervalPlan:
         """The plan with those of the aggregators above edge servers."""
         heights = self.aggregation_times.heights(plan.decision.local_steps, self.depth)
         planner = TreePlanner(
             tiers=self.tiers,
             facts=self.facts,
             averaging=self.averaging,
-            averages=averages,
             noise=self.noise,
             noise_factor=plan.decision.noise_factor,
             heights=heights,
@@ -263,12 +253,12 @@ class Planner:
         tasks: Tasks,
         begun: Stretch | None = None,
         past: StreamPast | None = None,
-    ) -> _Planned:
+    ) -> Plan:
         step_size, rows, segments = decision.step_size, tasks.rows, tasks.segments
         ages = None if begun is None else begun.weights
-        averages = self.averaging.of_subnet(subnet, tasks, step_size, self.noise, ages)
+        weights, reach, portions = self.averaging.of_subnet(subnet, tasks, step_size, self.noise, ages)
         heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
-        noise_std = self._levels(subnet, rows, segments, step_size, averages, heights) * decision.noise_factor
+        noise_std = self._levels(subnet, tasks, step_size, reach, portions, heights) * decision.noise_factor
         shares = subnet.shares(rows, self.averaging.weighting)
         facts: tuple[StageFacts, ...] = ()
         if subnet.pipeline.has_code and self.noise is not None:
@@ -281,15 +271,14 @@ class Planner:
             step_size=step_size,
             shares=shares,
             noise_std=noise_std,
-            weights=None if averages.plain else averages.weights,
-            reach=None if averages.reach is averages.weights else averages.reach,
+            weights=weights,
+            reach=reach,
+            portions=portions,
             heights=(*(subnet.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
             stage_facts=facts,
             begun=begun,
         )
-        if past is not None:
-            part = replace(part, stage_facts=self._numbered(subnet, part, past))
-        return _Planned(part, averages, averages.branch(subnet, part))
+        return part if past is None else replace(part, stage_facts=self._numbered(subnet, part, past))
 
     def _numbered(self, subnet: SubnetFacts, part: Plan, past: StreamPast) -> tuple[StageFacts, ...]:
         """The numbers of each aggregation's releases in noise streams; one is counted where anything is sent."""
@@ -313,13 +302,14 @@ class Planner:
     def _levels(
         self,
         subnet: SubnetFacts,
-        rows: np.ndarray,
-        segments: tuple[int, ...],
+        tasks: Tasks,
         step_size: float,
-        averages: SubnetAverages,
+        reach: np.ndarray,
+        portions: np.ndarray | None,
         heights: Sequence[int],
     ) -> np.ndarray:
         """(segments, n) of the devices' noise, of the edge server's, or (segments, 0); 0 where a node above adds it."""
+        rows, segments = tasks.rows, tasks.segments
         if self.noise is None or subnet.adds_noise in ("none", "cloud"):
             return np.empty((len(segments), 0))
         rates, records = subnet.sampling_rates[rows], subnet.records[rows]
@@ -330,11 +320,11 @@ class Planner:
             assert place is not None, "somebody adds noise"
             kind: AggregationKind = "global" if at == len(segments) - 1 else "local"
             span = Span(place, kind, tiers[at], step_size, sum(segments), segment)
-            exposures, weights = self.noise.exposures(span, rates, records), averages.reach[at]
+            exposures, weights = self.noise.exposures(span, rates, records), reach[at]
             if subnet.shares_noise:  # added before it is known who drops out
                 weights = subnet.shares(rows, self.averaging.weighting)
-            elif averages.portions is not None:
-                exposures = exposures * averages.portions[at]
+            elif portions is not None:
+                exposures = exposures * portions[at]
             own = 1.0 if place.node == 0 else 0.0
             levels.append(self.noise.unit(span) * place.levels(weights, exposures) * own)
         return np.stack(levels)

@@ -11,7 +11,7 @@ import numpy as np
 from h2fdp.privacy import Mechanism, Merged, Place, Span, Tier
 from h2fdp.privacy.places import AggregationKind, Holder
 from h2fdp.privacy.views import Vector, merged
-from h2fdp.protocol.averaging import Averaging, Branch, SubnetAverages
+from h2fdp.protocol.averaging import Averaging, Branch
 from h2fdp.protocol.interval_plan import BranchPlans
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
@@ -66,7 +66,6 @@ class TreePlanner:
 
     Attributes:
         tiers: the aggregators above edge servers, by name.
-        averages: of the subnets of which anything arrives.
         noise_factor: of the schedule, on all noises.
         subnets: the plans of the subnets of which anything arrives.
         noise_variances: (segments,) for each subnet, of the noise on its averages.
@@ -80,7 +79,6 @@ class TreePlanner:
     tiers: Mapping[str, TierFacts]
     facts: Mapping[str, SubnetFacts]
     averaging: Averaging
-    averages: Mapping[str, SubnetAverages]
     noise: Mechanism | None
     noise_factor: float
     heights: tuple[int, ...]
@@ -134,12 +132,12 @@ class TreePlanner:
         vector = None
         if last.rows.size:
             raw = facts.adds_noise == "edge" and not last.noise_std[0]
-            averages, at = self.averages[name], stop - 1
-            exposure = averages.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
+            at = stop - 1
+            exposure = whole.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
             vector = Vector(float(self.hidden_variances[name][at]), exposure, {name: (1.0, 0.0)})
         return _Stretch(
             part=plan,
-            branch=self.averages[name].branch(facts, plan, first, stop),
+            branch=self.averaging.branch(facts, plan),
             last=vector,
             noise_variance=float(variances.sum()),
         )

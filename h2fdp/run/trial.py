@@ -113,6 +113,8 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
         tasks=Tasks.planned(np.arange(2), (1,)),
         step_size=_STEP_SIZE,
         shares=np.full(2, 0.5),
+        weights=np.full((1, 2), 0.5),
+        reach=np.full((1, 2), 0.5),
         noise_std=np.empty((1, 0)),
         memory=None if blueprint.objective.memory is None else torch.zeros(2, size),
     )

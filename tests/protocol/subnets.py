@@ -60,12 +60,15 @@ def edge_server(targets, source, groups=None, name="edge"):
 
 
 def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_size=0.5):
+    weights = np.full((len(segments), devices), 1 / devices)
     return Plan(
         interval=interval,
         first_slot=first_slot,
         tasks=Tasks.planned(np.arange(devices), segments),
         step_size=step_size,
-        shares=np.full(devices, 1 / devices),
+        shares=weights[0],
+        weights=weights,
+        reach=weights,
         noise_std=np.asarray(noise_std, dtype=float).reshape(len(segments), -1),
     )
 

@@ -29,7 +29,9 @@ START = torch.tensor([0.0])
 
 def finishing(steps, plan):
     """The plan where devices finish (segments, s) steps before each aggregation."""
-    return replace(plan, tasks=replace(plan.tasks, steps=np.array(steps), whole=False))
+    tasks = replace(plan.tasks, steps=np.array(steps), whole=False)
+    weights = present_shares(plan.shares, tasks.uploads)
+    return replace(plan, tasks=tasks, weights=weights, reach=weights)
 
 
 GONE_AFTER_ONE = [[1, 1], [0, 1]]  # device 1 drops out after the first of two

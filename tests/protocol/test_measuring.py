@@ -96,6 +96,8 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
         tasks=Tasks.planned(np.arange(2), (1, 2)),
         step_size=0.1,
         shares=np.full(2, 0.5),
+        weights=np.full((2, 2), 0.5),
+        reach=np.full((2, 2), 0.5),
         noise_std=np.array(levels),
     )
     facts = {"edge": SubnetFacts("edge", (PLACES[source],), np.array([5, 5]), np.array([0.1, 0.1]), "poisson")}
