@@ -4,6 +4,8 @@ F_1 = |w - 8|^2 / 2, F_2 = |w|^2 / 2, eta = 1/2, w(0) = 0. One step halves the d
 device 1 goes 0 -> 4 -> 6, device 2 stays at 0.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -30,8 +32,8 @@ def test_a_local_aggregation_sends_both_devices_on_from_their_mean():
 
 def test_weights_enter_every_local_aggregation():
     # Weights 3/4 and 1/4: w_c = 3 after slot 1; then 3 -> 5.5 and 3 -> 1.5, w = 3/4 * 5.5 + 1/4 * 1.5 = 4.5.
-    plan = subnet_plan((1, 1), 2, [])
-    plan = type(plan)(**{**plan.__dict__, "shares": np.array([0.75, 0.25])})
+    weights = np.array([[0.75, 0.25]] * 2)
+    plan = replace(subnet_plan((1, 1), 2, []), shares=weights[0], weights=weights, reach=weights)
     assert edge_server(TARGETS, "none").run_interval(START, plan).update.item() == -4.5
 
 
