@@ -6,6 +6,7 @@ import numpy as np
 
 from h2fdp.algorithms import ServerOptions, rules_in
 from h2fdp.config import Document
+from h2fdp.costs.batteries import BATTERY
 from h2fdp.errors import Problem, UserError, hint
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
@@ -50,6 +51,8 @@ def check_network(
             found += _of_adversaries(experiment, topology, network, liars)
         if topology.radio.shares is not None or topology.radio.truncation is not None:
             found += _of_access(experiment, topology, network)
+        if BATTERY in network.table.columns:
+            found += _of_batteries(experiment, topology)
         if any(not isinstance(server.link, Wire) for server in topology.servers()):
             found += _of_links(experiment, topology, network)
         found += [*_of_trust(experiment, topology), *problems_of_network(experiment, topology, network, times)]
@@ -193,6 +196,21 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
     trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
     if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
         yield "topology", f"{moving}; expected no secure sums, found those of {summing[0]}"
+
+
+def _of_batteries(experiment: ExperimentFile, topology: Topology) -> Found:
+    """What decides who takes part by more than the plan and the channels, so that no one knows before what is paid."""
+    training, schedule = experiment.training, experiment.method.schedule.name
+    for key, wrong, expected, found in (
+        ("method.schedule", schedule != "fixed", "fixed", schedule),
+        ("training.participation", training.participation != 1, "1", f"{training.participation:g}"),
+        ("training.device_turns", training.device_turns != 1, "1", training.device_turns),
+        ("training.local_epochs", training.local_epochs is not None, "local_steps", training.local_epochs),
+        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+    ):
+        if wrong:
+            text = f"devices take part as long as their batteries last ({BATTERY})"
+            yield key, f"{text}; expected {expected}, found {found}"
 
 
 def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:

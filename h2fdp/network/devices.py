@@ -92,6 +92,15 @@ OF_STEPS: Mapping[str, Column] = {
         decimals=None,
     ),
 }
+OF_BATTERIES: Mapping[str, Column] = {
+    "battery_j": Column(
+        1e9,
+        "J",
+        Cost,
+        "of its battery: a device that cannot pay for a whole interval, as it is planned, takes no part from then on.",
+        decimals=None,
+    ),
+}
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 
 

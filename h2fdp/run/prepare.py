@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
+from h2fdp.costs.batteries import BATTERY, Batteries
 from h2fdp.data.federate import DataSource, configured_data
 from h2fdp.data.federated import DeviceData, Standardizing, dealt, within_unit_ball
 from h2fdp.data.public_features import are_images, with_features
@@ -227,7 +228,7 @@ def inputs_of(
         text = "all layers of the model would be heads that never leave devices; expected fewer than it has"
         raise UserError(text, key="method.objective.layers")
     costs = costs_by_size(sent, rates * data.sizes)
-    return RunInputs(
+    inputs = RunInputs(
         config=config,
         drawn=topology,
         topology=network,
@@ -242,6 +243,18 @@ def inputs_of(
         world=streams,
         warm_start=warm_start,
     )
+    return inputs if BATTERY not in network.table.columns else _with_batteries(inputs)
+
+
+def _with_batteries(inputs: RunInputs) -> RunInputs:
+    """The run in which devices take part as long as their batteries last."""
+    run, steps = RunSetup.of(inputs, Noise()), inputs.local_steps
+    network, times = run.topology, run.aggregation_times
+    segments = [times.of(each.name).segments(steps) for each in network.subnets]
+    heights = times.heights(steps, network.depth) if network.depth > 1 else None
+    masked = [run.exchange_sizes if each.shares_noise else None for each in run.blueprint.facts]
+    batteries = Batteries(network, run.costs, segments, heights, masked, run.faults.sends)
+    return replace(inputs, faults=replace(inputs.faults, sends=batteries))
 
 
 def _in_the_better_way(config: ExperimentFile, prepared: Callable[[ExperimentFile], RunSetup]) -> RunSetup:

@@ -17,6 +17,7 @@ import torch
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config import Section
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.costs.batteries import Batteries
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
@@ -234,7 +235,7 @@ def notices(setup: RunSetup) -> list[str]:
 
 def without_effect(setup: RunSetup) -> list[str]:
     """A sentence about each thing that was stated and that this run does not read, or not as it was stated."""
-    found = [_of_trust, _unread, _of_hosts, _unmoved, _capped, _idle, _featureless]
+    found = [_of_trust, _unread, _of_batteries, _of_hosts, _unmoved, _capped, _idle, _featureless]
     return [line for of in found for line in of(setup)]
 
 
@@ -255,6 +256,16 @@ def _of_trust(setup: RunSetup) -> Iterator[str]:
         yield f"the trust in {counted(above, 'edge server')} has no effect: {why}"
     if drawn.cloud_trust == "secure-sum" and placement.sees("secure-sum") == "each":
         yield f"topology.cloud.trust has no effect: privacy {placement.name} has no secure sums"
+
+
+def _of_batteries(setup: RunSetup) -> Iterator[str]:
+    """Devices that take part in some intervals alone."""
+    if not isinstance(batteries := setup.faults.sends, Batteries):
+        return
+    last = batteries.last(intervals := setup.config.training.intervals)
+    if (ends := last[last < intervals]).size:
+        text = f"batteries of {ends.size} of {counted(len(last), 'device')} end before the run does"
+        yield f"{text}: the first after {counted(int(ends.min()), 'interval')}, the last after {ends.max()}"
 
 
 def _unread(setup: RunSetup) -> Iterator[str]:
