@@ -27,10 +27,6 @@ Target = Annotated[
 Where = Annotated[
     list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only points of the grid with this value.")
 ]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option("--label", metavar="NAME=TEXT", help="Another word for a key, a value or a measure."),
-]
 
 
 def _with_state(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
@@ -168,9 +164,6 @@ def report_command(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="The page; by default report.html in a single directory.")
     ] = None,
-    png: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write every figure as PNG and PDF into this folder, too.")
-    ] = None,
     with_private: Annotated[
         bool,
         typer.Option("--with-private", help="Show seeds and results on private records, which no epsilon covers."),
@@ -179,7 +172,7 @@ def report_command(
     """Write one self-contained page about runs: accuracy, epsilon of each observer, cost, schedule, noise, network."""
     from h2fdp.reports import report
 
-    typer.echo(str(report(runs, out, png, with_private=with_private)))
+    typer.echo(str(report(runs, out, with_private=with_private)))
 
 
 def table_command(
@@ -187,14 +180,12 @@ def table_command(
     show: Annotated[
         list[str] | None, typer.Option(metavar="MEASURE", help="A column: accuracy, epsilon, energy_j, ...")
     ] = None,
-    across: Annotated[str | None, typer.Option(metavar="KEY", help="Its values become the columns.")] = None,
     target: Target = None,
     against: Annotated[
         str | None,
         typer.Option(metavar="KEY=VALUE", help="Differences from the runs with this value, seed by seed."),
     ] = None,
     where: Where = None,
-    label: Labels = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it: .tex, .csv or .md.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -204,7 +195,7 @@ def table_command(
     from h2fdp.reports.study_numbers import study_numbers
 
     numbers = study_numbers(sweep, target, against).where(where or [])
-    table = paper_table(numbers, show or [], across, labels_of(label or []))
+    table = paper_table(numbers, show or [])
     if out is not None:
         with output_file(out, "--out", list(FORMATS)):
             write_text(out, FORMATS[out.suffix](table))
@@ -227,11 +218,10 @@ def plot_command(
     line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
     y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=".pdf, .png, .svg, or .pgf for LaTeX.", show_default="in SWEEP")
+        Path | None, typer.Option(metavar="FILE", help=".pdf, .png or .svg.", show_default="in SWEEP")
     ] = None,
     target: Target = None,
     where: Where = None,
-    label: Labels = None,
 ) -> None:
     """Draw a figure of a sweep: a measure over a swept key, with 95 % error bars."""
     from h2fdp.reports.figures import AXES
@@ -241,28 +231,15 @@ def plot_command(
     from h2fdp.reports.sweep_view import SweepView
 
     numbers = study_numbers(sweep, target).where(where or [])
-    words = labels_of(label or [])
     if x in AXES:
         if line is not None:
             raise UserError(f"means nothing with --x {x}, where each point of the grid has a line", "--line")
-        figure = along_runs(SweepView.read(sweep), numbers, x, y, words)
+        figure = along_runs(SweepView.read(sweep), numbers, x, y)
     else:
         keys = axes_of(numbers, x, line)
-        figure = over_key(numbers, *keys, y, words)
+        figure = over_key(numbers, *keys, y)
         if line is None and keys[1] is not None:
             note(f"{keys[0]} along x, and a line for each {keys[1]}; --x {keys[1]} exchanges them")
     typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
     if numbers.footnote:
         note(numbers.footnote)
-
-
-def labels_of(texts: list[str]) -> dict[str, str]:
-    """`NAME=TEXT` each.
-
-    Raises:
-        UserError: one has no equals sign.
-    """
-    for text in texts:
-        if "=" not in text:
-            raise UserError(f"expected NAME=TEXT, found {text}", "--label")
-    return {name.strip(): text for name, _, text in (each.partition("=") for each in texts)}

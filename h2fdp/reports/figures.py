@@ -181,8 +181,6 @@ class Line:
     Attributes:
         x: numbers; for an axis of words, their places.
         mean, low, high: low and high NaN where there is no interval.
-        look: the numbers of its colour and of its dash; null for its number in the plot.
-        marked: places have markers.
     """
 
     label: str
@@ -190,19 +188,16 @@ class Line:
     mean: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    look: tuple[int, int] | None = None
-    marked: bool = True
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines with their intervals, as a picture for a paper shows them.
+    """Lines with their intervals.
 
     Attributes:
         words: below the axis, where it is no axis of numbers.
         banded: intervals are bands, else error bars.
-        stepped: a value holds around its place.
-        log_x, log_y: logarithmic axes.
+        log_x: a logarithmic axis.
         at_values: ticks stand at the values that x has, where there is room for that.
         bounds: what y cannot go beyond; null for no bound.
     """
@@ -212,9 +207,7 @@ class Plot:
     y_title: str
     words: tuple[str, ...] = ()
     banded: bool = False
-    stepped: bool = False
     log_x: bool = False
-    log_y: bool = False
     at_values: bool = False
     bounds: tuple[float | None, float | None] = (None, None)
 

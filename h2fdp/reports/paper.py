@@ -1,4 +1,4 @@
-"""A sweep for a paper: its table as LaTeX, CSV or Markdown; a figure over a swept key, or over intervals with bands."""
+"""A sweep as a table (LaTeX, CSV, Markdown), and as a figure over a swept key or over intervals, with intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
 _PLUS_MINUS = "±"
 _MORE_DIGITS = 2  # that a cell may have beyond two of its interval, so that a column has equal decimals
-_NONE = "-"  # where there is no cell
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class PaperTable:
 
     Attributes:
         heads: of the columns; `numeric`: which hold numbers.
-        rows: a swept value, or the user's word for it, or a cell, for each column; `-` where there is no cell.
+        rows: a swept value or a cell for each column.
         measures: of each cell's column; empty for values.
     """
 
@@ -55,7 +54,7 @@ class PaperTable:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
     def latex(self) -> str:
-        """A `tabular` with the rules of the package booktabs; formulas between dollars stay as they are."""
+        """A `tabular` with the rules of the package booktabs."""
         import pandas as pd
 
         rows = [
@@ -90,43 +89,28 @@ FORMATS: Mapping[str, Callable[[PaperTable], str]] = {
 }
 
 
-def paper_table(
-    numbers: StudyNumbers,
-    show: Sequence[str] = (),
-    across: str | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> PaperTable:
+def paper_table(numbers: StudyNumbers, show: Sequence[str] = ()) -> PaperTable:
     """The table of a sweep: a row for each point of its grid, a column for each measure.
 
     Args:
         show: measures; by default accuracy, epsilon and energy, and with a target what it cost to reach it.
-        across: a swept key whose values become the columns, of one measure.
-        labels: other words for keys, values and measures.
 
     Raises:
-        UserError: an unknown measure, key or label; several measures across a key.
+        UserError: an unknown measure.
     """
     measures = [*show] or [name for name in SHOWN if any(cells[name].known for _, cells in numbers.points)]
     if not show and numbers.target is not None:
         measures += TO_TARGET
     for name in measures:
         check_measure(name, numbers.target, "--show")
-    words = dict(labels or {})
-    numbers.check_labels(words)
-    if across is not None and len(show) > 1:
-        raise UserError(f"shows one measure, expected one --show, found {', '.join(show)}", "--across")
-    heads = {key: words.get(key, words.get(short, short)) for key, short in numbers.heads.items()}
-    paired = numbers.against is not None
-    titles = {name: words.get(name, title_of(name, numbers.target, difference=paired)) for name in measures}
-    if across is not None:
-        return _across(numbers, numbers.key(across, "--across"), measures[0], heads, words)
+    titles = [title_of(name, numbers.target, difference=numbers.against is not None) for name in measures]
     kept = [key for key in numbers.keys if key in numbers.varying()] or list(numbers.keys)
     rows, chosen = list[tuple[Any, ...]](), numbers.choices
     for at, (values, cells) in enumerate(numbers.points):
-        told = [_called(values[key], words) for key in kept] + [each[at] for each in chosen.values()]
-        rows.append((*told, *(cells[name] for name in measures)))
-    named = [*(heads[key] for key in kept), *(f"{name} chosen" for name in chosen)]
-    return PaperTable((*named, *titles.values()), tuple(rows), (*[""] * len(named), *measures))
+        stated = [values[key] for key in kept] + [each[at] for each in chosen.values()]
+        rows.append((*stated, *(cells[name] for name in measures)))
+    named = [*(numbers.heads[key] for key in kept), *(f"{name} chosen" for name in chosen)]
+    return PaperTable((*named, *titles), tuple(rows), (*[""] * len(named), *measures))
 
 
 def check_measure(name: str, target: float | None, option: str) -> None:
@@ -142,26 +126,6 @@ def check_measure(name: str, target: float | None, option: str) -> None:
         raise UserError(not_one_of(name, list(MEASURES)), option)
     if MEASURES[name].to_target and target is None:
         raise UserError(f"{name} needs a target accuracy, as --target 0.7", option)
-
-
-def _called(value: Any, words: Mapping[str, str]) -> Any:
-    """A swept value, or the user's word for it."""
-    return words.get(word(value), value)
-
-
-def _across(
-    numbers: StudyNumbers, key: str, measure: str, heads: Mapping[str, str], words: Mapping[str, str]
-) -> PaperTable:
-    rest = [each for each in numbers.varying() if each != key]
-    values = list(dict.fromkeys(word(point[key]) for point, _ in numbers.points))
-    rows: dict[tuple[str, ...], tuple[list[Any], dict[str, Cell]]] = {}
-    for point, cells in numbers.points:
-        place = tuple(word(point[each]) for each in rest)
-        _, row_cells = rows.setdefault(place, ([_called(point[each], words) for each in rest], {}))
-        row_cells[word(point[key])] = cells[measure]
-    table = tuple((*named, *(cells.get(value, _NONE) for value in values)) for named, cells in rows.values())
-    columns = (*(heads[each] for each in rest), *(words.get(value, f"{heads[key]} {value}") for value in values))
-    return PaperTable(columns, table, (*[""] * len(rest), *[measure] * len(values)))
 
 
 def column_texts(column: Sequence[Any]) -> list[str]:
@@ -216,20 +180,16 @@ def over_key(
     x: str | None = None,
     line: str | None = None,
     measure: str = "accuracy",
-    labels: Mapping[str, str] | None = None,
 ) -> Plot:
     """A measure over a swept key; the x axis is logarithmic where its numbers span a factor of fifty.
 
     Args:
         x, line: a swept key along the axis, and one whose values are lines of their own; see `axes_of`.
-        labels: other words for keys, measures and lines.
 
     Raises:
-        UserError: an unknown measure or label, too many lines, nothing known; see `axes_of`.
+        UserError: an unknown measure, too many lines, nothing known; see `axes_of`.
     """
     check_measure(measure, numbers.target, "--y")
-    words = dict(labels or {})
-    numbers.check_labels(words)
     x_key, line_key = axes_of(numbers, x, line)
     values = list({word(point[x_key]): point[x_key] for point, _ in numbers.points}.values())
     numeric = all(map(_is_number, values))
@@ -241,16 +201,13 @@ def over_key(
         name = "" if line_key is None else word(point[line_key])
         cells.setdefault(name, []).append((places[word(point[x_key])], found[measure]))
     heads = numbers.heads
-    lead = "" if line_key is None else words.get(line_key, words.get(heads[line_key], heads[line_key]))
-    drawn = [
-        _line(words.get(name, label_of(lead, name, words) if lead else ""), found) for name, found in cells.items()
-    ]
+    lead = "" if line_key is None else heads[line_key]
     return _checked(
         Plot(
-            tuple(drawn),
-            words.get(x_key, words.get(heads[x_key], heads[x_key])) + _differing(numbers),
-            words.get(measure, title_of(measure, numbers.target)),
-            () if numeric else tuple(words.get(each, each) for each in places),
+            tuple(_line(label_of(lead, name) if lead else "", found) for name, found in cells.items()),
+            heads[x_key] + _differing(numbers),
+            title_of(measure, numbers.target),
+            () if numeric else tuple(places),
             at_values=numeric,
             log_x=numeric and len(values) > 2 and values[0] > 0 and values[-1] / values[0] >= _RATIO,
             bounds=MEASURES[measure].bounds,
@@ -258,30 +215,21 @@ def over_key(
     )
 
 
-def along_runs(
-    sweep: SweepView,
-    numbers: StudyNumbers,
-    x: str,
-    measure: str = "accuracy",
-    labels: Mapping[str, str] | None = None,
-) -> Plot:
+def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str = "accuracy") -> Plot:
     """A measure over the intervals of runs, their joules or their simulated seconds: a line for each point of the grid.
 
     Args:
         numbers: of the points that are drawn.
-        labels: other words for keys, their values, the axis and the measure.
 
     Raises:
-        UserError: an unknown measure or label, too many lines, nothing known.
+        UserError: an unknown measure, too many lines, nothing known.
     """
     if measure not in _ALONG_A_RUN:
         raise UserError(f"over {x} {not_one_of(measure, list(_ALONG_A_RUN))}", "--y")
-    factor, drawn, words = _ALONG_A_RUN[measure], [], dict(labels or {})
-    numbers.check_labels(words, list(AXES))
+    factor, drawn, heads = _ALONG_A_RUN[measure], [], numbers.heads
     kept = [list(map(word, values.values())) for values, _ in numbers.points]
     chosen = [each for each in sweep.points if list(map(word, each.values.values())) in kept]
-    heads = {key: words.get(key, words.get(head, head)) for key, head in numbers.heads.items()}
-    names = [[label_of(heads[key], word(value), words) for key, value in each.values.items()] for each in chosen]
+    names = [[label_of(heads[key], word(value)) for key, value in each.values.items()] for each in chosen]
     for point, parts in zip(chosen, names, strict=True):
         columns = point.series.columns
         rows = [at for at, value in enumerate(columns.get(measure, [])) if value is not None]
@@ -289,8 +237,7 @@ def along_runs(
         label = ", ".join(part for at, part in enumerate(parts) if len({each[at] for each in names}) > 1)
         mean, low, high = (tuple(factor * float(column[at]) for at in rows) for column in (columns[measure], *ends))
         drawn.append(Line(label, tuple(float(columns[x][at]) for at in rows), mean, low, high))
-    titles = words.get(x, AXES[x]) + _differing(numbers), words.get(measure, MEASURES[measure].title)
-    bounds = MEASURES[measure].bounds
+    titles, bounds = (AXES[x] + _differing(numbers), MEASURES[measure].title), MEASURES[measure].bounds
     return _checked(Plot(tuple(drawn), *titles, banded=True, bounds=bounds))
 
 
@@ -299,13 +246,14 @@ def _differing(numbers: StudyNumbers) -> str:
     return f"\n(chosen for each run: {', '.join(numbers.choices)})" if numbers.choices else ""
 
 
-def label_of(key: str, value: str, words: Mapping[str, str]) -> str:
-    """A value of a key in a legend.
+def label_of(key: str, value: str) -> str:
+    """A value of a key in a legend; a dollar of theirs begins no formula.
 
-    >>> print(label_of("epsilon", "0.5", {}), label_of("$p_c$", "1", {}), label_of("method", "hfl", {"hfl": "HFL"}))
-    $\\varepsilon$ = 0.5 $p_c$ = 1 HFL
+    >>> print(label_of("epsilon", "0.5"), label_of("price", "$3"))
+    $\\varepsilon$ = 0.5 price = \\$3
     """
-    return words.get(value, f"{_GREEK.get(key, key)} = {value}")
+    head, text = (each.replace("$", r"\$") for each in (key, value))
+    return f"{_GREEK.get(key, head)} = {text}"
 
 
 def axes_of(numbers: StudyNumbers, x: str | None = None, line: str | None = None) -> tuple[str, str | None]:

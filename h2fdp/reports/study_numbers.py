@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from h2fdp.errors import UserError, hint, no_directory, not_one_of
+from h2fdp.errors import UserError, no_directory, not_one_of
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
 from h2fdp.reports.sweep_view import (
@@ -197,23 +197,6 @@ class StudyNumbers:
         if name not in by_name:
             raise UserError(not_one_of(name, [*self.keys, *others] or ["(no key is swept)"]), option)
         return by_name[name]
-
-    def check_labels(self, labels: Mapping[str, str], more: Sequence[str] = ()) -> None:
-        """Refuse words for what is not there.
-
-        Args:
-            labels: a key, a value of one or a measure -> another word for it.
-            more: what else can have one.
-
-        Raises:
-            UserError: a label of something else.
-        """
-        values = {word(values[key]) for values, _ in self.points for key in self.keys}
-        names = [*self.heads.values(), *self.keys, *sorted(values), *MEASURES, *more]
-        for name in labels:
-            if name not in names:
-                text = f"expected a swept key, one of its values or a measure, found {name}{hint(name, names)}"
-                raise UserError(text, "--label")
 
     def varying(self) -> list[str]:
         """The keys that have more than one value."""

@@ -38,7 +38,7 @@ from h2fdp.reports.figures import (
     marker_of,
     number,
 )
-from h2fdp.reports.network import MOST_DRAWN, network, networks_of
+from h2fdp.reports.network import network, networks_of
 from h2fdp.reports.results import configuration, fairness, noise, privacy, results, training
 from h2fdp.reports.run_view import RunView, read_runs, series_of
 from h2fdp.reports.sweep_view import SEED, GridPoint, SweepView, is_sweep, sweep_sections
@@ -128,12 +128,11 @@ def _public(columns: Mapping[str, Column], private: tuple[str, ...]) -> dict[str
 REPORT = "report.html"
 
 
+Content = tuple[str, list[ReportSection], list[Series], list[Topology]]
+
+
 def report(
-    runs: Sequence[str | Path] | str | Path,
-    out: str | Path | None = None,
-    png: str | Path | None = None,
-    *,
-    with_private: bool = False,
+    runs: Sequence[str | Path] | str | Path, out: str | Path | None = None, *, with_private: bool = False
 ) -> Path:
     """Write a report of one run, of several together, or of a sweep.
 
@@ -143,7 +142,6 @@ def report(
     Args:
         runs: run directories, or one sweep's directory.
         out: the HTML file; by default `report.html` in the single directory.
-        png: a folder for every figure as PNG and PDF; None for none.
         with_private: show seeds, the accuracy on each device's own records and on a validation split of them, too.
 
     Returns:
@@ -158,28 +156,21 @@ def report(
     if out is None and len(paths) > 1:
         raise UserError("a report of several runs needs a file to be written to", "report", "--out")
     target = Path(out) if out is not None else paths[0] / REPORT
-    networks: list[Topology] = []
+    title, sections, every, _ = content(paths, with_private)
+    with output_file(target, "--out"):
+        write_text(target, page(title, sections, every, datetime.now(), versions()["h2fdp"]))
+    return target
+
+
+def content(paths: Sequence[Path], with_private: bool) -> Content:
+    """Title, sections, curves' series and networks of a report; see `report`."""
     if any(map(is_sweep, paths)):
         sweep = _the_sweep(paths)
         public = sweep if with_private else published_sweep(sweep)
-        title = f"Sweep: {sweep.name}"
-        sections, every = sweep_sections(public, withheld=public is not sweep)
-    else:
-        views = [view if with_private else published(view) for view in read_runs(paths)]
-        title, every = _title(views), [series_of(view) for view in views]
-        sections = _sections(views, every)
-        networks = [topology for topology, _ in networks_of(views)]
-    with output_file(target, "--out"):
-        write_text(target, page(title, sections, every, datetime.now(), versions()["h2fdp"]))
-    if png is not None:
-        from h2fdp.network import draw
-        from h2fdp.reports.pictures import SUFFIXES, write_pictures  # matplotlib, for those who want pictures
-
-        write_pictures([figure for part in sections for figure in part.figures], every, Path(png))
-        for number, topology in enumerate(networks[:MOST_DRAWN]):
-            for suffix in SUFFIXES:
-                draw(topology, Path(png) / f"network-{number}{suffix}")
-    return target
+        return f"Sweep: {sweep.name}", *sweep_sections(public, withheld=public is not sweep), []
+    views = [view if with_private else published(view) for view in read_runs(paths)]
+    every = [series_of(view) for view in views]
+    return _title(views), _sections(views, every), every, [topology for topology, _ in networks_of(views)]
 
 
 def _the_sweep(paths: Sequence[Path]) -> SweepView:

@@ -130,13 +130,11 @@ class Run:
         """What each observer holds, recomputed from the ledger: `run.privacy.epsilon(observer="cloud")`."""
         return RunPrivacy(self.directory)
 
-    def report(
-        self, out: str | Path | None = None, png: str | Path | None = None, *, with_private: bool = False
-    ) -> Path:
+    def report(self, out: str | Path | None = None, *, with_private: bool = False) -> Path:
         """Write a page about this run; see `h2fdp.report`. By default it is `report.html` in the run directory."""
         from h2fdp.reports import report
 
-        return report(self.directory, out, png, with_private=with_private)
+        return report(self.directory, out, with_private=with_private)
 
     @property
     def model(self) -> torch.nn.Module:

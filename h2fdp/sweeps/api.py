@@ -158,7 +158,7 @@ class Sweep:
         return pd.DataFrame(paper_table(study_numbers(self.directory, target, against)).texts())
 
     def plot(self, path: str | Path, x: str | None = None, line: str | None = None, y: str = "accuracy") -> Path:
-        """Draw a measure over a swept key with 95 % error bars into a .pdf, .png, .svg or .pgf file.
+        """Draw a measure over a swept key with 95 % error bars into a .pdf, .png or .svg file.
 
         Args:
             x, line: a swept key along the axis, and one with a line for each value; chosen by what varies.
@@ -167,13 +167,11 @@ class Sweep:
 
         return write_figure(over_key(study_numbers(self.directory), x, line, y), Path(path))
 
-    def report(
-        self, out: str | Path | None = None, png: str | Path | None = None, *, with_private: bool = False
-    ) -> Path:
+    def report(self, out: str | Path | None = None, *, with_private: bool = False) -> Path:
         """Write a page about this sweep; see `h2fdp.report`. By default it is `report.html` in its directory."""
         from h2fdp.reports import report
 
-        return report(self.directory, out, png, with_private=with_private)
+        return report(self.directory, out, with_private=with_private)
 
     def _repr_html_(self) -> str:
         """For notebooks: a row for each point."""
