@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import MaxNLocator
 
 from h2fdp.network import draw
 from h2fdp.records.atomic import output_file
@@ -97,6 +98,9 @@ def _curves(chart: CurveChart, every: Sequence[Series], x: str) -> Picture | Non
         axes.set_yscale("log")
     elif least >= 0 and axes.get_ylim()[0] < 0:  # a band of a few seeds can be below
         axes.set_ylim(bottom=0.0)
+    for axis, along in ((axes.xaxis, 0), (axes.yaxis, 1)):
+        if axis.get_scale() == "linear" and all((line.get_xydata()[:, along] % 1 == 0).all() for line in axes.lines):
+            axis.set_major_locator(MaxNLocator(integer=True))  # between whole numbers ticks would mean nothing
     axes.set_xlabel(chart.x_title or AXES[x])
     axes.set_ylabel(chart.y_title)
     handles, names = axes.get_legend_handles_labels()
