@@ -81,7 +81,7 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
         return
     if experiment.privacy.calibration == "accounted":
         yield from _of_account(experiment)
-    if schedule.measures is not None and not experiment.method.privacy.noisy_steps:
+    if schedule.measures is not None and not experiment.method.privacy.all_steps_noisy:
         text = f"{name} needs raw measurements from the devices, which send no raw updates here"
         yield "method.schedule", f"{text}; expected a schedule that measures nothing, or privacy none or dp-sgd"
 
@@ -120,7 +120,7 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
     if experiment.method.traits.controlled:
         yield key, "the estimates of a controller are accounted for null records; expected null-record"
     if adjacency == "replace":
-        if placement.noisy_steps and placement.noise_is_given:
+        if placement.all_steps_noisy and placement.noise_is_given:
             text = "the steps that a stated noise_multiplier allows are counted for null records"
             yield key, f"{text}; expected null-record, or noise_multiplier: null"
         return

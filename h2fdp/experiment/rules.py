@@ -126,7 +126,7 @@ def _of_epochs(experiment: ExperimentFile) -> Found:
     placement, key = experiment.method.privacy, "training.local_epochs"
     if not experiment.method.traits.allows_epochs:
         yield key, "this schedule chooses the number of local steps; expected local_steps"
-    if placement.noisy_steps and placement.noise_is_given:
+    if placement.all_steps_noisy and placement.noise_is_given:
         text = "with a given noise_multiplier the run ends after R_c local steps, which may not be whole epochs"
         yield key, f"{text}; expected local_steps"
 
@@ -157,7 +157,7 @@ def _of_turns(experiment: ExperimentFile) -> Found:
     right = "expected none"
     if not experiment.method.privacy.private:
         yield "training.budget_decay", f"no noise is added, so that there is no budget; {right}"
-    elif experiment.method.privacy.noisy_steps:
+    elif experiment.method.privacy.all_steps_noisy:
         text = "the number of noisy steps that the target allows is that of equal noises"
         yield "training.budget_decay", f"{text}; {right}, or hierarchical or local with noise: uploads"
     elif calibration_of(experiment) == "paper":
@@ -197,7 +197,7 @@ def _of_buffers(experiment: ExperimentFile, objective: LocalObjective, combinati
     elif calibration_of(experiment) == "paper" and not placement.noise_is_given:
         text = f"the formula counts rounds that are the same for all devices, which {name} has not"
         yield "privacy.calibration", f"{text}; expected accounted"
-    if placement.noisy_steps:
+    if placement.all_steps_noisy:
         text = "noise on steps allows a number of steps, which devices do not take together"
         yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
 

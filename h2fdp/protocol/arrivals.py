@@ -105,7 +105,7 @@ class Faults:
 Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of devices; in the order of the devices
 
 
-def reached(faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray) -> np.ndarray:
+def reachable(faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray) -> np.ndarray:
     """Those of the devices `rows` whose edge server, or access point, is online."""
     if faults.edge_outage == 0:
         return rows

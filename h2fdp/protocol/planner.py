@@ -14,7 +14,7 @@ from h2fdp.privacy import AggregationKind, Mechanism, Pipeline, Release, Span, T
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
-from h2fdp.protocol.arrivals import Faults, epochs_under, reached, tasks_under
+from h2fdp.protocol.arrivals import Faults, epochs_under, reachable, tasks_under
 from h2fdp.protocol.averaging import Averaging, Branch
 from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
@@ -126,7 +126,7 @@ class Planner:
                 rows = decision.devices[place]
             if there is not None:
                 rows = rows[there[place][rows]]
-            rows = reached(self.faults, self.world or self.streams, facts.points, interval, rows)
+            rows = reachable(self.faults, self.world or self.streams, facts.points, interval, rows)
             if rows.size == 0:
                 continue
             tasks = self._tasks(facts, interval, decision, rows)

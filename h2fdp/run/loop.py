@@ -30,7 +30,7 @@ from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import ModelScores
 from h2fdp.run.preview import notices
 from h2fdp.run.privacy import releases_of_ledger
-from h2fdp.run.recorders import Checkpoints, Journal, Recorder, RunCallbacks, RunState, Unrepeatable, reached
+from h2fdp.run.recorders import Checkpoints, Journal, Recorder, RunCallbacks, RunState, Unrepeatable, signal_step
 from h2fdp.run.result import FINISHED, Run, is_finished, summary_of, write_inputs, write_results
 from h2fdp.run.setup import RunSetup
 from h2fdp.run.tracking import Sink, sinks_of
@@ -169,7 +169,7 @@ def run_intervals(
         outcomes = None if setup.noise is None else Outcomes(directory.outcomes, setup.noise_key)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
-        reached("hosts up", len(state.rows))
+        signal_step("hosts up", len(state.rows))
         if state.ledger is None:
             checkpoints.begin()
         chosen = None if setup.watched is None else noise_choice(setup, state.accounts.accounts)
@@ -195,12 +195,12 @@ def run_intervals(
             except BudgetSpent as spent:
                 state.spent_by = spent.observer
                 return "budget spent"
-            reached("released", interval)
+            signal_step("released", interval)
             run_interval(edges, cloud, plan)
             if outcomes is not None and not outcomes.same(state.attempt, interval, cloud.model):
                 text = f"interval {interval + 1} did not come out as it did before"
                 raise Unrepeatable(f"{text}: something that it computes from changed, which no digest covers")
-            reached("ran", interval)
+            signal_step("ran", interval)
             due = (interval + 1) % setup.config.training.evaluate_every == 0 or interval + 1 == total or cloud.ended
             scores = models.scores(cloud) if due or cloud.scores else {}
             if cloud.close(scores.get(models.steering_loss)) and scores:

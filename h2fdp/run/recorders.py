@@ -40,7 +40,7 @@ Step = Literal[
 listener: Callable[[Step, int], None] = lambda step, interval: None  # noqa: E731
 
 
-def reached(step: Step, interval: int) -> None:
+def signal_step(step: Step, interval: int) -> None:
     """Announce a step; `interval` counts from 0 (for `checkpoint` and `results`: how many are done)."""
     listener(step, interval)
 
@@ -335,7 +335,7 @@ class Checkpoints(Recorder):
         values = self._state.values(self._journal) | {"digest": self._digest}
         values["wall_s"] += now - self._started
         self._state.rows.write(self._directory.metrics)
-        reached("checkpoint", done)
+        signal_step("checkpoint", done)
         path = save_checkpoint(self._directory.checkpoints, done, values, alone=alone)
         self._last, self._saved = now, done
         _log.info("checkpoint", extra=about(interval=done, file=path.name, bytes=path.stat().st_size))

@@ -48,7 +48,7 @@ from h2fdp.records.json_lines import write_sums
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
-from h2fdp.run.recorders import RunState, reached
+from h2fdp.run.recorders import RunState, signal_step
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.wording import curve_svg, facts_html, word
@@ -241,7 +241,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     with replacing(directory.model) as file:
         file.write(buffer.getbuffer())
     results: dict[str, Any] = {"model_sha256": sha256(buffer.getbuffer()).hexdigest()}
-    reached("results", len(state.rows))
+    signal_step("results", len(state.rows))
     with run_arithmetic():
         devices = device_scores(setup, returned, state.metrics.device_energy_j)
         write_columns(directory.devices, devices, device_schema(computing(setup.topology)))

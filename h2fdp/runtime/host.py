@@ -1,4 +1,4 @@
-"""A process that holds nodes: built from the blueprint and a place, called by the node or driver above.
+"""A process that holds nodes: built from the blueprint and a `HostSpec`, called by the node or driver above.
 
 Where the cloud has a host of its own, the driver plans and keeps the books, and that host runs the interval.
 """
@@ -105,9 +105,9 @@ class HostLocation:
 
 
 class Host:
-    """Holds the nodes of one place. It keeps no state between calls.
+    """Holds the nodes of one `HostSpec`. It keeps no state between calls.
 
-    So a lost host is another one built from the same place, and a call that it did not answer is made again: what nodes
+    So a lost host is another one built from the same spec, and a call that it did not answer is made again: what nodes
     draw is keyed, hence the same. Nodes with state of their own would be handed it in `build`.
     """
 
@@ -117,22 +117,22 @@ class Host:
         self._nodes: NodeGroup = InProcessNodes({})
         self._below: NodeGroup = self._nodes
 
-    def build(self, blueprint: Blueprint, place: HostSpec, below: Below) -> HostLocation:
-        """Build the nodes; `below` makes the nodes of the places below."""
-        self._below = below(blueprint) if place.below else InProcessNodes({})
-        self._nodes = self._built(blueprint, place, self._below)
-        return HostLocation(os.getpid(), str(PACKAGE), {place.name: arithmetic(), **kinds_of(self._below)})
+    def build(self, blueprint: Blueprint, spec: HostSpec, below: Below) -> HostLocation:
+        """Build the nodes; `below` makes those of the hosts below."""
+        self._below = below(blueprint) if spec.below else InProcessNodes({})
+        self._nodes = self._built(blueprint, spec, self._below)
+        return HostLocation(os.getpid(), str(PACKAGE), {spec.name: arithmetic(), **kinds_of(self._below)})
 
-    def _built(self, blueprint: Blueprint, place: HostSpec, lower: NodeGroup) -> NodeGroup:
-        if place.kind == "subnets":
-            return self._stack.enter_context(inline_nodes(blueprint, place.numbers, workers=1))
-        if place.kind == "cloud":
+    def _built(self, blueprint: Blueprint, spec: HostSpec, lower: NodeGroup) -> NodeGroup:
+        if spec.kind == "subnets":
+            return self._stack.enter_context(inline_nodes(blueprint, spec.numbers, workers=1))
+        if spec.kind == "cloud":
             return lower
-        (name,) = place.nodes
-        if place.kind == "device":
-            return InProcessNodes({name: blueprint.lone_device(place.numbers[0], place.row)})
-        devices = {node: (device.row, device.row + 1) for device in place.below for node in device.nodes}
-        return InProcessNodes({name: blueprint.edge_server_above(place.numbers[0], lower, devices)})
+        (name,) = spec.nodes
+        if spec.kind == "device":
+            return InProcessNodes({name: blueprint.lone_device(spec.numbers[0], spec.row)})
+        devices = {node: (device.row, device.row + 1) for device in spec.below for node in device.nodes}
+        return InProcessNodes({name: blueprint.edge_server_above(spec.numbers[0], lower, devices)})
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """The nodes' answers, and the hosts below that were lost since the last call, with reasons.

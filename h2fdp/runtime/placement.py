@@ -140,7 +140,7 @@ class HostSpec:
         nodes: names of the nodes that are called on it; on the cloud's, also of the edge servers, which it asks.
         numbers: of the subnets that it holds, or that its node belongs to.
         row: of the device within its subnet, where it holds one alone.
-        below: the places of the nodes that its node calls.
+        below: the hosts of the nodes that its node calls.
     """
 
     name: str
@@ -151,10 +151,10 @@ class HostSpec:
     below: tuple[HostSpec, ...] = ()
 
     def all(self) -> Iterator[HostSpec]:
-        """This place and every one below it."""
+        """This host and every one below it."""
         yield self
-        for place in self.below:
-            yield from place.all()
+        for spec in self.below:
+            yield from spec.all()
 
 
 def packed(sizes: np.ndarray, hosts: int) -> list[list[int]]:

@@ -53,10 +53,10 @@ def ray_nodes(blueprint: Blueprint, section: RuntimeSection) -> Iterator[NodeGro
         share = shares(section, cluster, smallest)
         free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
         hosts = number_of_hosts(section, cluster, share, smallest, free)
-        places = PLACEMENTS[section.placement](blueprint.topology, hosts)
-        with placement_groups(places, share) as groups:
+        specs = PLACEMENTS[section.placement](blueprint.topology, hosts)
+        with placement_groups(specs, share) as groups:
             settings = HostSettings(share, f"h2fdp-{secrets.token_hex(4)}", TIMEOUT_S, groups)
-            nodes = RayNodes(places, blueprint, settings)
+            nodes = RayNodes(specs, blueprint, settings)
             try:
                 yield nodes
             finally:
@@ -75,12 +75,12 @@ def machines() -> list[Machine]:
 
 
 @contextmanager
-def placement_groups(places: Sequence[HostSpec], share: HostResources) -> Iterator[Mapping[str, PlacementGroup]]:
-    """Edge server's place -> room for it and its devices, for as long as the context lasts.
+def placement_groups(specs: Sequence[HostSpec], share: HostResources) -> Iterator[Mapping[str, PlacementGroup]]:
+    """Name of an edge server's host -> room for it and its devices, for as long as the context lasts.
 
     The driver keeps them, and not the host above: Ray frees those of a lost host with the whole job only.
     """
-    edges = [each for place in places for each in place.all() if each.kind == "edge"]
+    edges = [each for spec in specs for each in spec.all() if each.kind == "edge"]
     amounts = {"CPU": share.cpus, "GPU": share.gpus}
     bundle = {name: amount for name, amount in amounts.items() if amount > 0}
     # "PACK": on one machine where they fit there, else on few.
@@ -173,7 +173,7 @@ class HostSettings:
         share: what each takes of its machine.
         namespace: the run's own, so that hosts of two runs may have one name.
         timeout_s: how long to wait for an answer.
-        groups: place -> the placement group that its host goes into; an edge server's is its devices' too.
+        groups: name of a host -> the placement group that its host goes into; an edge server's is its devices' too.
         blueprint: where Ray keeps it; None where it is not sent yet.
     """
 
@@ -185,18 +185,18 @@ class HostSettings:
 
 
 class RayNodes:
-    """Hosts with the nodes of these places: one call to each host that holds any node that is asked.
+    """Hosts by these specs: one call to each host that holds any node that is asked.
 
     Hosts belong to the process that made their nodes, and end with it.
     """
 
-    def __init__(self, places: Sequence[HostSpec], blueprint: Blueprint, settings: HostSettings) -> None:
+    def __init__(self, specs: Sequence[HostSpec], blueprint: Blueprint, settings: HostSettings) -> None:
         self._blueprint = blueprint
         self._settings = settings if settings.blueprint is not None else replace(settings, blueprint=ray.put(blueprint))
-        self._hosts = {place.name: _PlacedHost(place) for place in places}
-        self._owners = {node: place.name for place in places for node in place.nodes}
+        self._hosts = {spec.name: _PlacedHost(spec) for spec in specs}
+        self._owners = {node: spec.name for spec in specs for node in spec.nodes}
         self.lost: list[tuple[str, str]] = []  # hosts and reasons, of those below too
-        self.has_cloud = any(place.kind == "cloud" for place in places)
+        self.has_cloud = any(spec.kind == "cloud" for spec in specs)
         self._locations: dict[str, HostLocation] = {}
         self._start(list(self._hosts))
 
@@ -300,17 +300,17 @@ def _check_kind(name: str, before: HostLocation, now: HostLocation) -> None:
 class _PlacedHost:
     """One host, the actor that is it now, and how often it was lost in a row."""
 
-    place: HostSpec
+    spec: HostSpec
     actor: Any = None
     losses: int = 0
     lives: int = 0
 
     def start(self, settings: HostSettings, share: HostResources) -> Any:
-        """Start the actor in the place of the one before; the answer to come is its locations."""
+        """Start an actor, after a loss in place of the one before; the answer to come is its locations."""
         self.end()
         self.lives += 1
-        place, group = self.place, settings.groups.get(self.place.name)
-        name = place.name + (f"#{self.lives}" if self.lives > 1 else "")  # a lost one keeps its name in Ray's records
+        spec, group = self.spec, settings.groups.get(self.spec.name)
+        name = spec.name + (f"#{self.lives}" if self.lives > 1 else "")  # a lost one keeps its name in Ray's records
         # Ray restarts and retries nothing: it would not build the nodes again.
         options: dict[str, Any] = {"num_cpus": share.cpus, "num_gpus": share.gpus, "max_restarts": 0}
         if group is not None and share.cpus > 0:
@@ -321,16 +321,16 @@ class _PlacedHost:
             share=share,
             timeout_s=_TIME_BELOW * settings.timeout_s,
             namespace=f"{settings.namespace}/{name}",  # those below the host before may still be ending
-            groups=settings.groups if group is None else {each.name: group for each in place.below},
+            groups=settings.groups if group is None else {each.name: group for each in spec.below},
         )
-        return self.actor.build.remote(settings.blueprint, place, partial(RayNodes, place.below, settings=below))
+        return self.actor.build.remote(settings.blueprint, spec, partial(RayNodes, spec.below, settings=below))
 
     def note_loss(self, error: Exception) -> str:
         """The reason in short; too many losses in a row end the run."""
         self.losses += 1
         reason = str(error).strip().splitlines()[0]
         if self.losses > MOST_LOSSES:
-            text = f"the host {self.place.name} was lost {self.losses} times in a row"
+            text = f"the host {self.spec.name} was lost {self.losses} times in a row"
             raise UserError(f"{text}, last with: {reason}", key="runtime")
         return reason
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from h2fdp.protocol.arrivals import DeviceFaults, Faults, reached, tasks_of, tasks_under
+from h2fdp.protocol.arrivals import DeviceFaults, Faults, reachable, tasks_of, tasks_under
 from h2fdp.streams import Streams
 
 STREAMS = Streams(seed=5)
@@ -30,7 +30,7 @@ def test_nothing_fails_by_default():
     assert (found.lasts == 1).all()
     assert not found.slow.any()
     assert not Faults().possible
-    assert reached(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3)).tolist() == [0, 1, 2]
+    assert reachable(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3)).tolist() == [0, 1, 2]
     assert tasks_under(Faults(), STREAMS, [("edge", 3)], 0, np.arange(3), (5, 5)).whole
 
 
@@ -127,8 +127,8 @@ def test_a_device_meets_the_same_faults_whoever_takes_part_beside_it():
 
 def test_a_star_meets_the_faults_of_its_tree():
     for interval in range(20):
-        rows = [reached(WORLD, STREAMS, [point], interval, np.arange(point[1])) for point in POINTS]
-        star = reached(WORLD, STREAMS, POINTS, interval, np.arange(7))
+        rows = [reachable(WORLD, STREAMS, [point], interval, np.arange(point[1])) for point in POINTS]
+        star = reachable(WORLD, STREAMS, POINTS, interval, np.arange(7))
         assert star.tolist() == [*rows[0].tolist(), *(4 + rows[1]).tolist()]
         parts = [WORLD.device_faults(STREAMS, name, interval, size) for name, size in POINTS]
         found = tasks_under(WORLD, STREAMS, POINTS, interval, np.arange(7), (10,))

@@ -163,7 +163,7 @@ class DpSgd(StatedNoise):
         return "record"
 
     @property
-    def noisy_steps(self) -> bool:
+    def all_steps_noisy(self) -> bool:
         return True
 
     @property

@@ -101,7 +101,7 @@ class NoisePlacement(Options, ABC):
         return "gradient"
 
     @property
-    def noisy_steps(self) -> bool:
+    def all_steps_noisy(self) -> bool:
         """Whether each local step of every device is noisy whatever the options and the trust, as with `dp-sgd`.
 
         `Pipeline.noisy_steps` says it of the devices under one edge server, so also with `noise: steps`.
