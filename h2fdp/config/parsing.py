@@ -8,6 +8,7 @@ their columns is guessed.
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -325,6 +326,33 @@ def separated(cells: Callable[[str], list[str]], stated: str | None = None) -> t
 def separated_by(file: Path, mark: str, commas: bool) -> str:
     """A sentence about what was guessed of a CSV file."""
     return f"{file.name}: columns are separated by {_SEPARATORS[mark]}{' and have decimal commas' if commas else ''}"
+
+
+def read_csv(path: Path, most: int, note: Callable[[str], None]) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The first line of a CSV file, and the number and the cells of each line below that is not empty.
+
+    Where columns are not separated by commas, numbers may have decimal commas.
+
+    Args:
+        note: takes a sentence about what was guessed.
+
+    Raises:
+        UserError: it cannot be read, or has more than `most` such lines.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = list(file)
+        mark, header = separated(lambda mark: next(csv.reader(lines, delimiter=mark, skipinitialspace=True), []))
+        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
+        rows = [(reader.line_num, [each.strip() for each in row]) for row in reader if any(map(str.strip, row))][1:]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"cannot be read: {reason_of(error)}", str(path)) from None
+    if mark != ",":
+        stated, rows = rows, [(line, [re.sub(DECIMAL_COMMA, r"\1.\2", each) for each in row]) for line, row in rows]
+        note(separated_by(path, mark, commas=stated != rows))
+    if len(rows) > most:
+        raise UserError(f"expected at most {most:,} lines, found {len(rows):,}", str(path))
+    return [each.strip() for each in header], rows
 
 
 LARGEST_FILE_BYTES = 5_000_000

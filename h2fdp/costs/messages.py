@@ -22,7 +22,7 @@ import numpy as np
 
 from h2fdp.costs.device_costs import FrequencyRule, PowerRule, StepCosts, analog_sums, step_costs
 from h2fdp.errors import UserError
-from h2fdp.network import Link, Topology, Wire
+from h2fdp.network import Link, Topology
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.network.radio import ratio
 from h2fdp.streams import Streams
@@ -118,7 +118,7 @@ class Ways:
         self._links, self._up_bits, self._down_bits = links, up_bits, down_bits
         asked = {id(link): self._asked(link) for link in links}
         answers = np.array([asked[id(link)] for link in links], dtype=np.float64).reshape(-1, 2)
-        waits = np.array([not isinstance(link, Wire) for link in links], dtype=bool)
+        waits = np.array([not link.plain for link in links], dtype=bool)
         self.wait, self.seconds, self.joules = bool(waits.any()), answers[:, 0].copy(), answers[:, 1].copy()
         self.steady = np.where(waits, 0.0, self.seconds)
         for values in (self.seconds, self.joules, self.steady):
@@ -126,13 +126,13 @@ class Ways:
 
     def _asked(self, link: Link) -> tuple[float, float]:
         up, down = self._up_bits, self._down_bits
-        wire = isinstance(link, Wire)
-        return link.seconds((down + up) / 2) if wire else (link.seconds(up) + link.down(down)) / 2, link.joules(up)
+        seconds = link.seconds((down + up) / 2) if link.plain else (link.seconds(up) + link.down(down)) / 2
+        return seconds, link.joules(up)
 
     def more(self, number: int, ready_s: float, up: bool) -> float:
         """Seconds of a message over a link that asks for the moment at which it is ready; 0 for a wire."""
         link = self._links[number]
-        if isinstance(link, Wire):
+        if link.plain:
             return 0.0
         return link.seconds(self._up_bits, ready_s) if up else link.down(self._down_bits, ready_s)
 

@@ -11,7 +11,6 @@ from h2fdp.errors import Problem, UserError, hint
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
-from h2fdp.network.links import Wire
 from h2fdp.privacy import Holder
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.schedules import AggregationTimes
@@ -53,7 +52,7 @@ def check_network(
             found += _of_access(experiment, topology, network)
         if BATTERY in network.table.columns:
             found += _of_batteries(experiment, topology)
-        if any(not isinstance(server.link, Wire) for server in topology.servers()):
+        if not all(server.link.plain for server in topology.servers()):
             found += _of_links(experiment, topology, network)
         found += [*_of_trust(experiment, topology), *problems_of_network(experiment, topology, network, times)]
     if found:
@@ -271,8 +270,8 @@ def _of_links(experiment: ExperimentFile, topology: Topology, network: Topology)
         network: that is simulated.
     """
     method, sees = experiment.method, experiment.method.privacy.sees
-    own = next(server.name for server in topology.servers() if not isinstance(server.link, Wire))
-    text, expected = f"{own} has a link of your own", "expected rate_mbps and power_dbm, a wire"
+    own = next(server.name for server in topology.servers() if not server.link.plain)
+    text, expected = f"{own} has a link that is no plain wire", "expected rate_mbps and power_dbm alone"
     if method.traits.controlled:
         yield "topology", f"{text}, and the controller prices each message by its bits; {expected}, or no controller"
     star = network.subnets[0].relays is not None

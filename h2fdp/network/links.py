@@ -1,28 +1,34 @@
 """Links from edge servers to the nodes above them: `link:` of a topology file names a kind, or a user's own.
 
 A link is asked how long a message of so many bits takes that is ready at a moment of the simulated clock, and how many
-joules its sender spends. Costs, stars and the event clock know no more of it. Of a wire the moment changes nothing.
+joules its sender spends. Costs, stars and the event clock know no more of it. Of a wire the moment changes nothing; a
+wire with windows, as a satellite's passes, carries bits within these alone.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 
-from h2fdp.config.fields import Expect, Options
+from h2fdp.config.fields import Expect, NonNegative, Options, shape
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import is_number
 from h2fdp.config.own_parts import OwnKind, OwnPart, own_part
+from h2fdp.config.parsing import plain_scalar, read_csv
 from h2fdp.errors import UserError
 from h2fdp.network.devices import Decibels
 from h2fdp.network.radio import ratio
+from h2fdp.wording import note
 
 UNLIMITED = "unlimited"
 
@@ -40,7 +46,12 @@ class Link(ABC):
     """A link from an edge server to the node above it: the cloud, in a network of two tiers.
 
     Both answers follow from the arguments alone, so that a dry run, a run and its continuation see the same network.
+
+    Attributes:
+        plain: seconds are the bits over a rate, whatever the moment.
     """
+
+    plain: ClassVar[bool] = False
 
     @abstractmethod
     def seconds(self, bits: float, at: float = 0.0) -> float:
@@ -68,6 +79,7 @@ class Wire(Link):
         power_dbm: the edge server's transmit power.
     """
 
+    plain: ClassVar[bool] = True
     rate_bps: float = 100e6
     power_dbm: float = 38.0
 
@@ -80,6 +92,75 @@ class Wire(Link):
         return float(ratio(self.power_dbm - 30.0)) * (bits / self.rate_bps)
 
 
+@dataclass(frozen=True)
+class Passes(Wire):
+    """A wire with a delay, whose bits move within windows alone; what a window cuts off goes on in the next one.
+
+    Attributes:
+        delay_s: seconds of propagation, after the last bit was sent.
+        windows: start and end of each, in seconds from the start of the run, ascending; empty where it is always open.
+    """
+
+    plain: ClassVar[bool] = False
+    delay_s: float = 0.0
+    windows: tuple[tuple[float, float], ...] = ()
+
+    @cached_property
+    def _opened(self) -> list[float]:
+        """The seconds of all windows up to the end of each."""
+        return list(accumulate(end - start for start, end in self.windows))
+
+    def seconds(self, bits: float, at: float = 0.0) -> float:
+        """Waiting, sending and propagation.
+
+        Raises:
+            UserError: the last window ends before the message does.
+        """
+        sending, windows, opened = bits / self.rate_bps, self.windows, self._opened
+        if not windows:
+            return sending + self.delay_s
+        first = bisect_right(windows, at, key=itemgetter(1))
+        if first < len(windows):
+            sent = opened[first] - (windows[first][1] - max(at, windows[first][0])) + sending
+            last = bisect_left(opened, sent, lo=first)
+            if last < len(windows):
+                return max(windows[last][1] - (opened[last] - sent) - at, sending) + self.delay_s
+        text = f"a message of {bits:.6g} bits that is ready at {at:.6g} s has not ended when the last window does, at"
+        raise UserError(f"{text} {windows[-1][1]:.6g} s; expected later windows, or a shorter run", key="link.windows")
+
+
+_COLUMNS, _MOST_WINDOWS = ["start_s", "end_s"], 20_000
+
+
+def _windows(value: Any, info: ValidationInfo) -> tuple[tuple[float, float], ...]:
+    """The windows of a CSV file, or of a list.
+
+    Raises:
+        ValueError: it cannot be read, or they are not what `Passes` needs; with the file's line.
+    """
+    lines, where, before = list(enumerate(value or [], 1)), "window ", 0.0
+    if isinstance(value, str):
+        path = ((info.context or {}).get("folder") or Path.cwd()) / value
+        try:
+            header, cells = read_csv(path, _MOST_WINDOWS, note)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        if header != _COLUMNS:
+            raise ValueError(
+                f"{path}:1: expected the columns {', '.join(_COLUMNS)}, found {', '.join(header) or 'none'}"
+            )
+        lines, where = [(number, [*map(plain_scalar, row)]) for number, row in cells], f"{path}:"
+    if not lines:
+        raise ValueError("expected at least one window, found none")
+    for number, row in lines:
+        if not (isinstance(row, list) and len(row) == 2 and all(map(is_number, row)) and before <= row[0] < row[1]):
+            text = f"expected start_s from {before:g} on, where the window before ends, and a later end_s"
+            raise ValueError(f"{where}{number}: {text}; found {row}")
+        before = row[1]
+    return tuple((float(start), float(end)) for _, (start, end) in lines)
+
+
+Lines = Annotated[Annotated[str, Tag("scalar")] | Annotated[list[Any], Tag("list")], Discriminator(shape)]  # or a path
 LINKS: Choices[Options] = Choices(
     OwnKind("a link, derived from `h2fdp.network.Link`", ("seconds", "joules")), unnamed="wire"
 )
@@ -92,15 +173,23 @@ class WireSection(Options):
     Attributes:
         rate_mbps: rate of the link.
         power_dbm: transmit power of the edge server.
+        delay_s: seconds of propagation.
+        windows: a CSV file with the columns start_s and end_s, or a list of such lines: bits move within these windows
+            of the simulated clock alone, as over a satellite's passes; null for always.
     """
 
     name: Literal["wire"] = "wire"
     rate_mbps: Rate = 100.0
     power_dbm: Decibels = 38.0
+    delay_s: NonNegative = 0.0
+    windows: Annotated[
+        Lines | None, AfterValidator(_windows), Expect("the path of a CSV file, or a list of [start_s, end_s]")
+    ] = None
 
     def wire(self) -> Wire:
         """The section as a value."""
-        return Wire(rate_bps=self.rate_mbps * 1e6, power_dbm=self.power_dbm)
+        plain, windows = (self.rate_mbps * 1e6, self.power_dbm), cast(Any, self.windows or ())  # were read
+        return Passes(*plain, self.delay_s, windows) if self.delay_s or windows else Wire(*plain)
 
 
 LinkChoice = Annotated[WireSection | OwnPart, LINKS]
@@ -162,7 +251,7 @@ def in_series(links: Sequence[Link]) -> Link:
     Wires in a row take the sum of their times and of their energies for each message: as one they have
     1 / rate = sum 1 / rate_i and power / rate = sum power_i / rate_i, whatever the message's size.
     """
-    wires = [link for link in links if isinstance(link, Wire)]
+    wires = [link for link in links if isinstance(link, Wire) and link.plain]
     if len(links) == 1 or len(wires) < len(links):
         return links[0] if len(links) == 1 else Series(tuple(links))
     rates = np.array([wire.rate_bps for wire in wires])

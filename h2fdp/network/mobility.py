@@ -172,8 +172,11 @@ class Mobility:
             raise UserError(
                 f"expected a probability, or a trace in its place; found {self.stay:g}", key="mobility.stay"
             )
-        if not isinstance(self.handover, Wire | None):
-            raise UserError("expected a Wire, over which messages leave one after another", key="mobility.handover")
+        if not isinstance(self.handover, Wire | None) or (self.handover and not self.handover.plain):
+            raise UserError(
+                "expected a Wire of rate and power alone, over which messages leave one after another",
+                key="mobility.handover",
+            )
         moves, problems = [], []
         for at, values in enumerate(self.trace):
             try:

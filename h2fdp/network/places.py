@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,37 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from h2fdp.config.parsing import DECIMAL_COMMA, Node, plain_scalar, separated, separated_by
-from h2fdp.errors import Problem, UserError, hint, reason_of
+from h2fdp.config.parsing import Node, plain_scalar, read_csv
+from h2fdp.errors import Problem, UserError, hint
 from h2fdp.network.devices import NEAREST_M, Floats
 from h2fdp.network.mobility import Mobility
 from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS
 from h2fdp.network.templates import DRAWN_DECIMALS, MOST_DEVICES
 from h2fdp.wording import note
-
-
-def read_csv(path: Path, most: int) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The first line of a CSV file, and the number and the cells of each line below that is not empty.
-
-    Where columns are not separated by commas, numbers may have decimal commas.
-
-    Raises:
-        UserError: it cannot be read, or has more than `most` such lines.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = list(file)
-        mark, header = separated(lambda mark: next(csv.reader(lines, delimiter=mark, skipinitialspace=True), []))
-        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
-        rows = [(reader.line_num, [each.strip() for each in row]) for row in reader if any(map(str.strip, row))][1:]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"cannot be read: {reason_of(error)}", str(path)) from None
-    if mark != ",":
-        stated, rows = rows, [(line, [re.sub(DECIMAL_COMMA, r"\1.\2", each) for each in row]) for line, row in rows]
-        note(separated_by(path, mark, commas=stated != rows))
-    if len(rows) > most:
-        raise UserError(f"expected at most {most:,} lines, found {len(rows):,}", str(path))
-    return [each.strip() for each in header], rows
 
 
 def value_of(key: str, value: Any) -> Any:
@@ -94,7 +68,7 @@ def read_places(path: Path, used: Sequence[str]) -> Places:
     Raises:
         UserError: with every line that has no place.
     """
-    header, rows = read_csv(path, MOST_DEVICES)
+    header, rows = read_csv(path, MOST_DEVICES, note)
     columns = [each.lower() for each in header]
     axes = {_AXES[each]: at for at, each in enumerate(columns) if each in _AXES}
     on_earth = {"lat", "lon"} <= axes.keys()
@@ -139,8 +113,8 @@ def read_places(path: Path, used: Sequence[str]) -> Places:
     }  # fmt: skip
     taken = {*axes.values(), named, *(at for at, key in enumerate(columns) if key in used)}
     left = [head for at, head in enumerate(header) if at not in taken]
-    note = f"{path.name}: not used: {', '.join(left)} (columns that are: {', '.join(used)})" if left else ""
-    return Places(path, positions, on_earth, list(names) if named is not None else None, more, note)
+    said = f"{path.name}: not used: {', '.join(left)} (columns that are: {', '.join(used)})" if left else ""
+    return Places(path, positions, on_earth, list(names) if named is not None else None, more, said)
 
 
 EARTH_M = 6_371_008.8  # mean radius (IUGG)
@@ -238,7 +212,7 @@ def read_trace(path: Path) -> Mobility:
     Raises:
         UserError: with every line that is none.
     """
-    header, rows = read_csv(path, MOST_LINES)
+    header, rows = read_csv(path, MOST_LINES, note)
     if tuple(header) not in (_TRACE, _TRACE[:3]):
         text = f"expected the columns {', '.join(_TRACE)}, the last of which may be left out"
         raise UserError(f"{text}; found {', '.join(header) or 'nothing'}", f"{path}:1")

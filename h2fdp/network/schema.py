@@ -23,7 +23,7 @@ from pydantic import (
 from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.devices import Column
-from h2fdp.network.links import LinkChoice, WireSection
+from h2fdp.network.links import Lines, LinkChoice, WireSection
 from h2fdp.network.mobility import Waypoint
 from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
 from h2fdp.network.radio import Radio, RadioSection
@@ -168,7 +168,7 @@ class _ServerSection(Section):
         repeat: number of copies.
         trust: `trusted`, `secure-sum`, `relay` or `untrusted`; drawn where it is not stated. `trusted: true` and
             `trusted: false` are short for the first and the last.
-        link: link to the node above, a wire or a link of your own; null: `cloud.link`.
+        link: link to the node above, a wire, perhaps with windows, or a link of your own; null: `cloud.link`.
     """
 
     name: Name
@@ -251,14 +251,9 @@ class MobilitySection(Section):
             one; null for none.
     """
 
-    trace: (
-        Annotated[
-            Annotated[str, Scalar] | Annotated[list[Any], Many],
-            Discriminator(shape),
-            Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]"),
-        ]
-        | None
-    ) = None
+    trace: Annotated[
+        Lines | None, Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]")
+    ] = None
     stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
     waypoint: Waypoint | None = None
     handover: WireSection | None = None

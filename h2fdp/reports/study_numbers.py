@@ -21,16 +21,7 @@ from numpy.typing import NDArray
 from h2fdp.errors import UserError, no_directory, not_one_of
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
-from h2fdp.reports.sweep_view import (
-    SEED,
-    STATE,
-    SweepView,
-    choices_of,
-    footnote_of,
-    is_sweep,
-    shortened_keys,
-    word,
-)
+from h2fdp.reports.sweep_view import SEED, STATE, SweepView, choices_of, footnote_of, is_sweep, shortened_keys, word
 
 CONFIDENCE = 0.95
 

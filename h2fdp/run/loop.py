@@ -24,7 +24,7 @@ from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut
 from h2fdp.records.checkpoint import Outcomes, load_checkpoint
 from h2fdp.records.directory import create, full_disk_reported, reopen
 from h2fdp.records.log import lost_hosts
-from h2fdp.run.forecast import noise_choice
+from h2fdp.run.forecast import budgets_of, noise_choice, planned_work
 from h2fdp.run.identity import OWN, changes, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import ModelScores
@@ -61,6 +61,9 @@ def start_run(
         UserError: the directory is in the way; a budget that no interval fits in; a sink that cannot be reached; a full
             disk.
     """
+    sure = setup.traits.foreseen and not setup.config.training.until and not budgets_of(setup)
+    if sure and not all(server.link.plain for server in setup.drawn.servers()):
+        planned_work(setup)  # links that close too early are told before anything is released
     state = RunState.begun(setup)
     with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
         try:
