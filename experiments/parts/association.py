@@ -33,7 +33,7 @@ from h2fdp.costs import Tasks, interval_cost
 from h2fdp.data.federated import FederatedData, label_counts
 from h2fdp.experiment.network import check_network
 from h2fdp.models.construct import ParameterLayout, builder_of
-from h2fdp.network import Subnet, Wire, write
+from h2fdp.network import Subnet, write
 from h2fdp.network.channel import NoFading
 from h2fdp.network.devices import NEAREST_M, Floats, Integers
 from h2fdp.run.devices import costs_of
@@ -111,8 +111,10 @@ def _refuse(experiment: Experiment, by: By, public_labels: bool) -> None:
     if missing := sorted(steps & config.training.left_open):
         text = f"{missing[0]} is chosen after devices have joined edge servers by what an interval costs"
         raise UserError(f"{text}; expected it stated, as in training: {{extends: paper}}", key="training")
-    if own := [each.name for each in experiment.topology.servers() if not isinstance(each.link, Wire)]:
-        text = f"{own[0]} has a link of your own, whose cost depends on the moment; expected wires, or nearest"
+    if own := [each.name for each in experiment.topology.servers() if not each.link.plain]:
+        text = (
+            f"{own[0]} has a link that is no plain wire, whose cost depends on the moment; expected wires, or nearest"
+        )
         raise UserError(f"{text}, found cost", "--by")
     if check_network(config, experiment.topology)[0] is not experiment.topology:
         text = "a star, and one sum over the whole network, have no edge servers between devices and the cloud"

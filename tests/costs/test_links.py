@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from h2fdp.costs import NetworkCosts, Tasks, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Radio, Topology, Wire
-from h2fdp.network.links import Series, in_series
+from h2fdp.network.links import Passes, Series, in_series
 from h2fdp.network.mobility import Mobility
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.streams import Streams
@@ -153,5 +155,42 @@ def test_an_object_that_is_no_link_is_refused_with_what_it_lacks():
 
     with pytest.raises(UserError, match=r"e0\.link: expected a link, .* has no `joules`"):
         network(Silent())
-    with pytest.raises(UserError, match=r"mobility\.handover: expected a Wire"):
-        replace(network(FREE, FREE), mobility=Mobility(stay=0.5, handover=Ferry()))
+    for handover in (Ferry(), Passes(delay_s=0.1)):
+        with pytest.raises(UserError, match=r"mobility\.handover: expected a Wire"):
+            replace(network(FREE, FREE), mobility=Mobility(stay=0.5, handover=handover))
+
+
+def through(windows, sending, at):
+    """The moment at which a message has been sent: window after window, as long as each is open."""
+    for start, end in windows:
+        begins = max(at, start)
+        if begins < end:
+            if sending <= end - begins:
+                return begins + sending
+            sending -= end - begins
+    return None
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=8),
+    bits=st.integers(1, 60),
+    at=st.integers(0, 150),
+)
+def test_bits_move_within_windows_alone(lengths, bits, at):
+    """Gaps and lengths of windows, and messages, in whole seconds, so that ends and starts coincide often."""
+    ends = list(itertools.accumulate(gap + length for gap, length in lengths))
+    windows = tuple((float(end - length), float(end)) for end, (_, length) in zip(ends, lengths, strict=True))
+    link = Passes(1.0, 30.0, 0.25, windows)
+    sent = through(windows, bits, at)
+    if sent is None:
+        with pytest.raises(UserError, match=f"that is ready at {at} s has not ended when the last window does, at"):
+            link.seconds(bits, at)
+    else:
+        assert link.seconds(bits, at) == link.down(bits, at) == sent - at + 0.25
+    assert link.joules(bits) == pytest.approx(bits * 1.0)  # 30 dBm are a watt, while it sends
+
+
+def test_a_delay_alone_is_added_to_a_wire_and_an_infinite_rate_waits_for_its_window():
+    assert Passes(10.0, 30.0, 0.5).seconds(20.0, 7.0) == 2.5
+    assert Passes(float("inf"), 30.0, 0.5, ((3.0, 4.0),)).seconds(20.0, 1.0) == 2.5
+    assert in_series([Passes(10.0, 30.0, 0.5), Wire(10.0)]).seconds(20.0) == 4.5  # not one wire

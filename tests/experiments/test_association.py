@@ -233,7 +233,7 @@ def test_what_does_not_go_with_it_is_refused(tmp_path, monkeypatch, by, settings
 def test_by_cost_links_are_wires(tmp_path):
     first, *others = network().subnets
     tree = replace(network(), subnets=(replace(first, link=Later()), *others))
-    with pytest.raises(UserError, match="--by: e0 has a link of your own"):
+    with pytest.raises(UserError, match="--by: e0 has a link that is no plain wire"):
         joined(experiment(tree), places(), "cost", tmp_path)
 
 

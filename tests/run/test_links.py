@@ -14,17 +14,23 @@ import yaml
 import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.network import imported, read
+from h2fdp.network.links import Passes
 from h2fdp.run.forecast import planned_work
+from h2fdp.run.loop import start_run
+from h2fdp.run.recorders import RunCallbacks
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 SATELLITE = re.search(r"```python\n(from h2fdp.network import Link\n.*?)```", PAGE.read_text(), re.S)[1]
 OWN = {"name": "my_link:Satellite", "rate_mbps": 0.5, "period_s": 3.0, "visible_s": 0.06}
+PASSES = [[0.0, 0.02], [3.0, 3.06], [6.0, 6.05], [6.05, 6.1], [9.0, 9.2], [12.0, 90.0]]
+WINDOWS = {"rate_mbps": 0.5, "delay_s": 0.01, "windows": "passes.csv"}
 BUFFERS, IN_A_STAR = ({"name": "buffered", "buffer": each} for each in ({"edge": 1, "cloud": 1}, {"cloud": 1}))
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "my_link.py").write_text(SATELLITE)
+    (tmp_path / "passes.csv").write_text("".join(f"{start},{end}\n" for start, end in [("start_s", "end_s"), *PASSES]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -111,6 +117,8 @@ FORMS = {
 KEYS = {
     "rate_mbps": ({}, {"rate_mbps": 0.01}, ("energy_j", "delay_s", "clock_s")),
     "power_dbm": ({"rate_mbps": 0.1}, {"rate_mbps": 0.1, "power_dbm": 60.0}, ("energy_j",)),
+    "delay_s": ({"rate_mbps": 0.1}, {"rate_mbps": 0.1, "delay_s": 0.2}, ("delay_s", "clock_s")),
+    "windows": (WINDOWS | {"windows": None}, WINDOWS, ("delay_s", "clock_s")),
     "name": ({}, {"name": "my_link:Satellite"}, ("energy_j", "delay_s", "clock_s")),
     "an option": (OWN, OWN | {"visible_s": 0.5}, ("delay_s", "clock_s")),
     "an option in joules": (OWN, OWN | {"watts": 50.0}, ("energy_j",)),
@@ -123,7 +131,8 @@ KEYS = {
 def test_each_key_of_a_link_is_effective_in_each_form(folder, form, key, star):
     method = "hfl" if not star else {"extends": "hfl", "topology": "star"}
     before, after, effective = KEYS[key]
-    one, other = (costs(FORMS[form](link), method=method) for link in (before, after))
+    links = [{name: value for name, value in link.items() if value is not None} for link in (before, after)]
+    one, other = (costs(FORMS[form](link), method=method) for link in links)
     assert {name for name in ("energy_j", "delay_s", "clock_s") if one[name] != other[name]} == set(effective)
     assert one["bytes"] == other["bytes"]
 
@@ -136,6 +145,20 @@ def test_each_key_of_a_link_is_effective_in_each_form(folder, form, key, star):
         (as_yaml, {"rate_mbps": 5, "watts": 3}, r"net.yaml:\d+: edges\[0\].link.watts: .* means nothing|unknown key"),
         (as_yaml, {"name": "fibre"}, "expected one of wire, or module:Name"),
         (as_yaml, 5, r"edges\[0\].link: expected one of wire, or module:Name, found 5"),
+        (
+            as_yaml,
+            {"windows": 5},
+            r"net.yaml:\d+: edges\[0\].link.windows: expected the path of a CSV file, or a list of",
+        ),
+        (as_yaml, {"windows": []}, "link.windows: expected at least one window, found none"),
+        (as_yaml, {"windows": [[0, 1], 5]}, "link.windows: window 2: expected start_s from 1 on, .*; found 5"),
+        (as_yaml, {"windows": [[0, 1], [0.5, 2]]}, r"window 2: expected start_s from 1 on, .*; found \[0.5, 2\]"),
+        (as_yaml, {"windows": [[3, 1]]}, r"window 1: expected start_s from 0 on, .* and a later end_s; found \[3, 1"),
+        (as_yaml, {"windows": "nowhere.csv"}, "link.windows: .*nowhere.csv: cannot be read: No such file"),
+        (as_yaml, {"delay_s": -1}, "link.delay_s: expected a finite number of at least 0, found -1"),
+        (as_yaml, {"window": "passes.csv"}, "link.window: unknown key; did you mean `windows`"),
+        (as_graphml, {"windows": "nowhere.csv"}, 'node "a".link.windows: .*nowhere.csv: cannot be read'),
+        (as_graphml, {"delay": 0.1}, 'node "a".link.delay: unknown key; did you mean `delay_s`'),
         (as_graphml, OWN | {"speed": 1}, 'node "a".link.*the options do not fit my_link:Satellite'),
         (as_graphml, {"rate_mps": 5}, 'node "a".link.rate_mps: unknown key; did you mean `rate_mbps`'),
         (as_json, {"name": "fibre"}, 'node "a".link.*expected one of wire, or module:Name'),
@@ -147,7 +170,32 @@ def test_a_wrong_key_of_a_link_is_refused_where_it_stands(folder, form, link, wo
         form(link)
 
 
-@pytest.mark.parametrize("key", ["rate_mbps", "link"])
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("start,end\n0,1\n", "passes.csv:1: expected the columns start_s, end_s, found start, end"),
+        ("start_s,end_s\n", "expected at least one window, found none"),
+        ("start_s,end_s\n0,1\n\n0.5,2\n", r"passes.csv:4: expected start_s from 1 on.*; found \[0.5, 2\]"),
+        ("start_s,end_s\n0,x\n", r"passes.csv:2: expected start_s from 0 on.*; found \[0, 'x'\]"),
+        ("start_s,end_s\n-3,1\n", "passes.csv:2: expected start_s from 0 on"),
+        ("start_s,end_s\n0,.inf\n", "passes.csv:2: .*found .0, inf"),
+        ("start_s,end_s\n0\n", "passes.csv:2: .*found .0"),
+    ],
+)
+def test_a_wrong_file_of_windows_is_refused_in_a_line_with_its_own_place(folder, lines, words):
+    Path("passes.csv").write_text(lines)
+    with pytest.raises(UserError, match=rf"net.yaml:\d+: edges\[0\].link.windows: (.*/)?{words}") as caught:
+        as_yaml(WINDOWS)
+    assert len(caught.value.problems) == 1
+
+
+def test_windows_of_another_program_have_semicolons_and_decimal_commas(folder, capsys):
+    Path("passes.csv").write_text("start_s;end_s\n0;1,5\n2;3\n")
+    assert as_yaml(WINDOWS).subnets[0].link.windows == ((0.0, 1.5), (2.0, 3.0))
+    assert "separated by semicolons and have decimal commas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["rate_mbps", "link", "delay_s", "windows"])
 @pytest.mark.parametrize("place", ["a", "a/1", "c", "the air"])
 def test_a_key_of_a_link_that_stands_elsewhere_in_a_graph_is_refused(folder, place, key):
     made = graph({})
@@ -185,34 +233,41 @@ def on_a_clock(radio_s, satellite, wire_s, bits):
     return ends
 
 
+def satellite_of(link):
+    options = {key: value for key, value in link.items() if key != "name"}
+    if link is OWN:
+        return importlib.import_module("my_link").Satellite(**options)
+    return Passes(0.5e6, 38.0, 0.01, tuple(map(tuple, PASSES)))
+
+
 @pytest.mark.parametrize("star", [False, True])
-def test_a_run_waits_for_its_satellite_as_its_dry_run_says(folder, star):
+@pytest.mark.parametrize("link", [OWN, WINDOWS], ids=["own", "windows"])
+def test_a_run_waits_for_its_satellite_as_its_dry_run_says(folder, star, link):
     settings = {"method": {"extends": "hfl", "topology": "star"}} if star else {}
     free = prepared(as_yaml({"rate_mbps": "unlimited"}), **settings)
-    setup = prepared(as_yaml(OWN), **settings)
+    setup = prepared(as_yaml(link), **settings)
     wire_s = setup.costs.message_bits / 100e6
     plan, alone = free.first_plan, []
     for interval in range(6):
         clock = free.bill.columns(replace(plan, interval=interval))["clock_s"]
         alone.append(clock - 2 * wire_s)  # of the other edge server's wire
-    options = {key: value for key, value in OWN.items() if key != "name"}
-    satellite = importlib.import_module("my_link").Satellite(**options)
-    expected = on_a_clock(alone, satellite, wire_s, setup.costs.message_bits)
+    expected = on_a_clock(alone, satellite_of(link), wire_s, setup.costs.message_bits)
     dry = planned_work(setup).costs
     run = Experiment("net.yaml", "digits", **SETTINGS | settings).run(folder / "run")
     assert run.metrics["clock_s"].tolist() == pytest.approx(expected, rel=1e-9)
-    assert expected[-1] > 4 * OWN["period_s"]
+    assert expected[-1] > 12
     for name in ("energy_j", "delay_s", "clock_s", "bytes"):
         assert run.summary[name] == dry[name]
 
 
 @pytest.mark.parametrize("star", [False, True])
-def test_a_satellite_under_buffers_is_asked_by_the_clock_in_run_and_dry_run(folder, star):
+@pytest.mark.parametrize("link", [OWN | {"period_s": 0.1}, WINDOWS], ids=["own", "windows"])
+def test_a_satellite_under_buffers_is_asked_by_the_clock_in_run_and_dry_run(folder, star, link):
     method = {"extends": "hfl", "schedule": BUFFERS}
     if star:
         method |= {"schedule": IN_A_STAR, "topology": "star"}
     asked = {"method": method, "intervals": 40}
-    wires, setup = (prepared(as_yaml(link), **asked) for link in ({}, OWN | {"period_s": 0.1}))
+    wires, setup = (prepared(as_yaml(link), **asked) for link in ({}, link))
     dry = planned_work(setup).costs
     run = Experiment(setup.drawn, "digits", **SETTINGS | asked).run(folder / "run")
     for name in ("energy_j", "delay_s", "clock_s", "bytes"):
@@ -241,7 +296,9 @@ REFUSED = {
 def test_what_counts_messages_over_wires_is_refused(folder, settings):
     asked, network = REFUSED[settings]
     Path("net.yaml").write_text(yaml.safe_dump(tree(OWN) | network))
-    with pytest.raises(UserError, match=r"a has a link of your own, .*expected rate_mbps and power_dbm, a wire"):
+    with pytest.raises(
+        UserError, match=r"a has a link that is no plain wire, .*expected rate_mbps and power_dbm alone"
+    ):
         prepared(read("net.yaml", 3), **asked)
 
 
@@ -255,12 +312,46 @@ def test_relays_of_one_sum_over_the_whole_network_have_wires(folder):
         prepared(read("net.yaml", 3), **whole)
 
 
-def test_a_network_with_links_of_ones_own_is_written_and_read_again(folder):
-    network = as_yaml(OWN)
+def test_links_that_close_too_early_are_told_before_anything_is_released(folder):
+    """By the dry run and by the run, which leaves no directory; with a target it may end before."""
+    Path("passes.csv").write_text("start_s,end_s\n0,0.02\n3,3.2\n")
+    as_yaml(WINDOWS)
+    experiment = Experiment("net.yaml", "digits", **SETTINGS)
+    words = "bits that is ready at 3.2.* s has not ended when the last window does, at 3.2 s; expected later windows"
+    with pytest.raises(UserError, match=words):
+        planned_work(experiment.prepare())
+    with pytest.raises(UserError, match=words):
+        experiment.run(folder / "run")
+    assert not (folder / "run").exists()
+    until = Experiment("net.yaml", "digits", **SETTINGS, until={"accuracy": 0.01}).run(folder / "until")
+    assert until.summary["state"] == "accuracy reached"
+
+
+def test_a_run_with_windows_keeps_them_and_goes_on_without_their_file(folder):
+    """They stand in the run's own topology, as a trace does: a file that is changed or gone changes nothing."""
+    as_yaml(WINDOWS)
+    whole = Experiment("net.yaml", "digits", **SETTINGS).run(folder / "whole")
+    seen = []
+    halted = RunCallbacks(on_interval=seen.append, stop=lambda: len(seen) == 2)
+    setup = Experiment("net.yaml", "digits", **SETTINGS).prepare()
+    Path("passes.csv").unlink()
+    start_run(setup, folder / "run", halted)
+    assert (
+        f"windows: {json.dumps(PASSES)}".replace(".0,", ",").replace(".0]", "]")
+        in (folder / "run/topology.yaml").read_text()
+    )
+    resumed = h2fdp.resume(folder / "run")
+    assert resumed.metrics["clock_s"].tolist() == whole.metrics["clock_s"].tolist()
+    assert read("run/topology.yaml", 3) == setup.drawn
+
+
+@pytest.mark.parametrize("link", [OWN, WINDOWS], ids=["own", "windows"])
+def test_a_network_with_links_that_ask_for_the_moment_is_written_and_read_again(folder, link):
+    network = as_yaml(link)
     h2fdp.network.write(network, "again.yaml")
     again = read("again.yaml", 3)
     assert again == network
-    assert len(again.own_parts) == 1
+    assert len(again.own_parts) == (link is OWN)
     costs(again)  # makes the link
     sent = pickle.loads(pickle.dumps(again))  # to another host
     assert sent == again
@@ -271,7 +362,7 @@ def test_a_network_with_links_of_ones_own_is_written_and_read_again(folder):
 def test_a_satellite_changes_no_bit_of_ledger_and_model(folder, trust):
     """Trust and unit, and secure sums of devices, do not see links."""
     found = []
-    for name, link in (("wire", {}), ("own", OWN)):
+    for name, link in (("wire", {}), ("own", OWN), ("windows", WINDOWS)):
         values = tree(link)
         for edge in values["edges"]:
             edge["trust"] = trust
@@ -280,4 +371,4 @@ def test_a_satellite_changes_no_bit_of_ledger_and_model(folder, trust):
         settings = SETTINGS | {"method": "h2fdp", "epsilon": 100.0, "intervals": 2, "noise_key": "seed"}
         run = Experiment("net.yaml", "digits", **settings).run(folder / name)
         found.append([(run.directory / each).read_bytes() for each in ("privacy.jsonl", "model.pt")])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
