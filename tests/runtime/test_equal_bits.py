@@ -59,41 +59,36 @@ REMEMBERING = {"extends": "hfl", "objective": "scaffold", "server": "scaffold", 
 
 
 def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray_with_what_devices_remember(session, tmp_path):
-    made, rows = partial(small, REMEMBERING, participation=0.6), []
+    """In a deep network, with a host for each edge server that has devices."""
+    made, rows = partial(deep, tmp_path, SMALL, REMEMBERING, participation=0.6), []
     start_run(made().prepare(), tmp_path / "run", RunCallbacks(on_interval=rows.append, stop=lambda: len(rows) == 1))
-    where = ["runtime.backend=ray", "runtime.hosts=2", "runtime.cpus_per_host=0.5"]
+    where = ["runtime.backend=ray", "runtime.placement=subnet"]
     again = h2fdp.resume(tmp_path / "run", settings=where)
     assert_equal(recorded(made().run(tmp_path / "inline")), recorded(again))
 
 
-FAILING = {"weights": "by-size", "participation": 0.6}
-FAILING |= {"faults": {"device_dropout": 0.3, "straggler": {"probability": 0.3}}}
-
-
 def test_noise_on_steps_gives_the_bits_of_one_process_on_all_hosts(session, tmp_path):
-    method, seen = {"extends": "h2fdp", "privacy": "dp-sgd"}, set()
-    one = small(method, **FAILING).run(tmp_path / "inline")
-    other = small(method, **FAILING, runtime=HALF | {"hosts": 2})
-    assert_equal(recorded(one), recorded(other.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))))
+    """In a deep network whose devices and edge servers fail; and a controller decides alike."""
+    method, seen = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}, set()
+    settings = {"method": method, "weights": "by-size", "participation": 0.6, **METHODS["controlled"]}
+    alone = deep(tmp_path, NETWORK, **settings).run(tmp_path / "inline")
+    other = deep(tmp_path, NETWORK, **settings, runtime=HALF | {"hosts": 2})
+    away = other.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))
+    assert_equal(recorded(alone), recorded(away))
     assert {name.partition("#")[0] for name in seen} == {"host:0", "host:1"}
+    decisions = [(each.directory / "control.jsonl").read_bytes() for each in (alone, away)]
+    assert decisions[0] == decisions[1]
 
 
-def test_a_host_for_each_node_goes_on_from_models_of_devices_own(session, tmp_path):
-    method = {"extends": "h2fdp", "privacy": "dp-sgd", "objective": {"name": "mean-regularised", "penalty": 0.3}}
-    settings = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "evaluate_devices": True}
-    one = small(method, **settings).run(tmp_path / "inline")
-    other = small(method, **settings, runtime={"placement": "entity"})
-    assert_equal(recorded(one), recorded(other.run(tmp_path / "ray")))
-
-
-def test_a_host_for_each_node_measures_for_a_schedule_as_one_process_does(session, tmp_path):
+def test_a_host_for_each_node_keeps_models_of_devices_own_and_measures_for_a_schedule(session, tmp_path):
     schedule = {"name": "experiments.resource_budget:ResourceBudgetSchedule"}
     schedule |= {"units": 60.0, "step_cost": 1.0, "aggregation_cost": 5.0}
+    method = {"extends": "h2fdp", "privacy": "dp-sgd", "objective": {"name": "mean-regularised", "penalty": 0.3}}
+    method |= {"schedule": schedule}
     settings = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "aggregate_every": None}
-    settings |= {"aggregations_per_interval": 0}
-    one = small({"extends": "hfl", "schedule": schedule}, **settings).run(tmp_path / "inline")
-    other = small({"extends": "hfl", "schedule": schedule}, **settings, runtime={"placement": "entity"})
-    away = other.run(tmp_path / "ray")
+    settings |= {"aggregations_per_interval": 0, "evaluate_devices": True}
+    one = small(method, **settings).run(tmp_path / "inline")
+    away = small(method, **settings, runtime={"placement": "entity"}).run(tmp_path / "ray")
     assert_equal(recorded(one), recorded(away))
     decisions = [(each.directory / "control.jsonl").read_text() for each in (one, away)]
     assert decisions[0] == decisions[1]
@@ -115,22 +110,6 @@ def test_a_host_for_each_node_remembers_what_compression_left(session, tmp_path,
     other = small(method, **settings, runtime={"placement": "entity"})
     assert_equal(recorded(one), recorded(other.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))))
     assert {name.partition("#")[0] for name in seen} == {"cloud", "edge:b", "device:b/1"}
-
-
-@pytest.mark.parametrize(
-    ("name", "network", "runtime"),
-    [
-        ("controlled", NETWORK, HALF | {"hosts": 2}),
-        ("scaffold", SMALL, {"placement": "subnet"}),
-    ],
-)
-def test_hosts_of_deep_networks_give_the_bits_of_one_process(session, tmp_path, name, network, runtime):
-    """Also where devices and edge servers fail; and a controller decides alike."""
-    alone = deep(tmp_path, network, **METHODS[name]).run(tmp_path / "alone")
-    away = deep(tmp_path, network, **METHODS[name], runtime=runtime).run(tmp_path / "ray")
-    assert_equal(recorded(alone), recorded(away))
-    decisions = [(each.directory / "control.jsonl").read_bytes() for each in (alone, away)]
-    assert decisions[0] == decisions[1]
 
 
 def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(session, tmp_path, capsys):
@@ -211,8 +190,8 @@ def test_a_host_that_is_lost_time_and_again_ends_the_run(session, tmp_path, monk
     nodes.end()
 
 
-def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, caplog):
-    """The first time it belongs to a process that ends, and its bytes with it."""
+def test_a_lost_model_is_sent_again_and_who_is_late_is_named(session, tmp_path, monkeypatch, caplog):
+    """The first time the model belongs to a process that ends, and its bytes with it."""
     nodes = stub_nodes(tmp_path / "calls", losses=0)
     put, puts = ray.put, []
 
@@ -232,15 +211,11 @@ def test_a_lost_model_is_sent_again(session, tmp_path, monkeypatch, caplog):
             pass
         return reference
 
-    monkeypatch.setattr(ray, "put", lossy)
-    assert nodes.call("answer", torch.ones(1_000_000), {"a/1": 0.0}) == {"a/1": 1e6}
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "put", lossy)
+        assert nodes.call("answer", torch.ones(1_000_000), {"a/1": 0.0}) == {"a/1": 1e6}
     assert len(puts) == 2
     assert [each.h2fdp["note"] for each in caplog.records] == ["lost device:a/1; its work is repeated"]
-    nodes.end()
-
-
-def test_who_is_late_is_named(session, tmp_path):
-    nodes = stub_nodes(tmp_path / "late", losses=0)
     nodes._settings = replace(nodes._settings, timeout_s=0.5)
     with pytest.raises(
         UserError, match=r"runtime: no answer within 0\.5 s from device:a/1; .* of the cluster's .* free"
