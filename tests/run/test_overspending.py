@@ -168,17 +168,17 @@ def by_dp_accounting(ledger):
 def test_under_fresh_draws_a_run_goes_on_until_its_epsilon_is_spent(tmp_path, monkeypatch):
     """Others take part than were planned for: some device soon has more releases than planned, and epsilon is left."""
     network = h2fdp.Topology.regular(edges=2, devices=4, trust=0.0, seed=1)
-    rhythm = {"intervals": 40, "local_steps": 1, "aggregate_every": 1, "sampling": "poisson"}
-    turns = {"participation": 0.75, "device_dropout": 0.2, "checkpoint_every": 8}
+    rhythm = {"intervals": 20, "local_steps": 1, "aggregate_every": 1, "sampling": "poisson"}
+    turns = {"participation": 0.75, "device_dropout": 0.2, "checkpoint_every": 4}
     experiment = made("fixed", network, **rhythm, **turns)
-    crash(monkeypatch, tmp_path / "run", experiment, 20)
+    crash(monkeypatch, tmp_path / "run", experiment, 10)
     monkeypatch.setattr("h2fdp.records.directory._version", lambda library: "another")
     # The name depends on the code. Under a fourth of all names nobody takes part more often than was planned.
     monkeypatch.setattr(loop, "name_of_attempt", lambda *found: "afresh")
     run = h2fdp.resume(tmp_path / "run", fresh_noise=True)
-    assert run.summary["fresh_from"] == [17]
+    assert run.summary["fresh_from"] == [9]
     assert run.summary["state"] == "budget spent"
-    assert 30 < len(run.metrics) < 40
+    assert 15 < len(run.metrics) < 20
     spent = by_dp_accounting(releases_of_ledger(tmp_path / "run" / "privacy.jsonl", experiment.prepare().sizes))
     assert 0.95 * EPSILON < spent <= EPSILON
     assert max(each["pld"] for each in run.summary["privacy"]["worst"].values()) == pytest.approx(spent, rel=5e-3)

@@ -70,7 +70,8 @@ def test_a_run_that_was_stopped_in_one_process_goes_on_on_ray_with_what_devices_
 def test_noise_on_steps_gives_the_bits_of_one_process_on_all_hosts(session, tmp_path):
     """In a deep network whose devices and edge servers fail; and a controller decides alike."""
     method, seen = {"extends": "h2fdp", "privacy": {"name": "hierarchical", "noise": "steps"}}, set()
-    settings = {"method": method, "weights": "by-size", "participation": 0.6, **METHODS["controlled"]}
+    settings = {"method": method, "weights": "by-size", "participation": 0.6, "calibration": "accounted"}
+    settings |= METHODS["controlled"]
     alone = deep(tmp_path, NETWORK, **settings).run(tmp_path / "inline")
     other = deep(tmp_path, NETWORK, **settings, runtime=HALF | {"hosts": 2})
     away = other.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))
