@@ -83,7 +83,7 @@ def test_noise_on_steps_gives_the_bits_of_one_process_on_all_hosts(session, tmp_
 
 def test_a_host_for_each_node_keeps_models_of_devices_own_and_measures_for_a_schedule(session, tmp_path):
     schedule = {"name": "experiments.resource_budget:ResourceBudgetSchedule"}
-    schedule |= {"units": 60.0, "step_cost": 1.0, "aggregation_cost": 5.0}
+    schedule |= {"units": 30.0, "step_cost": 1.0, "aggregation_cost": 5.0}
     method = {"extends": "h2fdp", "privacy": "dp-sgd", "objective": {"name": "mean-regularised", "penalty": 0.3}}
     method |= {"schedule": schedule}
     settings = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "aggregate_every": None}
