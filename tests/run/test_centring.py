@@ -129,7 +129,8 @@ def test_the_noise_on_the_mean_is_that_of_a_gradient(tmp_path, averages, trust):
 @pytest.mark.parametrize("trust", TRUST)
 def test_the_ledger_is_that_of_the_model_without_a_mean(tmp_path, trust):
     """The first release counts as each other one does; its device pays for a message of the same length."""
-    runs = [small(trust, head=head).run(tmp_path / head) for head in ("centred", "softmax")]
+    training = {"extends": "auto", "intervals": 6}
+    runs = [small(trust, training, head).run(tmp_path / head) for head in ("centred", "softmax")]
     ledgers = [(run.directory / "privacy.jsonl").read_text() for run in runs]
     assert ledgers[0] == ledgers[1]
     assert runs[0].metrics["energy_j"].tolist() == runs[1].metrics["energy_j"].tolist()
