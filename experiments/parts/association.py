@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--data-root", type=Path)
     asked = parser.parse_args()
-    table = _places(asked.places)
+    table = places_of(asked.places)
     changed = joined(
         Experiment.from_file(asked.file, asked.settings),
         table,
@@ -290,7 +290,12 @@ def main() -> None:
     print("run it: " + shlex.join(["h2fdp", "run", str(asked.file), *(f"--set={each}" for each in settings)]))
 
 
-def _places(file: Path) -> dict[str, tuple[float, float]]:
+def places_of(file: Path) -> dict[str, tuple[float, float]]:
+    """Name -> (x, y) in metres, of a table.
+
+    Raises:
+        UserError: no such table.
+    """
     try:
         table = pd.read_csv(file, dtype={"name": str})
         if missing := [head for head in ("name", "x_m", "y_m") if head not in table]:

@@ -170,7 +170,7 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
         return replace(read_trace(document.folder / section.trace), handover=handover)
     lines = section.trace or ()
     places = [document.where(("mobility", "trace", at)) for at in range(len(lines))]
-    return Mobility(lines, section.stay, section.waypoint, handover, places)
+    return Mobility(lines, section.stay, handover, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

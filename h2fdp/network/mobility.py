@@ -3,125 +3,22 @@
 A network in which devices move is simulated as one that stands still: every edge server has a row for each device that
 is ever there, and of all rows of a device at most one takes part in an interval. `Visits` knows which rows are one
 device's. Where a device is, is public.
-
-Random waypoint (Johnson and Maltz 1996): devices on a plane walk to a random point, pause, walk to the next one. They
-are associated with the nearest edge server, as their position is at the beginning of an interval. The walk begins in
-its stationary distribution (Navidi and Camp 2004), so that no interval is unlike the others: while they move, devices
-are where legs pass, which is nearer the middle, and slow legs last longer.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import AfterValidator, Field, model_validator
 
-from h2fdp.config.fields import LARGEST_INTEGER, Expect, NonNegative, Positive, Section, ascending
+from h2fdp.config.fields import LARGEST_INTEGER
 from h2fdp.errors import Problem, UserError
 from h2fdp.network.devices import Column, Integers
 from h2fdp.network.links import Wire
 from h2fdp.network.network import COLUMNS, Subnet
 from h2fdp.streams import Streams
-
-Metres = Annotated[float, Field(ge=0, le=1e7), Expect("a number from 0 to 1e7")]
-Point = Annotated[list[Metres], Field(min_length=2, max_length=2), Expect("[x, y] in metres")]
-
-
-class Waypoint(Section):
-    """Devices that walk to random points of a rectangle, at the nearest edge server in each interval.
-
-    Attributes:
-        edges: name -> [x, y] of each edge server, in metres.
-        area_m: width and height of the rectangle, one of which may be 0: a road.
-        speed_m_s: the lowest and the highest speed of a leg.
-        pause_s: pause at each point.
-        interval_s: seconds of the walk from one interval to the next.
-        resolution_m: distances are rounded up to multiples of it.
-    """
-
-    edges: dict[str, Point]
-    area_m: Point = Field(default=[1000.0, 1000.0])
-    speed_m_s: Annotated[
-        list[Positive],
-        Field(min_length=2, max_length=2),
-        AfterValidator(ascending),
-        Expect("[lowest, highest] in metres a second, above 0"),
-    ] = Field(default=[1.0, 15.0])
-    pause_s: NonNegative = 0.0
-    interval_s: Positive = 60.0
-    resolution_m: Positive = 10.0
-
-    @model_validator(mode="after")
-    def _of_some_size(self) -> Self:
-        if not any(self.area_m):
-            raise ValueError("expected an area_m of some width or height, found [0, 0]")
-        return self
-
-    def lines(self, subnets: Sequence[Subnet], intervals: int, streams: Streams) -> list[tuple[int, str, str, float]]:
-        """Those of a trace: interval from 1, device, edge server, distance; where anything of it changes.
-
-        Raises:
-            UserError: other edge servers than the network's.
-        """
-        names = [subnet.name for subnet in subnets]
-        if sorted(self.edges) != sorted(names):
-            text = f"expected a point for each of {', '.join(names)}; found {', '.join(self.edges) or 'none'}"
-            raise UserError(text, key="mobility.waypoint.edges")
-        servers, rows = np.array([self.edges[name] for name in names]), []
-        for number, device in enumerate(name for subnet in subnets for name in subnet.device_names()):
-            way = self.way(intervals, streams.public.open("", "waypoint", number))
-            distances = np.linalg.norm(way[:, None] - servers, axis=2)
-            nearest = distances.argmin(axis=1)
-            rounded = np.ceil(distances.min(axis=1) / self.resolution_m).clip(min=1) * self.resolution_m
-            before = None
-            for interval, place in enumerate(zip(nearest.tolist(), rounded.tolist(), strict=True), start=1):
-                if place != before:
-                    rows.append((interval, device, names[place[0]], place[1]))
-                before = place
-        return rows
-
-    def way(self, intervals: int, stream: np.random.Generator) -> np.ndarray:
-        """(intervals, 2) positions of a device, in metres."""
-        area, (low, high) = np.array(self.area_m), self.speed_m_s
-        slowness = math.log(high / low) / (high - low) if high > low else 1 / low  # seconds a metre, in the mean
-        moving_s = mean_distance(*self.area_m) * slowness
-        if stream.random() * (moving_s + self.pause_s) < self.pause_s:
-            position = stream.random(2) * area
-            knots = [(0.0, position), (stream.random() * self.pause_s, position)]
-        else:
-            start, end = stream.random((2, 2)) * area
-            while stream.random() * math.hypot(*area) >= math.dist(start, end):  # of long legs there is more to see
-                start, end = stream.random((2, 2)) * area
-            position, speed = start + stream.random() * (end - start), low * (high / low) ** stream.random()
-            arrives = math.dist(position, end) / speed
-            knots = [(0.0, position), (arrives, end), (arrives + self.pause_s, end)]
-        while knots[-1][0] < self.interval_s * (intervals - 1):
-            now, here = knots[-1]
-            target, speed = stream.random(2) * area, low + (high - low) * stream.random()
-            arrives = now + math.dist(here, target) / speed
-            knots += [(arrives, target), (arrives + self.pause_s, target)]
-        times, points = np.array([at for at, _ in knots]), np.stack([point for _, point in knots])
-        asked = self.interval_s * np.arange(intervals)
-        return np.stack([np.interp(asked, times, points[:, axis]) for axis in (0, 1)], axis=1)
-
-
-def mean_distance(width: float, height: float) -> float:
-    """Between two uniform points of a rectangle (Ghosh 1951).
-
-    >>> round(mean_distance(1, 1), 6), mean_distance(3, 0)
-    (0.521405, 1.0)
-    """
-    a, b = max(width, height), min(width, height)
-    if b < 1e-4 * a:  # where the terms below would cancel
-        return a / 3
-    d = math.hypot(a, b)
-    logs = b**2 / a * math.log((a + d) / b) + a**2 / b * math.log((b + d) / a)
-    return (a**3 / b**2 + b**3 / a**2 + d * (3 - a**2 / b**2 - b**2 / a**2) + 2.5 * logs) / 15
-
 
 NOWHERE = "-"
 _DISTANCE: Column = COLUMNS["distance_m"]
@@ -149,8 +46,7 @@ class Mobility:
     Attributes:
         trace: where each device is from when on; before its first line it is where the topology file has it.
         stay: with which probability a device stays where it is from one interval to the next, else it moves to another
-            edge server, each as probable; None where there is a trace, or a `waypoint`.
-        waypoint: how devices walk between the places of edge servers; None where they do not.
+            edge server, each as probable; None where there is a trace.
         handover: the wire over which an edge server sends a message of a model's size to the one to which a device
             goes; None for no message.
         places: file and line of each line of the trace, for messages; empty where it is from no file.
@@ -161,13 +57,10 @@ class Mobility:
 
     trace: Sequence[Line | tuple[Any, ...]] = ()
     stay: float | None = None
-    waypoint: Waypoint | None = None
     handover: Wire | None = None
     places: Sequence[str] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.waypoint is not None and (self.trace or self.stay is not None):
-            raise UserError("expected one of trace, stay and waypoint", key="mobility.waypoint")
         if self.stay is not None and (self.trace or not 0 <= self.stay <= 1):
             raise UserError(
                 f"expected a probability, or a trace in its place; found {self.stay:g}", key="mobility.stay"
@@ -195,14 +88,12 @@ class Mobility:
         """In the words of a topology file, whose trace is inside of it."""
         if self.stay is not None:
             return {"stay": self.stay}
-        if self.waypoint is not None:
-            return {"waypoint": self.waypoint.model_dump()}
         return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
 
     @property
     def drawn(self) -> bool:
         """Whether ways are drawn for each run; else they are those of the trace."""
-        return self.stay is not None or self.waypoint is not None
+        return self.stay is not None
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -210,14 +101,11 @@ class Mobility:
         return tuple(Line(*each) for each in self.trace)
 
     def settled(self, subnets: Sequence[Subnet], intervals: int, streams: Streams) -> Mobility:
-        """The same as a trace, which is drawn where this is a probability or a walk: from the seed alone, so that it is
-        public.
+        """The same as a trace, which is drawn where this is a probability: from the seed alone, so that it is public.
 
         Raises:
-            UserError: there is only one edge server, or others than have points.
+            UserError: there is only one edge server.
         """
-        if self.waypoint is not None:
-            return Mobility(self.waypoint.lines(subnets, intervals, streams), handover=self.handover)
         if self.stay is None:
             return self
         if len(subnets) < 2:

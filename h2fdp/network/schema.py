@@ -24,7 +24,6 @@ from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.devices import Column
 from h2fdp.network.links import Lines, LinkChoice, WireSection
-from h2fdp.network.mobility import Waypoint
 from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
 from h2fdp.network.radio import Radio, RadioSection
 
@@ -240,29 +239,30 @@ class CloudSection(Section):
 
 
 class MobilitySection(Section):
-    """Devices that change their edge server between intervals; one of the first three keys.
+    """Devices that change their edge server between intervals; one of the first two keys.
 
     Attributes:
         trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
             that interval on, until its next line, the device is there. Edge `-` is nowhere.
         stay: the probability with which a device stays where it is from one interval to the next.
-        waypoint: a walk among edge servers that have coordinates.
         handover: the wire over which the edge server that a device leaves sends a message of a model's size to its next
             one; null for none.
     """
+
+    gone: ClassVar[Mapping[str, str]] = {
+        "waypoint": "python -m experiments.parts.waypoint in a clone writes such a walk as a trace: {trace: walk.csv}"
+    }
 
     trace: Annotated[
         Lines | None, Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]")
     ] = None
     stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
-    waypoint: Waypoint | None = None
     handover: WireSection | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        stated = [key for key in ("trace", "stay", "waypoint") if getattr(self, key) is not None]
-        if len(stated) != 1:
-            raise ValueError(f"expected one of `trace:`, `stay:`, `waypoint:`; found {' and '.join(stated) or 'none'}")
+        if (self.trace is None) == (self.stay is None):
+            raise ValueError(f"expected one of `trace:` and `stay:`; found {'none' if self.stay is None else 'both'}")
         return self
 
 

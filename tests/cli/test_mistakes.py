@@ -59,10 +59,9 @@ def test_a_wrong_value_gets_one_line_and_exit_code_2(h2fdp, experiment, tmp_path
         ("data:\n  name: digits\n  public: 1.0e-9\n", "data.public: a share of 1e-09 of these data does not hold out "),
         ("method:\n  privacy:\n    {name: hierarchical, input_bound: 1}\n", "method.privacy.input_bound: a device "),
         (
-            "topology:\n  edges: [{name: a, devices: {count: 2}}, {name: b, devices: {count: 2}}]\n"
-            "  mobility: {waypoint: {edges: {z: [0, 0]}, area_m: [9, 9], speed_m_s: [1, 2], interval_s: 60}}\n"
+            "topology:\n  edges: [{name: a, devices: {count: 2}}]\n  mobility: {stay: 0.5}\n"
             "privacy: {calibration: accounted}\n",
-            "topology.mobility.waypoint.edges: expected a point for each of a, b; found z",
+            "topology.mobility.stay: expected at least two edge servers to move between, found one",
         ),
     ],
 )

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+from experiments.parts import waypoint
+from experiments.parts.waypoint import Waypoint, mean_distance
 from h2fdp import Topology, UserError
 from h2fdp.network import read, write
-from h2fdp.network.mobility import Mobility, Waypoint, mean_distance
-from h2fdp.network.network import Wire
+from h2fdp.network.mobility import Mobility
 from h2fdp.streams import Streams
 
 ROAD = Waypoint(edges={"a": [0.0, 0.0]}, area_m=[2000.0, 0.0], speed_m_s=[2.0, 20.0], interval_s=10.0)
@@ -34,7 +35,7 @@ def test_devices_on_a_road_are_where_legs_pass(interval):
 def test_the_mean_speed_is_that_of_the_stationary_law_from_the_first_interval_on(pause_s, interval):
     """E L / (E L E[1 / V] + pause), E L = a / 3 and E[1 / V] = ln 10 / 18: slow legs last longer, so it is less than
     the mean of 11 m/s that legs have, and does not fall as time goes on. Steps of 0.1 s; turns hardly matter."""
-    walk = ROAD.model_copy(update={"pause_s": pause_s, "interval_s": 0.1})
+    walk = replace(ROAD, pause_s=pause_s, interval_s=0.1)
     found = ways(walk, 4000, interval + 2)
     speeds = np.abs(np.diff(found[:, interval : interval + 2, 0], axis=1)) / 0.1
     mean_leg, slowness = 2000 / 3, np.log(10) / 18
@@ -59,9 +60,9 @@ SQUARE = Waypoint(edges={"edge-1": [200.0, 500.0], "edge-2": [900.0, 400.0]}, pa
 
 def test_devices_are_at_the_nearest_edge_server_at_their_distance():
     """Line by line, from the positions; distances are rounded up; a longer run begins as a shorter one does."""
-    lines = Mobility(waypoint=SQUARE).settled(TREE.subnets, 40, Streams(5)).lines
-    assert Mobility(waypoint=SQUARE).settled(TREE.subnets, 40, Streams(5, secret=b"key")).lines == lines, "public"
-    short = Mobility(waypoint=SQUARE).settled(TREE.subnets, 10, Streams(5)).lines
+    lines = Mobility(SQUARE.lines(TREE.subnets, 40, Streams(5))).lines
+    assert Mobility(SQUARE.lines(TREE.subnets, 40, Streams(5, secret=b"key"))).lines == lines, "public"
+    short = Mobility(SQUARE.lines(TREE.subnets, 10, Streams(5))).lines
     assert sorted(short) == sorted(line for line in lines if line.interval <= 10)
     network = replace(TREE, mobility=Mobility(lines)).with_visits()
     rows, homes = network.visits, np.repeat(np.arange(2), network.sizes)
@@ -81,24 +82,31 @@ def test_devices_are_at_the_nearest_edge_server_at_their_distance():
     assert moves > 3
 
 
-def test_a_file_says_it_and_its_errors_name_the_key(tmp_path):
-    tree = replace(TREE, mobility=Mobility(waypoint=SQUARE, handover=Wire(1e9, 30.0)))
-    write(tree, tmp_path / "tree.yaml")
-    again = read(tmp_path / "tree.yaml", seed=1)
-    assert again.mobility.waypoint == SQUARE
-    assert again.mobility.handover == Wire(1e9, 30.0)
-    text = (tmp_path / "tree.yaml").read_text()
-    for old, new, words in (
-        ("edge-2: [900", "edge-9: [900", None),
-        ("speed_m_s: [1", "speed_m_s: [0", "speed_m_s"),
-        ("area_m: [1000, 1000]", "area_m: [0, 0]", "area_m"),
+def test_the_program_writes_a_trace_that_a_topology_names(tmp_path, monkeypatch):
+    write(TREE, tmp_path / "net.yaml")
+    table = tmp_path / "places.csv"
+    table.write_text("name,x_m,y_m\nedge-1,200,500\nedge-2,900,400\n")
+    words = ["waypoint", str(tmp_path / "net.yaml"), str(table), "--intervals", "40", "--pause", "20", "--seed", "5"]
+
+    def run(*more, out="walk.csv"):
+        monkeypatch.setattr("sys.argv", [*words, "--out", str(tmp_path / out), *more])
+        waypoint.main()
+
+    run()
+    text = (tmp_path / "net.yaml").read_text()
+    (tmp_path / "moving.yaml").write_text(text + "mobility: {trace: walk.csv}\n")
+    lines = read(tmp_path / "moving.yaml", seed=5).mobility.lines
+    assert sorted(lines) == sorted(Mobility(SQUARE.lines(TREE.subnets, 40, Streams(5))).lines)
+    for wrong, found in (
+        (("--speed", "0", "1"), "speed_m_s"),
+        (("--area", "0", "0"), "area_m"),
+        (("--intervals", "0"), "--intervals"),
     ):
-        assert old in text, text
-        (tmp_path / "wrong.yaml").write_text(text.replace(old, new))
-        if words is None:
-            wrong = read(tmp_path / "wrong.yaml", seed=1)
-            with pytest.raises(UserError, match="expected a point for each of edge-1, edge-2; found edge-1, edge-9"):
-                wrong.mobility.settled(wrong.subnets, 5, Streams(1))
-        else:
-            with pytest.raises(UserError, match=words):
-                read(tmp_path / "wrong.yaml", seed=1)
+        with pytest.raises(UserError, match=found):
+            run(*wrong)
+    table.write_text("name,x_m,y_m\nedge-1,200,500\nedge-9,900,400\n")
+    with pytest.raises(UserError, match="expected a point for each of edge-1, edge-2; found edge-1, edge-9"):
+        run()
+    (tmp_path / "moving.yaml").write_text(text + "mobility: {waypoint: {edges: {edge-1: [0, 0]}}}\n")
+    with pytest.raises(UserError, match=r"mobility\.waypoint: this key is gone; .*experiments\.parts\.waypoint"):
+        read(tmp_path / "moving.yaml", seed=5)
