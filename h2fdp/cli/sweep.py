@@ -162,7 +162,9 @@ def tune_command(
         searched = conduct(plan, directory, shared, options)
     tuned, finished = Tuned(directory), searched.finished
     if as_json:
-        print_json(_search_as_json(tuned, finished))
+        trials = tuned.trials["state"].value_counts().to_dict()
+        told = {name: getattr(tuned, name) for name in ("best", "front", "price")}
+        print_json({"directory": str(tuned.directory), "finished": finished, "trials": trials, **told})
     else:
         _show_search(tuned, finished, plan)
     for number, crash in searched.crashes.items():
@@ -170,18 +172,6 @@ def tune_command(
     if not finished:
         print_problem("stopped: run the same command to continue")
         raise typer.Exit(1 if searched.crashes else interrupt.exit_code)
-
-
-def _search_as_json(tuned: Tuned, finished: bool) -> dict[str, Any]:
-    states = tuned.trials["state"].value_counts().to_dict()
-    return {
-        "directory": str(tuned.directory),
-        "finished": finished,
-        "trials": states,
-        "best": tuned.best,
-        "front": tuned.front,
-        "price": tuned.price,
-    }
 
 
 def _show_search(tuned: Tuned, finished: bool, plan: TunePlan) -> None:

@@ -232,7 +232,8 @@ def yaml_text(topology: Topology, state_trust: bool = True) -> str:
     >>> print(yaml_text(Topology.regular(edges=1, devices=2, trust=1.0, name="small")).splitlines()[-1])
       - {name: edge-1, trusted: true, devices: {count: 2, distance_m: [45.792, 29.859], power_dbm: 24}}
     """
-    default, explicit = common_link(topology), topology.devices <= MOST_EXPLICIT_DEVICES
+    links = Counter(each.link for servers in (topology.subnets, topology.aggregators) for each in servers)
+    default, explicit = links.most_common(1)[0][0], topology.devices <= MOST_EXPLICIT_DEVICES
     nodes = {server.name: server for server in topology.servers()}
 
     def written(name: str, indent: str) -> Iterator[str]:
@@ -297,12 +298,6 @@ def trust_values(server: Subnet | Aggregator) -> dict[str, Any]:
 def cloud_trust(topology: Topology) -> dict[str, Any]:
     """The trust in the cloud, in the file's keys, where it is not the default."""
     return {} if topology.cloud_trust == "untrusted" else {"trust": topology.cloud_trust}
-
-
-def common_link(topology: Topology) -> Link:
-    """The link that most edge servers have; only others are written at their edge server."""
-    links = [each.link for each in topology.subnets] + [each.link for each in topology.aggregators]
-    return Counter(links).most_common(1)[0][0]
 
 
 def link_values(link: Link) -> Any:

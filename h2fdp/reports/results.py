@@ -186,10 +186,6 @@ LEAD = (
 CLAIM = "Where noise is the paper's (calibration: paper), the verdict is about the claim of its formula."
 
 
-def _who(observer: Observer) -> str:
-    return _WHO.get(observer, _UPPER.format(height_of(observer)))
-
-
 def observers_in(every: Iterable[Series]) -> tuple[Observer, ...]:
     """All observers of these runs' networks, by the columns of their metrics."""
     return observers_beside(name.removeprefix("epsilon_") for series in every for name in series.columns)
@@ -204,7 +200,8 @@ def epsilon_figures(every: Sequence[Series], more: str = "") -> list[CurveChart]
     caption = "Accounted epsilon (no unit) so far about the worst device, at the run's delta, of "
     if len(every) == 1:
         shown = [observer for observer in observers_in(every) if known(every[0], f"epsilon_{observer}")]
-        title, who = "Epsilon of each observer", "; ".join(f"{each}: {_who(each)}" for each in shown)
+        who = "; ".join(f"{each}: {_WHO.get(each, _UPPER.format(height_of(each)))}" for each in shown)
+        title = "Epsilon of each observer"
         caption += f"each observer; curves within a hundredth are one. {who[:1].upper()}{who[1:]}."
         named = _apart(every[0].columns, shown)
     else:

@@ -161,8 +161,7 @@ class StudyNumbers:
     @property
     def choices(self) -> dict[str, list[str]]:
         """Numbers in which runs of these points differ although no swept key states them, see `choices_of`."""
-        at = [tuple(map(word, values.values())) for values, _ in self.points]
-        return choices_of(self.keys, [self.summaries.get(each, ()) for each in at])
+        return choices_of(self.keys, [self.summaries[tuple(map(word, values.values()))] for values, _ in self.points])
 
     @property
     def footnote(self) -> str:

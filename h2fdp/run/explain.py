@@ -76,6 +76,13 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
     return found
 
 
+_TRUSTS: Mapping[str, Trust] = {
+    "all edge servers trusted": "trusted",
+    "secure sums": "secure-sum",
+    "one sum (relay: 1)": "relay",
+}
+
+
 def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
     """The same training under other trust, with more records or a larger epsilon: what noise is left, at which cost.
 
@@ -92,13 +99,8 @@ def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
     drawn, privacy = setup.drawn, setup.config.privacy
     joules, release = planned_work(setup).costs["energy_j"], costliest_release(setup)
     found = [{"setting": "as it is", "scores": now, "energy_j": joules}]
-    trusts: dict[str, Trust] = {
-        "all edge servers trusted": "trusted",
-        "secure sums": "secure-sum",
-        "one sum (relay: 1)": "relay",
-    }
     others = {}
-    for name, trust in trusts.items():  # as a file states it, so that what refuses such a file refuses it here
+    for name, trust in _TRUSTS.items():  # as a file states it, so that what refuses such a file refuses it here
         subnets = tuple(replace(each, trust=trust) for each in drawn.subnets)
         above = tuple(replace(each, trust=trust) for each in drawn.aggregators)
         others[name] = replace(drawn, subnets=subnets, aggregators=above, trust_probability=None)
@@ -160,12 +162,11 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         facts.append(("pays most", f"{' and '.join(best['sections'])}: auto; {change}"))
         facts += [("", each.removeprefix("chosen: ")) for each in best["chosen"][: 3 if now == then else 2]]
     equal = at_equal_epsilon(run)
-    if trusts := [each for each in equal[1:] if "epsilon" not in each["setting"] and "records" not in each["setting"]]:
-        best = min(trusts, key=lambda each: each["scores"])
-        if not pays and best["scores"] < scores:
-            facts.append(
-                ("pays most", f"{best['setting']}: noise then moves the same model's scores by {best['scores']:.2g}")
-            )
+    less = [each for each in equal if each["setting"] in _TRUSTS and each["scores"] < scores]
+    if less and not pays:
+        best = min(less, key=lambda each: each["scores"])
+        moved = f"noise then moves the same model's scores by {best['scores']:.2g}"
+        facts.append(("pays most", f"{best['setting']}: {moved}"))
     if not comparable(run):
         facts.append(("", "other settings cannot be compared: no account of them is known before the run"))
     lines = textwrap.wrap(f"{about} ({run.config.name})", WIDTH, break_on_hyphens=False)
