@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
-from h2fdp.privacy import AggregationKind, Moment, Pipeline
+from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
-from h2fdp.protocol.messages import Upload
+from h2fdp.protocol.messages import AggregationStage, Upload
 from h2fdp.streams import Streams
 
 
@@ -49,27 +49,6 @@ class InProcessNodes:
 
 _AVERAGE = WeightedAverage()
 _MOST_VALUES = 1 << 22  # of the updates that are averaged by one call
-
-
-@dataclass(frozen=True, kw_only=True)
-class AggregationStage:
-    """A stretch of an aggregator's interval: its children work, then what they send is averaged.
-
-    Attributes:
-        interval: k, from 0.
-        slot: of the aggregation at its end.
-        kind: local, or global where the cloud aggregates.
-        own: whether this aggregator itself is the one that broadcasts, not one above it.
-        noise_std: of the noise that this aggregator adds to the average; 0 where it adds none.
-        release: its number in the aggregator's noise stream, where noises are correlated.
-    """
-
-    interval: int
-    slot: int
-    kind: AggregationKind
-    own: bool
-    noise_std: float
-    release: int = 0
 
 
 S = TypeVar("S", bound=AggregationStage)

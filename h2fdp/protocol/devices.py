@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
-from h2fdp.protocol.messages import Arrivals, DeviceWork, Order, Plan, Upload, present_shares
+from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetStage, Upload, present_shares
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
@@ -184,7 +184,7 @@ class WorkAccumulator:
         own = self.memory is not None and self.work is None
         return self.memory[torch.from_numpy(self._places(rows))] if own and self.memory is not None else None
 
-    def note(self, part: Arrivals, model: Tensor, trained: TrainingResult) -> None:
+    def note(self, part: SubnetStage, model: Tensor, trained: TrainingResult) -> None:
         """One aggregation, of devices that were sent `model` (M,)."""
         if self.memory is not None and trained.memory is not None:
             places = torch.from_numpy(self._places(part.rows))
@@ -213,7 +213,7 @@ class WorkAccumulator:
                 shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)
                 variate = shares @ (remembered - memory)
             memory = remembered
-        goes_on = self.plan.kind(len(self.plan.segments) - 1) == "local"
+        goes_on = self.plan.aggregation(-1).kind == "local"
         ends, last_steps = self.ends, self.last_steps
         return Upload(
             update=update,

@@ -14,11 +14,10 @@ from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
-from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
+from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
-from h2fdp.protocol.messages import Arrivals, MeasuringPlan, Order, Plan, Upload
+from h2fdp.protocol.messages import MeasuringPlan, Order, Plan, SubnetStage, Upload
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, joined
 from h2fdp.streams import Streams
 from h2fdp.training.local_steps import LocalObjective, TrainingResult
@@ -54,7 +53,7 @@ class EdgeServer(Aggregator):
     lies: Lies | None = None
     down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
-    def begin(self, broadcast: Tensor, plan: Plan) -> Children[_SubnetStage]:
+    def begin(self, broadcast: Tensor, plan: Plan) -> Children[SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""
         return _Subnet(self, broadcast, plan)
 
@@ -92,21 +91,7 @@ class EdgeServer(Aggregator):
         return joined([measured[name] for name in orders])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SubnetStage(AggregationStage):
-    """A stage of devices: which of them upload what after the slots `first_slot + 1 .. slot`.
-
-    Attributes:
-        number: of the segment that it ends.
-    """
-
-    number: int
-    first_slot: int
-    arrivals: Arrivals
-    facts: StageFacts
-
-
-class _Subnet(Children[_SubnetStage]):
+class _Subnet(Children[SubnetStage]):
     """The devices of a subnet over one interval: orders go down, and a work is kept of what they did."""
 
     def __init__(self, server: EdgeServer, broadcast: Tensor, plan: Plan) -> None:
@@ -114,16 +99,17 @@ class _Subnet(Children[_SubnetStage]):
         self._plan = plan
         self.received = broadcast if broadcast.ndim == 1 else broadcast[plan.received]
         variate = broadcast[-1] if plan.variate else None
-        self.stages = list(self._stages())
+        stages = [each for each in plan.aggregations() if each.rows.size]
+        self.stages = [replace(each, noise_std=float(each.levels[0])) for each in stages] if server.trusted else stages
         self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
         self._models = dict(zip(() if plan.begun is None else plan.begun.carried, _rows_of(plan.models), strict=True))
 
-    def work(self, stage: _SubnetStage, model: Tensor) -> list[Broadcast]:
+    def work(self, stage: SubnetStage, model: Tensor) -> list[Broadcast]:
         """Orders from the newest model; or from each model that some of the uploads began with."""
         begun = self._plan.begun
         if begun is None:
             return [Broadcast(model, self._orders(self._order(stage, stage.first_slot)))]
-        self._models[begun.first + stage.number], rows = model, stage.arrivals.rows
+        self._models[begun.first + stage.number], rows = model, stage.rows
         asked = []
         for number, tasks, places in begun.models(stage.number):
             order = self._order(stage, tasks * (stage.slot - stage.first_slot))
@@ -136,29 +122,29 @@ class _Subnet(Children[_SubnetStage]):
         """One for each group with some of its devices, in the order of their rows."""
         return {name: _of_group(order, held) for name, held in self._server.held(order.rows)}
 
-    def _order(self, stage: _SubnetStage, first_slot: int) -> Order:
+    def _order(self, stage: SubnetStage, first_slot: int) -> Order:
         """To all devices whose uploads arrive."""
-        part, plan = stage.arrivals, self._plan
+        plan, slots = self._plan, stage.slot - stage.first_slot
         return Order(
             interval=stage.interval,
             first_slot=first_slot,
-            last_slot=first_slot + stage.slot - stage.first_slot,
+            last_slot=first_slot + slots,
             kind=stage.kind,
             step_size=plan.step_size,
-            rows=part.rows,
-            noise_std=part.noise_std if self._server.pipeline.noisy else np.empty(0),
-            steps=None if (part.steps == stage.slot - stage.first_slot).all() else part.steps,
-            corrections=self._work.corrections(part.rows),
-            memory=self._work.of_uploads(part.rows),
+            rows=stage.rows,
+            noise_std=stage.levels if self._server.pipeline.noisy else np.empty(0),
+            steps=None if (stage.steps == slots).all() else stage.steps,
+            corrections=self._work.corrections(stage.rows),
+            memory=self._work.of_uploads(stage.rows),
             watched=plan.watched,
             facts=stage.facts,
         )
 
     def arrived(
-        self, stage: _SubnetStage, model: Tensor, uploads: Sequence[Mapping[str, TrainingResult]]
+        self, stage: SubnetStage, model: Tensor, uploads: Sequence[Mapping[str, TrainingResult]]
     ) -> tuple[Tensor, np.ndarray]:
         """The devices' updates in the order of their rows, and their weights."""
-        rows, begun = [stage.arrivals.rows], self._plan.begun
+        rows, begun = [stage.rows], self._plan.begun
         if begun is not None:
             rows = [begun.rows[places] for *_, places in begun.models(stage.number)]
         found = zip(uploads, rows, strict=True)
@@ -166,7 +152,7 @@ class _Subnet(Children[_SubnetStage]):
         if len(rows) > 1:
             trained = trained.part(np.argsort(np.concatenate(rows)))
         if not self._server.pipeline.has_code:
-            self._work.note(stage.arrivals, model, trained)
+            self._work.note(stage, model, trained)
         at = Moment(
             streams=self._server.streams,
             nodes=[],
@@ -174,37 +160,17 @@ class _Subnet(Children[_SubnetStage]):
             interval=stage.interval,
             first_slot=stage.first_slot,
             last_slot=stage.slot,
-            rows=stage.arrivals.rows,
+            rows=stage.rows,
             facts=stage.facts,
         )
-        updates, weights = self._server.pipeline.decode(trained.updates, stage.arrivals.weights, at)
+        updates, weights = self._server.pipeline.decode(trained.updates, stage.weights, at)
         lies, updates = self._server.lies, updates.to(model)
-        return updates if lies is None else lies.arriving(updates, stage.arrivals.rows.tolist()), weights
+        return updates if lies is None else lies.arriving(updates, stage.rows.tolist()), weights
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with its update (M,), and the models that devices still train from."""
         upload, kept = self._work.upload(update), () if self._plan.begun is None else self._plan.begun.kept
         return replace(upload, models=torch.stack([self._models[number] for number in kept])) if kept else upload
-
-    def _stages(self) -> Iterator[_SubnetStage]:
-        plan, start = self._plan, self._plan.first_slot
-        for segment, end in enumerate(plan.ends()):
-            part = plan.aggregation(segment)
-            if part.rows.size:
-                own, facts = float(part.noise_std[0]) if self._server.trusted else 0.0, plan.facts(segment)
-                yield _SubnetStage(
-                    interval=plan.interval,
-                    number=segment,
-                    first_slot=start,
-                    slot=end,
-                    kind=plan.kind(segment),
-                    own=plan.own(segment),
-                    noise_std=own,
-                    release=facts.numbers[0] if facts.numbers else 0,
-                    arrivals=part,
-                    facts=facts,
-                )
-            start = end
 
 
 def _rows_of(models: Tensor | None) -> Sequence[Tensor]:

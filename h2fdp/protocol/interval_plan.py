@@ -99,9 +99,8 @@ class IntervalPlan:
         where a node further up adds it)."""
         sources = {facts.name: facts.adds_noise for facts in subnets}
         for name, part in self.subnets.items():
-            for segment in range(len(part.segments)):
-                levels = part.aggregation(segment).noise_std
-                yield name, sources[name], noise.kind(part.kind(segment)), levels[levels > 0]
+            for stage in part.aggregations():
+                yield name, sources[name], noise.kind(stage.kind), stage.levels[stage.levels > 0]
         for name, kind, level in self.upper_noises:
             yield name, "edge", noise.kind(kind), np.array([level])
         if self.noise_std:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import TypeVar
@@ -18,24 +18,62 @@ from h2fdp.schedules.schedule import Stretch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrivals:
-    """Whose uploads an aggregation averages, after the faults of the interval; arrays are empty where none arrived.
+class AggregationStage:
+    """A stretch of an aggregator's interval: its children work, then what they send is averaged.
 
     Attributes:
+        interval: k, from 0.
+        slot: of the aggregation at its end.
+        kind: local, or global where the cloud aggregates.
+        own: whether this aggregator itself is the one that broadcasts, not one above it.
+        noise_std: of the noise that this aggregator adds to the average; 0 where it adds none.
+        release: its number in the aggregator's noise stream, where noises are correlated.
+    """
+
+    interval: int
+    slot: int
+    kind: AggregationKind
+    own: bool
+    noise_std: float
+    release: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubnetStage(AggregationStage):
+    """A stage of devices: whose uploads are averaged after the slots `first_slot + 1 .. slot`; arrays are empty where
+    none arrives.
+
+    Attributes:
+        number: of the segment that it ends.
         rows: (s,) rows of the devices within the subnet, ascending.
         steps: (s,) local steps behind each upload, at least 1.
         shares: (s,) rho_j, summing to 1 over these devices.
         weights: (s,) by which the uploads are multiplied; the shares, unless the aggregation is another one.
         reach: (s,) how far the average moves where one upload moves by 1; the weights, where it is a sum.
-        noise_std: (s,) where devices add noise, (1,) where the edge server does, (0,) where neither does.
+        levels: (s,) of the noise where devices add it, (1,) where the edge server does, (0,) where neither does.
+        facts: what stages of uploads go by.
     """
 
+    number: int
+    first_slot: int
     rows: np.ndarray
     steps: np.ndarray
     shares: np.ndarray
     weights: np.ndarray
     reach: np.ndarray
-    noise_std: np.ndarray
+    levels: np.ndarray
+    facts: StageFacts
+
+    @property
+    def accounted(self) -> np.ndarray:
+        """The levels as accounts count them: of discrete noise a little less."""
+        code = self.facts.code
+        return self.levels if code is None or not self.rows.size else code.stated(self.levels, self.rows)
+
+    @property
+    def rounding(self) -> float:
+        """How much further rounding may move the average."""
+        return 0.0 if self.facts.code is None else self.facts.code.inflation(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,14 +186,6 @@ class Plan:
         """The slot of each aggregation."""
         return tuple(self.first_slot + end for end in accumulate(self.segments))
 
-    def kind(self, segment: int) -> AggregationKind:
-        """Whether the aggregation that ends this segment is local or global."""
-        return "global" if self.height(segment) == 0 else "local"
-
-    def own(self, segment: int) -> bool:
-        """Whether the edge server itself is the aggregator that ends this segment."""
-        return self.height(segment) == 1
-
     def height(self, segment: int) -> int:
         """That of the aggregator that ends this segment; 0 for the cloud."""
         if self.heights is None:
@@ -176,33 +206,42 @@ class Plan:
             stage_facts=self.stage_facts[first:stop],
         )
 
-    def aggregation(self, segment: int) -> Arrivals:
+    def aggregation(self, segment: int) -> SubnetStage:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
-        noise, weights, reach = self.noise_std[segment], self.weights[segment], self.reach[segment]
-        rows, steps, shares = self.rows, self.tasks.steps[segment], self.shares
+        segment %= len(self.segments)
+        first, height = self.first_slot + sum(self.segments[:segment]), self.height(segment)
+        rows, steps, shares, levels = self.rows, self.tasks.steps[segment], self.shares, self.noise_std[segment]
+        weights, reach = self.weights[segment], self.reach[segment]
         if not self.tasks.whole:
             arrived = steps > 0
             if not arrived.any():
-                noise = noise[:0]
-            elif noise.size == arrived.size > 1:  # of a lone device or of the edge server: the same
-                noise = noise[arrived]
+                levels = levels[:0]
+            elif levels.size == arrived.size > 1:  # of a lone device or of the edge server: the same
+                levels = levels[arrived]
             shares = present_shares(shares, arrived)[arrived]
             rows, steps, weights, reach = rows[arrived], steps[arrived], weights[arrived], reach[arrived]
-        return Arrivals(rows=rows, steps=steps, shares=shares, weights=weights, reach=reach, noise_std=noise)
+        facts = self.stage_facts[segment] if self.stage_facts else NO_FACTS
+        return SubnetStage(
+            interval=self.interval,
+            number=segment,
+            first_slot=first,
+            slot=first + self.segments[segment],
+            kind="local" if height else "global",
+            own=height == 1,
+            noise_std=0.0,
+            release=facts.numbers[0] if facts.numbers else 0,
+            rows=rows,
+            steps=steps,
+            shares=shares,
+            weights=weights,
+            reach=reach,
+            levels=levels,
+            facts=facts,
+        )
 
-    def facts(self, segment: int) -> StageFacts:
-        """What stages of uploads go by at the aggregation that ends this segment."""
-        return self.stage_facts[segment] if self.stage_facts else NO_FACTS
-
-    def accounted_noise(self, segment: int) -> np.ndarray:
-        """The levels of an aggregation's noise as accounts count them: of discrete noise a little less."""
-        part, code = self.aggregation(segment), self.facts(segment).code
-        return part.noise_std if code is None or not part.rows.size else code.stated(part.noise_std, part.rows)
-
-    def rounding(self, segment: int) -> float:
-        """How much further rounding may move the average of an aggregation."""
-        code = self.facts(segment).code
-        return 0.0 if code is None else code.inflation(self.aggregation(segment).rows)
+    def aggregations(self) -> Iterator[SubnetStage]:
+        """Those of all segments, in order."""
+        return map(self.aggregation, range(len(self.segments)))
 
     def exposure(self, segment: int, exposures: np.ndarray) -> float:
         """The largest reach of a device in an average, times its exposure (s_c^k,), see `Mechanism.exposures`."""

@@ -14,7 +14,7 @@ from h2fdp.privacy.places import Holder, Observer
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
 from h2fdp.privacy.views import Reach, Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
-from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.messages import Plan, SubnetStage
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.schedules.schedule import IntervalObservation
 
@@ -85,8 +85,7 @@ def _mean_steps(subnet: Plan) -> float:
     """The number of gradients that the upload accumulates: of each aggregation the weighted sum over its devices."""
     if subnet.tasks.whole and (subnet.weights == subnet.shares).all():
         return float(sum(subnet.segments))
-    parts = [subnet.aggregation(segment) for segment in range(len(subnet.segments))]
-    return sum(float(part.weights @ part.steps) for part in parts)
+    return sum(float(stage.weights @ stage.steps) for stage in subnet.aggregations())
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class PlannedNoise:
         """(segments,) of the noise on each coordinate of a subnet's averages."""
         if self.noise is None:
             return np.zeros(len(plan.subnets[name].segments))
-        return np.array([self.noise.variance(each) for each in self._uploads(plan, name)])
+        return np.array([self.noise.variance(each) for _, each in self._uploads(plan, name)])
 
     def hidden_variances(self, plan: IntervalPlan, name: str) -> np.ndarray:
         """(segments,) of what of that noise hides other devices: what colluding devices do not tell of it."""
@@ -142,7 +141,7 @@ class PlannedNoise:
             return np.zeros(len(plan.subnets[name].segments))
         if facts.place is None or facts.place.tolerance.colluding == 0:
             return self.variances(plan, name)
-        return np.array([hidden_variance(facts.place, each.parts) for each in self._uploads(plan, name)])
+        return np.array([hidden_variance(facts.place, each.parts) for _, each in self._uploads(plan, name)])
 
     def summed(self, plan: IntervalPlan) -> dict[str, dict[int, tuple[Merged, ...]]]:
         """The cloud's secure sum above each subnet's last average, in a network of one tier."""
@@ -207,53 +206,53 @@ class PlannedNoise:
                 past |= {} if newest is None else dict.fromkeys((name for name, _ in subnets), newest)
         return past
 
-    def _known(self, plan: IntervalPlan, name: str) -> Iterator[tuple[int, Uploads, Reach, StreamPast | None]]:
-        """Segment, what is uploaded at its end, how far records move it; what streams have covered then, if noises are
+    def _known(self, plan: IntervalPlan, name: str) -> Iterator[tuple[SubnetStage, Uploads, Reach, StreamPast | None]]:
+        """Stage, what is uploaded in it, how far records move it; what streams have covered then, if noises are
         correlated."""
         assert self.noise is not None, "there is nothing to release under no noise"
         facts = self.facts[name]
         law, past = facts.pipeline.law, plan.past.get(name)
-        for segment, uploads in enumerate(self._uploads(plan, name)):
+        for stage, uploads in self._uploads(plan, name):
             if not uploads.rows.size:
                 continue
             reach = self.noise.reach(uploads)
             if isinstance(law, CorrelatedGaussian):
                 past = law.nothing(len(facts.records)) if past is None else past
                 past, uploads, reach = past.joined(law, uploads, reach, facts.liars)
-            yield segment, uploads, reach, past
+            yield stage, uploads, reach, past
 
-    def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[Uploads]:
+    def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[tuple[SubnetStage, Uploads]]:
         """The uploads of a subnet at each aggregation."""
         assert self.noise is not None, "there is nothing to release under no noise"
         facts, subnet = self.facts[name], plan.subnets[name]
-        start = subnet.first_slot
-        for segment, end in enumerate(subnet.ends()):
-            part = subnet.aggregation(segment)
-            place = facts.places[self._passed(plan, name, segment) - 1]
+        for stage in subnet.aggregations():
+            place = facts.places[self._passed(plan, name, stage.number) - 1]
             assert place is not None, "somebody adds noise"
-            levels, honest = self.noise.stated(subnet.accounted_noise(segment)), None
+            levels, honest = self.noise.stated(stage.accounted), None
             if facts.liars:
-                honest = ~np.isin(part.rows, facts.liars)
+                honest = ~np.isin(stage.rows, facts.liars)
                 levels = levels if place.by_node else levels * honest
-            yield Uploads(
-                interval=plan.interval + 1,
-                first_slot=start,
-                slot=end,
-                kind=subnet.kind(segment),
-                edge=name,
-                place=place,
-                step_size=subnet.step_size,
-                rows=part.rows,
-                steps=part.steps,
-                weights=part.reach,
-                sampling_rates=facts.sampling_rates[part.rows],
-                records=facts.records[part.rows],
-                levels=levels,
-                sampling=facts.sampling,
-                honest=honest,
-                epochs=facts.steps_per_epoch[part.rows] if facts.in_epochs else None,
+            yield (
+                stage,
+                Uploads(
+                    interval=plan.interval + 1,
+                    first_slot=stage.first_slot,
+                    slot=stage.slot,
+                    kind=stage.kind,
+                    edge=name,
+                    place=place,
+                    step_size=subnet.step_size,
+                    rows=stage.rows,
+                    steps=stage.steps,
+                    weights=stage.reach,
+                    sampling_rates=facts.sampling_rates[stage.rows],
+                    records=facts.records[stage.rows],
+                    levels=levels,
+                    sampling=facts.sampling,
+                    honest=honest,
+                    epochs=facts.steps_per_epoch[stage.rows] if facts.in_epochs else None,
+                ),
             )
-            start = end
 
     def _passed(self, plan: IntervalPlan, name: str, segment: int) -> int:
         """The number of aggregators that average what is uploaded at the end of a segment."""
@@ -269,14 +268,14 @@ class PlannedNoise:
 
     def _rows(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Iterator[Release]]:
         assert self.noise is not None, "there is nothing to release under no noise"
-        facts, subnet, at_last = self.facts[name], plan.subnets[name], plan.vectors.get(name, {})
-        for segment, uploads, reach, _ in self._known(plan, name):
-            above = at_last.get(segment, ())
-            if rounding := subnet.rounding(segment):
+        facts, at_last = self.facts[name], plan.vectors.get(name, {})
+        for stage, uploads, reach, _ in self._known(plan, name):
+            above = at_last.get(stage.number, ())
+            if rounding := stage.rounding:
                 reach = reach.grown(rounding, uploads.weights)
             if facts.adds_noise == "cloud":
                 above = (*above, Merged(share, plan.noise_std, 0.0))
-            levels = facts.levels(self._passed(plan, name, segment), facts.cloud_sums and uploads.kind == "global")
+            levels = facts.levels(self._passed(plan, name, stage.number), facts.cloud_sums and uploads.kind == "global")
             step = uploads.place.holder is Holder.STEP
             kind = "step" if step else self.noise.kind(uploads.kind)
             yield releases(uploads, kind, reach, above, levels, facts.peers)

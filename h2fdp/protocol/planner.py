@@ -284,10 +284,9 @@ class Planner:
         """The numbers of each aggregation's releases in noise streams; one is counted where anything is sent."""
         assert subnet.place is not None, "somebody adds noise"
         found = []
-        for segment in range(len(part.segments)):
-            rows = part.aggregation(segment).rows
-            if rows.size:
-                past = past.counted(rows, subnet.place.by_node)
+        for stage in part.aggregations():
+            if stage.rows.size:
+                past = past.counted(stage.rows, subnet.place.by_node)
             found.append(StageFacts(numbers=tuple(past.counts.tolist())))
         return tuple(found)
 

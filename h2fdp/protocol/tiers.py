@@ -13,8 +13,8 @@ from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.network import Lies
 from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
-from h2fdp.protocol.aggregator import AggregationStage, Aggregator, Broadcast, Children, NodeGroup, in_step
-from h2fdp.protocol.messages import Plan, Upload
+from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
+from h2fdp.protocol.messages import AggregationStage, Plan, Upload
 from h2fdp.streams import Streams
 
 _AVERAGE = WeightedAverage()

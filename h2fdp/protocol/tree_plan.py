@@ -131,7 +131,7 @@ class TreePlanner:
         last, variances = plan.aggregation(-1), self.noise_variances[name][first:stop]
         vector = None
         if last.rows.size:
-            raw = facts.adds_noise == "edge" and not last.noise_std[0]
+            raw = facts.adds_noise == "edge" and not last.levels[0]
             at = stop - 1
             exposure = whole.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
             vector = Vector(float(self.hidden_variances[name][at]), exposure, {name: (1.0, 0.0)})

@@ -174,8 +174,8 @@ class ModelNoise:
         for (name, part), weight in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             place = self._facts[name].place
             assert place is not None, "somebody adds noise"
-            for arrived in map(part.aggregation, range(len(part.segments))):
-                levels = weight * place.parts(arrived.noise_std, arrived.weights)
+            for arrived in part.aggregations():
+                levels = weight * place.parts(arrived.levels, arrived.weights)
                 for row, level in zip([-1] if place.by_node else arrived.rows.tolist(), levels.tolist(), strict=True):
                     self._streams.setdefault((name, row), []).append(level)
 

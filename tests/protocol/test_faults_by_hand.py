@@ -186,7 +186,7 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
             found = part.aggregation(segment)
             assert found.rows.tolist() == np.flatnonzero(there).tolist()
             if not there.any():
-                assert found.noise_std.size == 0
+                assert found.levels.size == 0
                 continue
             share = (records if weighting == "by-size" else np.ones(len(records))) * there
             share = share[there] / share.sum()
@@ -195,10 +195,10 @@ def test_noise_covers_the_devices_really_averaged_and_every_release_is_a_row(int
             own = 2 * 0.5 * (7 if rule == "paper" else planned) * CLIP
             ratio = CALIBRATION.noise_std(kind, 1.0, 1.0)
             noise_std = ratio * own * 0.5 * (share.max() if source == "edge" else np.ones(there.sum()))
-            assert found.noise_std == pytest.approx(noise_std)
+            assert found.levels == pytest.approx(noise_std)
             # A release is protected by at least the noise multiplier that was calibrated, whoever is left.
             assert (
-                found.noise_std
+                found.levels
                 >= ratio * 2 * 0.5 * found.steps * CLIP * 0.5 * (share if source == "edge" else 1) * (1 - 1e-12)
             ).all()
             whole = noise_std if source == "edge" else np.sqrt(((share * noise_std) ** 2).sum())

@@ -118,7 +118,8 @@ def test_rows_state_rounding_and_less_noise_than_there_is(weights, faults, clip_
                 continue
             seen += 1
             other, segment = of_plain[key], slots[row.slot]
-            whole, arrived = part.facts(segment).code, part.aggregation(segment)
+            arrived = part.aggregation(segment)
+            whole = arrived.facts.code
             assert isinstance(whole, IntegerSum)
             code, mass = whole.code, whole.shares_of(arrived.rows).sum()
             longer = row.sensitivity - other.sensitivity
@@ -153,7 +154,7 @@ def on_coarse_grid(bits, epsilon, intervals):
         found.append({row.observer: row for row in rows if row.edge == "a"})
         if rounding:
             part = plan.subnets["a"]
-    whole = part.facts(0).code
+    whole = part.aggregation(0).facts.code
     assert whole.code.dimension == whole.code.parameters == 2
     cells = round(part.noise_std[0][0] * part.shares[0] / whole.code.spacing)
     return whole, cells, {observer: (row, found[1][observer]) for observer, row in found[0].items()}
