@@ -183,8 +183,10 @@ _ALL = (
     ),
     Setting(
         "hfel", "HFEL (Luo, Chen, Wu, Zhou and Yu, TWC 2020)",
-        "Frequencies and shares of the band that are chosen together cost less than full speed and equal shares.",
-        _compared("joules", "J", "shares equal-time, least_ghz 0.5", "shares equal, least_ghz none", more=False),
+        "Frequencies and shares of the band that are chosen cost less than full speed and equal shares.",
+        _compared(
+            "joules", "J", "access equaltime, least_ghz 0.5", "access ofdma shares equal, least_ghz none", more=False
+        ),
     ),
     Setting(
         "quantisation", "Hierarchical federated learning with quantisation (Liu et al., TWC 2022)",

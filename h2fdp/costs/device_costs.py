@@ -60,7 +60,6 @@ import numpy as np
 
 from h2fdp.network import Radio
 from h2fdp.network.devices import OF_STEPS, Floats, Integers
-from h2fdp.network.shares import JointPlan, JointProblem, PlannedUploads
 
 _DECIBEL = float(np.log(10.0)) / 10  # of natural logarithms
 _STEPS = 8  # after which the last one changes no digit
@@ -251,15 +250,6 @@ class FrequencyRule:
             low, high = (middle, high) if saved > self.per_second else (low, middle)
         return frequencies(high)
 
-    def chosen_plan(
-        self, cycles: Floats, capacitance: Floats, own_hertz: Floats, waits: Floats, uploads: PlannedUploads
-    ) -> JointPlan | None:
-        """Frequencies and shares of the bandwidth, of uploads after these `waits`; None where joules weigh nothing."""
-        if not self.per_joule:
-            return None
-        least, weights = np.minimum(self.least_ghz * _HERTZ, own_hertz), (self.per_joule, self.per_second)
-        return JointProblem(uploads, cycles, capacitance, least, own_hertz, waits, *weights).solved()
-
 
 @dataclass(frozen=True, eq=False)
 class StepCosts:
@@ -270,7 +260,6 @@ class StepCosts:
         joules: of the device.
         cycles, hertz, capacitance: (I,) of the processors, where their cycles are part of both.
         rule: how devices choose frequencies; None where `hertz` are theirs.
-        parts: (I,) of the bandwidth, which were chosen with the frequencies; None where they were not.
     """
 
     seconds: Floats | float = 0.0
@@ -279,30 +268,25 @@ class StepCosts:
     hertz: Floats | None = None
     capacitance: Floats | None = None
     rule: FrequencyRule | None = None
-    parts: Floats | None = None
 
     def of(self, rows: np.ndarray) -> StepCosts:
         """Those of some devices."""
         parts = {name: value[rows] for name, value in vars(self).items() if np.ndim(value)}
         return replace(self, **parts)
 
-    def paced(self, steps: Floats, waits: Floats, uploads: PlannedUploads | None = None) -> StepCosts:
+    def paced(self, steps: Floats, waits: Floats) -> StepCosts:
         """At frequencies that these K devices choose.
 
         Args:
             steps: (K,) m, that are planned in the interval.
             waits: (K,) seconds of the interval in which a device does not compute, but those of its steps.
-            uploads: over shares of the bandwidth that are chosen with the frequencies; then `waits` are without them.
         """
         if self.rule is None or self.cycles is None or self.hertz is None or self.capacitance is None:
             return self
         fixed = self.seconds - self.cycles / self.hertz
-        planned = steps * self.cycles, self.capacitance, self.hertz, waits + steps * fixed
-        plan = None if uploads is None else self.rule.chosen_plan(*planned, uploads)
-        chosen = self.rule.chosen_hertz(*planned) if plan is None else plan.hertz
+        chosen = self.rule.chosen_hertz(steps * self.cycles, self.capacitance, self.hertz, waits + steps * fixed)
         joules = self.joules + self.capacitance / 2 * self.cycles * (chosen**2 - self.hertz**2)
-        parts = None if plan is None else plan.parts
-        return replace(self, seconds=fixed + self.cycles / chosen, joules=joules, hertz=chosen, parts=parts)
+        return replace(self, seconds=fixed + self.cycles / chosen, joules=joules, hertz=chosen)
 
 
 def step_costs(columns: Mapping[str, Floats], records: Floats, rule: FrequencyRule | None = None) -> StepCosts:

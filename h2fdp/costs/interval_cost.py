@@ -18,8 +18,8 @@ Energy and delay add up everybody's. The clock runs while subnets work side by s
 
     clock = max_a [ steps * max_S t_step + aggregations * (uplink_a + max_S t) ] + max_c 2 tbar_c
 
-Where shares of the bandwidth are stated (`shares`, :mod:`h2fdp.network.shares`), e and t of an upload are those over
-the device's share. Over the air t is the same for all, and so is uplink_a (:mod:`h2fdp.costs.device_costs`).
+Where an access bills parts of the channel (`Access.billed`), e and t of an upload are those over the device's part.
+Over the air t is the same for all, and so is uplink_a (:mod:`h2fdp.costs.device_costs`).
 
 uplink_a counts from when the slowest device has done its steps: faster ones send before, as soon as the channel is
 theirs. S are the active devices of access point a (the edge server; in a star, that of the tree), and max_S t is its
@@ -64,7 +64,6 @@ from h2fdp.costs.traffic import (
 from h2fdp.network import Topology
 from h2fdp.network.channel import gathered
 from h2fdp.network.devices import Floats, Integers
-from h2fdp.network.shares import PlannedUploads, seconds_over
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +156,7 @@ def interval_cost(
     sent_up = (local + last).sum() + (relayed.sum() if relays else 0.0)
     wired_up = wires.upper_sent.sum() + (0.0 if relays else wires.sent.sum())
     device_delay = at_edge * seconds + round_trips_below + last * (there_and_back + 2 * wire_seconds)
-    if topology.radio.shares is not None:
+    if topology.radio.billed:
         more_joules = watts(costs.power_dbm[active.rows]) * longer
         local_energy, sent = local_energy + active.totals(more_joules[0]), sent + active.totals(more_joules[1])
         local_delay, round_trips = local_delay + active.totals(longer[0]), round_trips + active.totals(longer[1])
@@ -251,11 +250,6 @@ def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
         return step
     points, count = _points(active, topology), len(topology.access_points[1])
     seconds, snr, down = (each[active.rows] for each in (costs.seconds, costs.snr, costs.down_seconds))
-    if topology.radio.shares == "equal-time":
-        times = active.each(active.aggregations)
-        power = watts(costs.power_dbm[active.rows])
-        uploads = PlannedUploads(seconds * active.vector_sizes, snr, power, points, times)
-        return step.paced(active.each(active.slots), times * gathered(np.maximum, down, points, count)[points], uploads)
     leads = gathered(np.maximum, np.asarray(step.seconds), points, count)[points] - step.seconds
     waits, planned = np.zeros(len(active.rows)), active.each(active.aggregations)
     for number in range(int(planned.max(initial=0))):
@@ -309,8 +303,8 @@ def _climbed(
         before, lead = lead, leads[sends] * slots_now[sends]
         if not (np.array_equal(sends, uploads) and np.array_equal(lead, before)):  # mostly as at the aggregation before
             sizes_there = active.vector_sizes[sends]
-            common = costs, topology, points[sends], active.rows[sends], sizes_there, lead
-            uploads, (once, more) = sends, _on_air(*common, None if step.parts is None else step.parts[sends])
+            uploads = sends
+            once, more = _on_air(costs, topology, points[sends], active.rows[sends], sizes_there, lead)
         on_air += once
         longer[(aggregations[sends] == number + 1).astype(np.int64), sends] += more
         if active.sums is not None:
@@ -332,26 +326,21 @@ def _on_air(
     rows: Integers,
     messages: Floats,
     lead: Floats,
-    parts: Floats | None,
 ) -> tuple[Floats, Floats]:
     """(A,) seconds of one aggregation at each access point, up and down again, of these devices (K,) at `points`, and
-    (K,) by which each upload takes longer over its share of the bandwidth than over the whole; 0 without `shares`.
+    (K,) by which each upload takes longer over its part of the channel than over the whole; 0 where that is not billed.
 
     Args:
         messages: (K,) that each upload takes.
         lead: (K,) seconds before the slowest device's last step, from which the time is counted.
-        parts: (K,) of the bandwidth, which absent devices leave to the others; None where they are chosen here.
     """
     sizes, radio = topology.access_points[1], topology.radio
     seconds, snr, longer = costs.seconds[rows] * messages, costs.snr[rows], np.zeros(len(rows))
-    if radio.shares is None:
-        uplink = radio.uplink_seconds(seconds, snr, points, len(sizes), lead)
+    if radio.billed:
+        over_parts = radio.waits(seconds, snr, points, len(sizes), lead)
+        uplink, longer = gathered(np.maximum, over_parts - lead, points, len(sizes)), over_parts - seconds
     else:
-        if parts is None:
-            over_shares = radio.waits(seconds, snr, points, len(sizes), lead)
-        else:
-            over_shares = seconds_over(parts / np.bincount(points, parts)[points], seconds, snr)
-        uplink, longer = gathered(np.maximum, over_shares - lead, points, len(sizes)), over_shares - seconds
+        uplink = radio.uplink_seconds(seconds, snr, points, len(sizes), lead)
     return uplink + gathered(np.maximum, costs.down_seconds[rows], points, len(sizes)), longer
 
 

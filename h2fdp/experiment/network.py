@@ -48,7 +48,7 @@ def check_network(
             found += _of_mobility(experiment, topology)
         if (liars := topology.adversaries) is not None:
             found += _of_adversaries(experiment, topology, network, liars)
-        if topology.radio.shares is not None or topology.radio.truncation is not None:
+        if topology.radio.billed or topology.radio.truncation is not None:
             found += _of_access(experiment, topology, network)
         if BATTERY in network.table.columns:
             found += _of_batteries(experiment, topology)
@@ -228,14 +228,14 @@ def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
 
 
 def _of_access(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
-    """What does not go with shares of the bandwidth that costs follow, or with uploads that add up in the air.
+    """What does not go with parts of the channel that costs follow, or with uploads that add up in the air.
 
     Args:
         network: that is simulated.
     """
     radio, method, key = topology.radio, experiment.method, "topology.radio.access"
     over_the_air, placement = radio.truncation is not None, method.privacy
-    what, schedule = "over-the-air" if over_the_air else f"shares: {radio.shares}", method.traits
+    what, schedule = f"{radio.access.name}{'' if over_the_air else ' with shares'}", method.traits
     if schedule.buffers or schedule.controlled:
         text = "aggregators do not wait for all" if schedule.buffers else "the controller prices each message by itself"
         yield key, f"under {method.schedule.name} {text}; expected tdma, or ofdma without shares; found {what}"

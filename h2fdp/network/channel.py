@@ -18,7 +18,6 @@ from h2fdp.config.fields import Expect, Options, Positive
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind
 from h2fdp.network.devices import Column, Decibels, Floats, Integers
-from h2fdp.network.shares import equal_time
 
 _AT_ONCE = 1 << 15  # devices whose arrays stay in the processor's cache
 _FARTHEST = 45.0  # an exponential is above it with probability 3e-20, and costs less there than anywhere below
@@ -28,7 +27,6 @@ _HALVINGS = 40  # of the panels towards both ends of a quantile's range
 _POINTS_OF_QUANTILE = 8  # in each of these panels
 Exponent = Annotated[float, Field(ge=0, le=20), Expect("a number from 0 to 20")]
 Truncation = Annotated[float, Field(ge=-100, le=0), Expect("a number from -100 to 0")]
-Shares = Literal["equal", "equal-time"]
 
 
 class PathLoss(ABC):
@@ -211,9 +209,12 @@ class Access(ABC):
     Attributes:
         queues: the channel carries one message at a time, so that messages of devices that are ready at other moments
             wait for each other; else each device has a part of the channel for itself, see `part_seconds`.
+        billed: energy and delay of uploads are over the device's part of the channel, as `waits` says; else they are of
+            messages over the whole of it, as in the paper.
     """
 
     queues: ClassVar[bool] = True
+    billed: ClassVar[bool] = False
 
     @abstractmethod
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
@@ -274,14 +275,22 @@ class Ofdma(Access, Options):
     """Devices send at once, each over a part of the bandwidth: R = beta W log2(1 + SNR / beta), beta = 1/s if equal.
 
     Attributes:
-        shares: shares of the bandwidth. Null: equal, for the clock alone, as in the paper; `equal`: for energy and
-            delay too; `equal-time`: those under which all uploads end together.
+        shares: shares of the bandwidth, which are equal. Null: for the clock alone, as in the paper; `equal`: for
+            energy and delay too.
     """
 
     name: Literal["ofdma"] = "ofdma"
-    shares: Shares | None = None
+    shares: (
+        Annotated[Literal["equal"], Expect("equal, or in its place the access `FOLDER/bands:EqualTime` of a clone")]
+        | None
+    ) = None
     queues: ClassVar[bool] = False
     nulls: ClassVar[bool] = False
+
+    @property
+    def billed(self) -> bool:  # type: ignore[override]  # by its options
+        """Where shares are stated."""
+        return self.shares is not None
 
     def options(self) -> dict[str, Any]:
         """Shares, if any are stated."""
@@ -290,12 +299,6 @@ class Ofdma(Access, Options):
     def uplink_seconds(self, seconds: Floats, snr: Floats, points: Integers, count: int) -> Floats:
         """(count,) the longest of each access point's devices."""
         return gathered(np.maximum, self.waits(seconds, snr, points, np.zeros(len(seconds))), points, count)
-
-    def waits(self, seconds: Floats, snr: Floats, points: Integers, lead: Floats) -> Floats:
-        """(K,) seconds of each upload over its share."""
-        if self.shares == "equal-time":
-            return equal_time(seconds, snr, points, lead)
-        return super().waits(seconds, snr, points, lead)
 
     def part_seconds(self, seconds: Floats, snr: Floats, sharing: Integers) -> Floats:
         """(K,) the longer, the narrower the part; noise is less in a narrow one."""

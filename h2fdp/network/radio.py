@@ -23,11 +23,9 @@ from h2fdp.network.channel import (
     Access,
     Fading,
     LogDistance,
-    Ofdma,
     OverTheAir,
     PathLoss,
     Rayleigh,
-    Shares,
     Tdma,
     gathered,
 )
@@ -126,9 +124,9 @@ class Radio:
         return tuple(each for each in (self.access, self.fading, self.pathloss) if isinstance(each, OwnPart))
 
     @property
-    def shares(self) -> Shares | None:
-        """Of the bandwidth, which energy and delay follow; None where they count messages over the whole of it."""
-        return self.access.shares if isinstance(self.access, Ofdma) else None
+    def billed(self) -> bool:
+        """Whether energy and delay of uploads are over each device's part of the channel; see `Access`."""
+        return bool(getattr(self._made["access"], "billed", False))
 
     @property
     def truncation(self) -> float | None:
@@ -201,10 +199,10 @@ class Radio:
 
     def waits(self, seconds: Floats, snr: Floats, points: Integers, count: int, lead: Floats) -> Floats:
         """(K,) seconds from a device's last step until what it holds up has arrived; see `Access.waits`."""
-        if isinstance(self.access, OwnPart):  # all wait for all
+        if isinstance(self.access, OwnPart) and not self.billed:  # all wait for all
             return self.uplink_seconds(seconds, snr, points, count)[points]
         model: Access = self._made["access"]
-        return model.waits(seconds, snr, points, lead)
+        return self._asked("access", "waits", len(seconds), 0.0, lambda: model.waits(seconds, snr, points, lead))
 
     @property
     def queues(self) -> bool:

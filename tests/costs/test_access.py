@@ -37,28 +37,12 @@ def test_energy_and_delay_follow_stated_shares_and_the_clock_is_as_without():
     assert equal.delay_s == pytest.approx(equal.device_delay_s.sum())
 
 
-def test_equal_devices_have_equal_shares_under_equal_times():
-    equal, together = (everybody(network(shared(shares)), (1, 1)) for shares in ("equal", "equal-time"))
-    for name in ("energy_j", "delay_s", "clock_s", "bytes"):
-        assert getattr(together, name) == pytest.approx(getattr(equal, name), rel=1e-12), name
-
-
 def test_shares_follow_who_is_there():
     """The second device drops out before the global aggregation, at which the first has the whole band."""
     failing = [Failing(np.array([[True, True], [True, False]]), np.array([2, 1]))]
-    for shares in ("equal", "equal-time"):
-        found = cost(network(shared(shares)), [0], [[0, 1]], [(1, 1)], failing=failing)
+    for access in (shared("equal"), {"name": "experiments.parts.bands:EqualTime"}):
+        found = cost(network(access), [0], [[0, 1]], [(1, 1)], failing=failing)
         assert found.device_energy_j == pytest.approx([0.003 * (HALF + 4), 0.003 * HALF])
-
-
-def test_who_computes_longer_gets_more_of_the_band():
-    """All are there at once, so that the clock is that of each, and sooner than with equal shares."""
-    of_steps = {"seconds_per_step": [1.0, 4.0, 6.0]}
-    powers = (THREE, 10.0, 2.0)
-    equal, together = (everybody(network(shared(each), powers, **of_steps), (2,)) for each in ("equal", "equal-time"))
-    assert together.clock_s < equal.clock_s - 1
-    sent = together.device_energy_j / 10 ** (np.array(powers) / 10 - 3)
-    assert 2 * np.array(of_steps["seconds_per_step"]) + sent == pytest.approx([2 * 6 + sent[2]] * 3, rel=1e-9)
 
 
 def test_a_network_whose_subnets_aggregate_unequally_often_is_billed_for_each():

@@ -312,15 +312,14 @@ def test_every_column_of_machines_is_neutral_by_default():
 
 
 def test_hfels_plans_are_billed_as_an_independent_model_bills_them():
-    """As fast as possible on equal shares of the band; the best frequencies; the best frequencies and shares: by SciPy
-    from the words of the file."""
+    """As fast as possible on equal shares of the band; the best frequencies: by SciPy from the words of the file. The
+    best frequencies and shares together, which nobody plans here, are less than a hundredth cheaper."""
     path, one = "experiments/published_settings/hfel.yaml", ["sweep={}", "training.intervals=1"]
 
-    def plan(shares, least):
-        settings = [f"topology.radio.access.shares={shares}", f"control.least_ghz={least}"]
-        return Experiment.from_file(path, [*one, *settings]).prepare()
+    def plan(least):
+        return Experiment.from_file(path, [*one, f"control.least_ghz={least}"]).prepare()
 
-    runs = [plan("equal", "null"), plan("equal", "0.5"), plan("equal-time", "0.5")]
+    runs = [plan("null"), plan("0.5")]
     table = runs[0].topology.table.columns
     cycles, own = 5 * 20 * table["cycles_per_record"], table["cpu_ghz"]
     snr = 10 ** ((23 - 30 - 37.5 * np.log10(table["distance_m"]) + 173 - 60) / 10)
@@ -337,7 +336,7 @@ def test_hfels_plans_are_billed_as_an_independent_model_bills_them():
 
     down = np.maximum.reduceat(air(1.0), [0, 5, 10])[[0] * 5 + [1] * 5 + [2] * 5]
     wires, after = 3 * 10**0.8 * bits / 1e8, 2 * bits / 1e8
-    fixed, thrifty, best = (planned_work(run).costs for run in runs)
+    fixed, thrifty = (planned_work(run).costs for run in runs)
     assert fixed["energy_j"] == pytest.approx(joules(own, 0.2) + wires, rel=1e-6)
     assert fixed["clock_s"] == pytest.approx(float((seconds(own, 0.2) + down).max() + after), rel=1e-6)
 
@@ -355,10 +354,11 @@ def test_hfels_plans_are_billed_as_an_independent_model_bills_them():
         options = {"ftol": 1e-13, "maxiter": 2000}
         return minimize(weighed, begin, bounds=bounds, constraints=constraints, method="SLSQP", options=options)
 
-    for found, shares in ((thrifty, False), (best, True)):
-        expected = solved(shares)
-        assert expected.success
-        assert found["energy_j"] + found["clock_s"] == pytest.approx(expected.fun + wires + after, rel=1e-4)
-        assert found["clock_s"] == pytest.approx(float(expected.x[15] + after), rel=5e-3)
-    assert best["energy_j"] + best["clock_s"] < thrifty["energy_j"] + thrifty["clock_s"]
+    expected, together = solved(False), solved(True)
+    assert expected.success
+    assert together.success
+    weighed = thrifty["energy_j"] + thrifty["clock_s"]
+    assert weighed == pytest.approx(expected.fun + wires + after, rel=1e-4)
+    assert thrifty["clock_s"] == pytest.approx(float(expected.x[15] + after), rel=5e-3)
+    assert 0.99 * weighed < together.fun + wires + after < weighed
     assert thrifty["energy_j"] < 0.2 * fixed["energy_j"]

@@ -19,7 +19,7 @@ radios = st.builds(
     Radio,
     st.floats(1e-6, 1e6).map(lambda width: width * 1e6),
     decibels,
-    st.sampled_from(["tdma", "ofdma", {"name": "ofdma", "shares": "equal-time"}])
+    st.sampled_from(["tdma", "ofdma", {"name": "ofdma", "shares": "equal"}])
     | st.builds(OverTheAir, truncate_db=st.floats(-100, 0)),
     st.sampled_from(["rayleigh", "none"]),
     st.floats(-100, 20),

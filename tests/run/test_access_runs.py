@@ -66,7 +66,7 @@ def test_shares_change_what_a_run_costs_and_no_bit_of_it(tmp_path):
         for name, access in (
             ("plain", "ofdma"),
             ("equal", {"name": "ofdma", "shares": "equal"}),
-            ("together", {"name": "ofdma", "shares": "equal-time"}),
+            ("together", {"name": "experiments.parts.bands:EqualTime"}),
         )
     )
     for other in (equal, together):
@@ -183,11 +183,14 @@ def test_what_needs_single_uploads_is_refused_over_the_air(settings, trust, word
         experiment(campus(air(), trust), **settings).prepare()
 
 
-@pytest.mark.parametrize("shares", ["equal", "equal-time"])
-def test_shares_of_one_round_are_refused_where_there_are_no_rounds(shares):
-    network = campus({"name": "ofdma", "shares": shares}, (False, False))
+@pytest.mark.parametrize(
+    ("access", "found"),
+    [({"name": "ofdma", "shares": "equal"}, "ofdma"), ("experiments.parts.bands:EqualTime", ".*EqualTime")],
+)
+def test_shares_of_one_round_are_refused_where_there_are_no_rounds(access, found):
+    network = campus(access, (False, False))
     buffered = {"extends": "h2fdp", "schedule": {"name": "buffered", "buffer": {"edge": 2}}}
-    with pytest.raises(UserError, match=rf"ofdma without shares; found shares: {shares}"):
+    with pytest.raises(UserError, match=rf"ofdma without shares; found {found} with shares"):
         experiment(network, method=buffered).prepare()
     experiment(replace(network, radio=Radio(access="ofdma")), method=buffered).prepare()
 
