@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from typing import get_args
 
 import numpy as np
@@ -12,8 +13,10 @@ from h2fdp.algorithms.aggregation import Aggregation, Contributions, Link, Weigh
 from h2fdp.costs import Tasks
 from h2fdp.errors import UserError
 from h2fdp.privacy import Mechanism
+from h2fdp.privacy.views import Vector
 from h2fdp.protocol.messages import Plan, present_shares
 from h2fdp.protocol.subnet_facts import SubnetFacts, Weighting
+from h2fdp.protocol.tiers import TierPlan
 
 _WANTED = "expected an aggregation that is a sum, such as average"
 GradientCounts = Callable[[float, int], np.ndarray]
@@ -26,17 +29,26 @@ def one_each(step_size: float, most: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Branch:
-    """What an aggregator's child uploads of a stretch, as far as its weight depends on it.
+    """A child of an aggregator in a stretch of an interval: what it does, and what it sends up.
 
     Attributes:
+        part: its plan.
         records, devices: of those below of which anything arrives.
         steps, gradients: that its upload adds up.
+        last: what it sends of the last segment; None where nothing of that arrives, or in a network of one tier.
+        noise_variance: of each coordinate of its upload, of all noise that it accumulates; not a number there.
+        share, weight: of a child of the cloud in its average; not a number elsewhere.
     """
 
+    part: Plan | TierPlan
     records: float
     devices: int
     steps: float
     gradients: float
+    last: Vector | None = None
+    noise_variance: float = nan
+    share: float = nan
+    weight: float = nan
 
 
 @dataclass(frozen=True)
@@ -176,6 +188,7 @@ class Averaging:
             return float(np.multiply(plan.weights, values, order="C").sum(axis=1).sum())
 
         return Branch(
+            part=plan,
             records=float(facts.records[arriving].sum()),
             devices=len(arriving),
             steps=added_up(tasks.steps),

@@ -14,29 +14,11 @@ from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged
 from h2fdp.privacy.correlated import StreamPast
 from h2fdp.privacy.places import NoiseSource, ReleaseKind
+from h2fdp.protocol.averaging import Branch
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import AggregationTimes, Decision
-
-
-@dataclass(frozen=True, kw_only=True)
-class BranchPlans:
-    """The plans of the cloud's children in an interval.
-
-    Attributes:
-        parts: name -> plan, of those of which anything arrives.
-        shares: (n,) summing to 1.
-        weights: (n,) in the cloud's average.
-        noise_variance: (n,) of each coordinate of an upload, of all noise that it accumulates.
-        mean_steps: (n,) gradients that an upload accumulates.
-    """
-
-    parts: dict[str, Plan | TierPlan]
-    shares: np.ndarray
-    weights: np.ndarray
-    noise_variance: np.ndarray
-    mean_steps: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -47,8 +29,8 @@ class IntervalPlan:
         subnets: those that upload anything.
         shares: their varrho_c, by the devices of which anything arrives, summing to 1.
         weights: of their own averages in the global one.
-        branches: the cloud's children with their own plans, weights and noises; the subnets themselves in a network of
-            one tier, where this is None.
+        branches: the cloud's children of which anything arrives; None in a network of one tier, where these are the
+            subnets.
         vectors: subnet -> segment -> the vectors above its average, in a network of more tiers or where the
             cloud sees a secure sum; empty elsewhere.
         heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest.
@@ -68,7 +50,7 @@ class IntervalPlan:
     weights: np.ndarray
     lost: dict[str, Plan] = field(default_factory=dict)
     noise_std: float = 0.0
-    branches: BranchPlans | None = None
+    branches: Mapping[str, Branch] | None = None
     vectors: Mapping[str, Mapping[int, tuple[Merged, ...]]] = field(default_factory=dict)
     heights: tuple[int, ...] = ()
     charged: tuple[IntervalPlan, ...] | None = None
@@ -78,12 +60,14 @@ class IntervalPlan:
     @property
     def parts(self) -> Mapping[str, Plan | TierPlan]:
         """The plan of each of the cloud's children."""
-        return self.subnets if self.branches is None else self.branches.parts
+        if self.branches is None:
+            return self.subnets
+        return {name: each.part for name, each in self.branches.items()}
 
     @property
     def branch_weights(self) -> np.ndarray:
         """(n,) of the cloud's children in its average."""
-        return self.weights if self.branches is None else self.branches.weights
+        return self.weights if self.branches is None else np.array([each.weight for each in self.branches.values()])
 
     @property
     def upper_noises(self) -> Iterator[tuple[str, AggregationKind, float]]:

@@ -40,7 +40,7 @@ def observation(
         uploads: (M,) of the cloud's children, or one, their average, where `average_alone`.
     """
     variances, steps = _noise_and_steps(plan, facts, noise)
-    shares = plan.shares if plan.branches is None else plan.branches.shares
+    shares = plan.shares if plan.branches is None else np.array([each.share for each in plan.branches.values()])
     if uploads and average_alone(facts):
         variance, gradients = noise_and_gradients(plan, facts, noise)
         variances, steps, shares = np.array([variance]), np.array([gradients]), np.ones(1)
@@ -71,7 +71,8 @@ def _noise_and_steps(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(n,) of the uploads of the cloud's children: variance of their noise, and gradients that they accumulate."""
     if plan.branches is not None:
-        return plan.branches.noise_variance, plan.branches.mean_steps
+        children = plan.branches.values()
+        return np.array([each.noise_variance for each in children]), np.array([each.steps for each in children])
     planned = PlannedNoise(facts, noise)
     known: dict[Hashable, tuple[float, float]] = {}  # subnets that look alike have the same `Plan`
     likenesses = [(id(subnet), facts[name].likeness) for name, subnet in plan.subnets.items()]

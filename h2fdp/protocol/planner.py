@@ -222,10 +222,10 @@ class Planner:
             cloud_sums=self.cloud_sums,
         )
         branches, shares = planner.root(self.children), planner.shares(self.children)
-        weights = weights_below(branches.parts, branches.weights)
+        plan = replace(plan, branches=branches)
+        weights = weights_below(plan.parts, plan.branch_weights)
         return replace(
             plan,
-            branches=branches,
             shares=np.array([shares[name] for name in plan.subnets]),
             weights=np.array([weights.get(name, 0.0) for name in plan.subnets]),
             vectors=planner.vectors,

@@ -12,7 +12,6 @@ from h2fdp.privacy import Mechanism, Merged, Place, Span, Tier
 from h2fdp.privacy.places import AggregationKind, Holder
 from h2fdp.privacy.views import Vector, merged
 from h2fdp.protocol.averaging import Averaging, Branch
-from h2fdp.protocol.interval_plan import BranchPlans
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan, TierStage
@@ -44,22 +43,6 @@ class TierFacts:
         return self.height, self.height_above
 
 
-@dataclass(frozen=True)
-class _Stretch:
-    """What comes of a node's stretch.
-
-    Attributes:
-        branch: by which it is weighted.
-        last: of the last segment; None where nothing of it arrives.
-        noise_variance: of all noise that its upload accumulates.
-    """
-
-    part: Plan | TierPlan
-    branch: Branch
-    last: Vector | None
-    noise_variance: float
-
-
 @dataclass
 class TreePlanner:
     """Plans the aggregators above the subnets of one interval.
@@ -88,8 +71,8 @@ class TreePlanner:
     cloud_sums: bool = False
     vectors: dict[str, dict[int, tuple[Merged, ...]]] = field(default_factory=dict)
 
-    def root(self, children: Sequence[str]) -> BranchPlans:
-        """The cloud's one stage."""
+    def root(self, children: Sequence[str]) -> dict[str, Branch]:
+        """The cloud's children of which anything arrives."""
         whole = {name: self._stretch(name, 0, len(self.heights)) for name in children}
         present = {name: plan for name, plan in whole.items() if plan is not None}
         raw = [each.last.exposure for each in present.values() if each.last is not None]
@@ -99,13 +82,8 @@ class TreePlanner:
             last = zip(weights.tolist(), (each.last for each in present.values()), strict=True)
             fresh = [(share, vector) for share, vector in last if vector is not None]
             self._noted(merged(fresh, 0.0, 0.0), len(self.heights) - 1)
-        return BranchPlans(
-            parts={name: each.part for name, each in present.items()},
-            shares=shares,
-            weights=weights,
-            noise_variance=np.array([each.noise_variance for each in present.values()]),
-            mean_steps=np.array([each.branch.steps for each in present.values()]),
-        )
+        of_children = zip(present.items(), shares.tolist(), weights.tolist(), strict=True)
+        return {name: replace(each, share=share, weight=weight) for (name, each), share, weight in of_children}
 
     def shares(self, children: Sequence[str]) -> dict[str, float]:
         """Each subnet's share in the cloud's average, by all devices that arrive in the interval; they sum to 1."""
@@ -117,11 +95,11 @@ class TreePlanner:
             by_subnet |= {subnet: mass / total * share for subnet, share in below.items()}
         return by_subnet
 
-    def _stretch(self, name: str, first: int, stop: int) -> _Stretch | None:
+    def _stretch(self, name: str, first: int, stop: int) -> Branch | None:
         """A node's part in the segments first .. stop - 1; None where nothing arrives."""
         return self._of_tier(name, first, stop) if name in self.tiers else self._of_subnet(name, first, stop)
 
-    def _of_subnet(self, name: str, first: int, stop: int) -> _Stretch | None:
+    def _of_subnet(self, name: str, first: int, stop: int) -> Branch | None:
         if name not in self.subnets:
             return None
         facts, whole = self.facts[name], self.subnets[name]
@@ -135,12 +113,7 @@ class TreePlanner:
             at = stop - 1
             exposure = whole.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
             vector = Vector(float(self.hidden_variances[name][at]), exposure, {name: (1.0, 0.0)})
-        return _Stretch(
-            part=plan,
-            branch=self.averaging.branch(facts, plan),
-            last=vector,
-            noise_variance=float(variances.sum()),
-        )
+        return replace(self.averaging.branch(facts, plan), last=vector, noise_variance=float(variances.sum()))
 
     def _exposures(self, facts: SubnetFacts, rows: np.ndarray, segment: int) -> np.ndarray:
         """(s,) of raw updates of these devices, see `Mechanism.exposures`."""
@@ -154,7 +127,7 @@ class TreePlanner:
         kind: AggregationKind = "global" if tier is None else "local"
         return Span(place, kind, tier, plan.step_size, sum(plan.segments), plan.segments[segment])
 
-    def _of_tier(self, name: str, first: int, stop: int) -> _Stretch | None:
+    def _of_tier(self, name: str, first: int, stop: int) -> Branch | None:
         facts = self.tiers[name]
         stages: list[TierStage] = []
         variance = steps = gradients = 0.0
@@ -172,13 +145,20 @@ class TreePlanner:
             variance += level**2
             for share, child in zip(weights.tolist(), present.values(), strict=True):
                 variance += share**2 * child.noise_variance
-                steps += share * child.branch.steps
-                gradients += share * child.branch.gradients
+                steps += share * child.steps
+                gradients += share * child.gradients
         if not stages:
             return None
         records, devices = self._arriving(name, first, stop)
-        branch = Branch(records=records, devices=devices, steps=steps, gradients=gradients)
-        return _Stretch(TierPlan(stages=tuple(stages)), branch, last, variance)
+        return Branch(
+            part=TierPlan(stages=tuple(stages)),
+            records=records,
+            devices=devices,
+            steps=steps,
+            gradients=gradients,
+            last=last,
+            noise_variance=variance,
+        )
 
     def _arriving(self, name: str, first: int, stop: int) -> tuple[float, int]:
         """Records and number of the devices below a node of which anything arrives."""
@@ -195,13 +175,13 @@ class TreePlanner:
         records, devices = self._arriving(name, 0, len(self.heights))
         return records if self.averaging.weighting == "by-size" else float(devices > 0)
 
-    def _weights(self, present: Mapping[str, _Stretch], first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    def _weights(self, present: Mapping[str, Branch], first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) shares and (n,) weights of these children's uploads of the segments first .. stop - 1."""
         planned = sum(next(iter(self.subnets.values())).segments[first:stop]) if self.subnets else 0
-        return self.averaging.of_branches([each.branch for each in present.values()], planned)
+        return self.averaging.of_branches(list(present.values()), planned)
 
     def _averaged(
-        self, facts: TierFacts, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool
+        self, facts: TierFacts, present: Mapping[str, Branch], weights: np.ndarray, segment: int, own: bool
     ) -> tuple[Vector | None, float]:
         """The average of what children send of a segment, with the node's own noise, and that noise's level."""
         raw = any(child.last is not None and child.last.exposure > 0 for child in present.values())
@@ -237,7 +217,7 @@ class TreePlanner:
         return vector
 
     def _stage(
-        self, present: Mapping[str, _Stretch], weights: np.ndarray, segment: int, own: bool, level: float
+        self, present: Mapping[str, Branch], weights: np.ndarray, segment: int, own: bool, level: float
     ) -> TierStage:
         plan = next(iter(self.subnets.values()))
         return TierStage(
