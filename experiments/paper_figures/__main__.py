@@ -4,6 +4,7 @@
     python -m experiments.paper_figures table sweeps/trust --across probability --show accuracy --out across.md
     python -m experiments.paper_figures plot sweeps/trust --label 'probability=$p_c$' --out trust.pgf
     python -m experiments.paper_figures page runs/a runs/b --out figures      # all figures of a report
+    python -m experiments.paper_figures labels experiments/trust.yaml --out who.png     # who holds which labels
 
 The options are those of `h2fdp table` and `h2fdp plot`, and besides: `--label NAME=TEXT` gives a key, a value or a
 measure another word, which may be a formula; `--across KEY` makes its values the columns; a file that ends in `.pgf` is
@@ -20,8 +21,10 @@ from matplotlib import style
 from matplotlib.backends.backend_pgf import LatexError
 
 from experiments.paper_figures.labels import across, labels_of, plot_in, table_in
+from experiments.paper_figures.matrices import draw_holdings
 from experiments.paper_figures.pages import write_pages
 from experiments.programs import told
+from h2fdp import Experiment
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import output_file, write_text
 from h2fdp.reports.figures import AXES, Plot
@@ -97,9 +100,16 @@ def main() -> None:
     page.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     page.add_argument("--out", type=Path, required=True, metavar="DIR")
     page.add_argument("--with-private", action="store_true")
+    labels = kinds.add_parser("labels")
+    labels.add_argument("file", type=Path, metavar="FILE.yaml", help="an experiment")
+    labels.add_argument("--data-root", type=Path)
+    labels.add_argument("--out", type=Path, required=True, metavar="FILE")
     asked = parser.parse_args()
     if asked.kind == "page":
         write_pages(asked.runs, asked.out, asked.with_private)
+    elif asked.kind == "labels":
+        counts = Experiment.from_file(asked.file).holdings(asked.data_root)
+        draw_holdings(counts.to_numpy(), [str(each) for each in counts.index], asked.out)
     else:
         (write_table if asked.kind == "table" else write_plot)(asked)
     print(asked.out)

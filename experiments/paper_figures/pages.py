@@ -11,11 +11,12 @@ from matplotlib import style
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import MaxNLocator
 
+from experiments.paper_figures.matrices import SUFFIXES, as_written, matrix
 from h2fdp.network import draw
 from h2fdp.records.atomic import output_file
 from h2fdp.reports.figures import AXES, Curve, CurveChart, Explorer, Figure, Heatmap, Series
 from h2fdp.reports.network import MOST_DRAWN
-from h2fdp.reports.pictures import STYLE, SUFFIXES, add_legend, as_written, look_of, matrix, new_picture
+from h2fdp.reports.pictures import STYLE, add_legend, look_of, new_picture
 from h2fdp.reports.writing import content
 
 _EVERY_AXIS = ("accuracy", "loss")  # figures that are drawn over each axis

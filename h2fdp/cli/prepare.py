@@ -147,7 +147,6 @@ def data_command(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="An experiment (YAML), or a table.")] = None,
     settings: Settings = None,
     data_root: DataRoot = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it into this .png or .pdf file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the data sets; show who holds which labels in an experiment; print the `data:` section of a table (CSV)."""
@@ -169,10 +168,6 @@ def data_command(
     from h2fdp.run import Experiment
 
     counts = Experiment.from_file(file, settings or []).holdings(data_root)
-    if png is not None:
-        from h2fdp.reports.pictures import draw_holdings
-
-        draw_holdings(counts.to_numpy(), [str(each) for each in counts.index], png)
     if as_json:
         owners = counts.attrs["owners"]
         pairs = zip(counts.index, counts.to_numpy().tolist(), strict=True)
@@ -180,8 +175,6 @@ def data_command(
         print_json([row | ({"owner": owners[at]} if owners else {}) for at, row in enumerate(rows)])
         return
     _show_holdings(counts)
-    if png is not None:
-        typer.echo(str(png))
 
 
 def _show_holdings(counted: pd.DataFrame) -> None:
@@ -221,7 +214,7 @@ def _show_holdings(counted: pd.DataFrame) -> None:
     ]
     print_table(rows)
     if len(counted) > _MOST_ROWS or labels < counts.shape[1]:
-        typer.echo("... (--json and --png have all devices and labels)")
+        typer.echo("... (--json has all devices and labels)")
 
 
 def schema_command(

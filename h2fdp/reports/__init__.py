@@ -1,4 +1,4 @@
-"""Reports: one HTML page about runs, which needs no network, and pictures for papers. Nothing is run for them."""
+"""Reports: one HTML page about runs, which needs no network; tables and figures of sweeps. Nothing is run for them."""
 
 from h2fdp.reports.writing import report
 

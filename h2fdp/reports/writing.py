@@ -1,4 +1,4 @@
-"""`report`: run directories in, one self-contained HTML file out, and pictures where they are wanted.
+"""`report`: run directories in, one self-contained HTML file out.
 
 The page asks nothing of any network, and every text from outside is escaped.
 

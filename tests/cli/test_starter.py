@@ -22,10 +22,9 @@ def test_its_network_its_data_and_its_privacy_can_be_looked_at(folder, h2fdp):
     assert "18" in h2fdp("topology", "check", folder / "network.yaml").stdout
     held = json.loads(h2fdp("data", folder / "experiment.yaml", "--json").stdout)
     assert (len(held), sum(map(sum, (each["records"] for each in held)))) == (18, 1438)
-    shown = h2fdp("data", folder / "experiment.yaml", "--png", folder / "who.png").stdout
-    assert max(map(len, shown.splitlines()[:-1])) <= 80
+    shown = h2fdp("data", folder / "experiment.yaml").stdout
+    assert max(map(len, shown.splitlines())) <= 80
     assert "a device holds 3 of them" in shown
-    assert (folder / "who.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_it_prints_can_be_typed_where_it_was_run(tmp_path, h2fdp, monkeypatch):

@@ -90,3 +90,12 @@ def test_names_with_dollars_gaps_and_many_series_are_drawn(tmp_path):
     heat = Heatmap("heat", "t", "c", 0, "x", "y", "z", [1, 2], ["$\\frac{$", "b"], [[1, None], [2, 3]])
     written = write_pictures([CurveChart("some", "t", "c", "y", curves), heat], every, tmp_path)
     assert {path.name for path in written} == {"some.png", "some.pdf", "heat.png", "heat.pdf"}
+
+
+def test_who_holds_which_labels_is_drawn(tmp_path, monkeypatch):
+    file = tmp_path / "run.yaml"
+    file.write_text("data: digits\ntopology: {edges: [{name: a, devices: {count: 3}}]}\n")
+    run(monkeypatch, "labels", file, "--out", tmp_path / "who.png")
+    assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match=r"--out: expected a file that ends in \.png, \.pdf"):
+        run(monkeypatch, "labels", file, "--out", tmp_path / "who.svg")
