@@ -208,19 +208,8 @@ class Planner:
 
     def _with_tiers(self, plan: IntervalPlan) -> IntervalPlan:
         """The plan with those of the aggregators above edge servers."""
-        heights = self.aggregation_times.heights(plan.decision.local_steps, self.depth)
-        planner = TreePlanner(
-            tiers=self.tiers,
-            facts=self.facts,
-            averaging=self.averaging,
-            noise=self.noise,
-            noise_factor=plan.decision.noise_factor,
-            heights=heights,
-            subnets=plan.subnets,
-            noise_variances={name: self.noises.variances(plan, name) for name in plan.subnets},
-            hidden_variances={name: self.noises.hidden_variances(plan, name) for name in plan.subnets},
-            cloud_sums=self.cloud_sums,
-        )
+        plan = replace(plan, heights=self.aggregation_times.heights(plan.decision.local_steps, self.depth))
+        planner = TreePlanner(self.tiers, self.averaging, self.noises, plan)
         branches, shares = planner.root(self.children), planner.shares(self.children)
         plan = replace(plan, branches=branches)
         weights = weights_below(plan.parts, plan.branch_weights)
@@ -229,7 +218,6 @@ class Planner:
             shares=np.array([shares[name] for name in plan.subnets]),
             weights=np.array([weights.get(name, 0.0) for name in plan.subnets]),
             vectors=planner.vectors,
-            heights=heights,
         )
 
     def _tasks(self, facts: SubnetFacts, interval: int, decision: Decision, rows: np.ndarray) -> Tasks:

@@ -8,11 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.privacy import Mechanism, Merged, Place, Span, Tier
+from h2fdp.privacy import Merged, Place, Span, Tier
 from h2fdp.privacy.places import AggregationKind, Holder
 from h2fdp.privacy.views import Vector, merged
 from h2fdp.protocol.averaging import Averaging, Branch
+from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
+from h2fdp.protocol.planned_releases import PlannedNoise
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan, TierStage
 
@@ -49,39 +51,35 @@ class TreePlanner:
 
     Attributes:
         tiers: the aggregators above edge servers, by name.
-        noise_factor: of the schedule, on all noises.
-        subnets: the plans of the subnets of which anything arrives.
-        noise_variances: (segments,) for each subnet, of the noise on its averages.
-        hidden_variances: the same of what colluding devices do not tell.
-        heights: (segments,) of the aggregation that ends each segment, the cloud's being the largest: everywhere the
-            highest node up to that height aggregates.
-        cloud_sums: the cloud sees the sum of what its children send, and nothing else.
+        noises: of the network's plans.
+        plan: of the interval, which has the subnets of which anything arrives, and heights: at the end of a segment the
+            highest node up to its height aggregates, everywhere.
         vectors: subnet -> segment -> the averages above its own, from the lowest on; filled as the tree is planned.
     """
 
     tiers: Mapping[str, TierFacts]
-    facts: Mapping[str, SubnetFacts]
     averaging: Averaging
-    noise: Mechanism | None
-    noise_factor: float
-    heights: tuple[int, ...]
-    subnets: Mapping[str, Plan]
-    noise_variances: Mapping[str, np.ndarray]
-    hidden_variances: Mapping[str, np.ndarray]
-    cloud_sums: bool = False
+    noises: PlannedNoise
+    plan: IntervalPlan
     vectors: dict[str, dict[int, tuple[Merged, ...]]] = field(default_factory=dict)
+
+    @cached_property
+    def _variances(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+        """(segments,) for each subnet, of the noise on its averages, and of what colluding devices do not tell."""
+        noises, plan = self.noises, self.plan
+        return {name: (noises.variances(plan, name), noises.hidden_variances(plan, name)) for name in plan.subnets}
 
     def root(self, children: Sequence[str]) -> dict[str, Branch]:
         """The cloud's children of which anything arrives."""
-        whole = {name: self._stretch(name, 0, len(self.heights)) for name in children}
+        whole = {name: self._stretch(name, 0, len(self.plan.heights)) for name in children}
         present = {name: plan for name, plan in whole.items() if plan is not None}
         raw = [each.last.exposure for each in present.values() if each.last is not None]
         assert not any(raw), "the cloud sees no raw update"
-        shares, weights = self._weights(present, 0, len(self.heights))
-        if self.cloud_sums:
+        shares, weights = self._weights(present, 0, len(self.plan.heights))
+        if any(facts.cloud_sums for facts in self.noises.facts.values()):
             last = zip(weights.tolist(), (each.last for each in present.values()), strict=True)
             fresh = [(share, vector) for share, vector in last if vector is not None]
-            self._noted(merged(fresh, 0.0, 0.0), len(self.heights) - 1)
+            self._noted(merged(fresh, 0.0, 0.0), len(self.plan.heights) - 1)
         of_children = zip(present.items(), shares.tolist(), weights.tolist(), strict=True)
         return {name: replace(each, share=share, weight=weight) for (name, each), share, weight in of_children}
 
@@ -100,30 +98,30 @@ class TreePlanner:
         return self._of_tier(name, first, stop) if name in self.tiers else self._of_subnet(name, first, stop)
 
     def _of_subnet(self, name: str, first: int, stop: int) -> Branch | None:
-        if name not in self.subnets:
+        if name not in self.plan.subnets:
             return None
-        facts, whole = self.facts[name], self.subnets[name]
+        facts, whole = self.noises.facts[name], self.plan.subnets[name]
         plan = whole.stretch(first, stop)
         if plan.tasks.arriving.size == 0:
             return None
-        last, variances = plan.aggregation(-1), self.noise_variances[name][first:stop]
+        last, variances = plan.aggregation(-1), self._variances[name][0][first:stop]
         vector = None
         if last.rows.size:
             raw = facts.adds_noise == "edge" and not last.levels[0]
             at = stop - 1
             exposure = whole.exposure(at, self._exposures(facts, whole.rows, at)) if raw else 0.0
-            vector = Vector(float(self.hidden_variances[name][at]), exposure, {name: (1.0, 0.0)})
+            vector = Vector(float(self._variances[name][1][at]), exposure, {name: (1.0, 0.0)})
         return replace(self.averaging.branch(facts, plan), last=vector, noise_variance=float(variances.sum()))
 
     def _exposures(self, facts: SubnetFacts, rows: np.ndarray, segment: int) -> np.ndarray:
         """(s,) of raw updates of these devices, see `Mechanism.exposures`."""
-        assert self.noise is not None, "where nothing is promised nothing counts as raw"
+        assert self.noises.noise is not None, "where nothing is promised nothing counts as raw"
         assert facts.place is not None, "raw updates get noise"
         span = self._span(facts.place, None, segment)
-        return self.noise.exposures(span, facts.sampling_rates[rows], facts.records[rows])
+        return self.noises.noise.exposures(span, facts.sampling_rates[rows], facts.records[rows])
 
     def _span(self, place: Place, tier: Tier | None, segment: int) -> Span:
-        plan = next(iter(self.subnets.values()))
+        plan = next(iter(self.plan.subnets.values()))
         kind: AggregationKind = "global" if tier is None else "local"
         return Span(place, kind, tier, plan.step_size, sum(plan.segments), plan.segments[segment])
 
@@ -165,19 +163,19 @@ class TreePlanner:
         if name in self.tiers:
             arriving = [self._arriving(child, first, stop) for child in self.tiers[name].children]
             return sum(records for records, _ in arriving), sum(devices for _, devices in arriving)
-        if name not in self.subnets:
+        if name not in self.plan.subnets:
             return 0.0, 0
-        rows = self.subnets[name].tasks.stretch(first, stop).arriving
-        return float(self.facts[name].records[rows].sum()), len(rows)
+        rows = self.plan.subnets[name].tasks.stretch(first, stop).arriving
+        return float(self.noises.facts[name].records[rows].sum()), len(rows)
 
     def _mass(self, name: str) -> float:
         """By what a node has its share in the whole interval: 1, or the records; 0 where no device arrives."""
-        records, devices = self._arriving(name, 0, len(self.heights))
+        records, devices = self._arriving(name, 0, len(self.plan.heights))
         return records if self.averaging.weighting == "by-size" else float(devices > 0)
 
     def _weights(self, present: Mapping[str, Branch], first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) shares and (n,) weights of these children's uploads of the segments first .. stop - 1."""
-        planned = sum(next(iter(self.subnets.values())).segments[first:stop]) if self.subnets else 0
+        planned = sum(next(iter(self.plan.subnets.values())).segments[first:stop]) if self.plan.subnets else 0
         return self.averaging.of_branches(list(present.values()), planned)
 
     def _averaged(
@@ -196,9 +194,9 @@ class TreePlanner:
         assert exposure == 0 or facts.guarded, "a raw update goes up to nodes of its trusted chain only"
         level = 0.0
         if exposure > 0 and (own or facts.ends_chain):
-            assert self.noise is not None, "where nothing is promised nothing counts as raw"
+            assert self.noises.noise is not None, "where nothing is promised nothing counts as raw"
             span = self._span(Place(Holder.NODE), facts.tier if own else self._tier_above(facts, segment), segment)
-            level = self.noise.unit(span) * exposure * self.noise_factor
+            level = self.noises.noise.unit(span) * exposure * self.plan.decision.noise_factor
             exposure = 0.0
         vector = self._noted(merged(fresh, level, exposure, self._summed), segment)
         return (replace(vector, variance=0.0) if facts.lies else vector), level
@@ -206,7 +204,7 @@ class TreePlanner:
     @cached_property
     def _summed(self) -> bool:
         """Whether the noises of a node's children hide each other."""
-        each = ("each" if facts.sealed else facts.visible for facts in self.facts.values())
+        each = ("each" if facts.sealed else facts.visible for facts in self.noises.facts.values())
         return all(seen == "sum" for seen in (self.averaging.above.visible, *each))
 
     def _noted(self, vector: Vector, segment: int) -> Vector:
@@ -219,11 +217,11 @@ class TreePlanner:
     def _stage(
         self, present: Mapping[str, Branch], weights: np.ndarray, segment: int, own: bool, level: float
     ) -> TierStage:
-        plan = next(iter(self.subnets.values()))
+        plan = next(iter(self.plan.subnets.values()))
         return TierStage(
             interval=plan.interval,
             slot=plan.ends()[segment],
-            kind="global" if segment == len(self.heights) - 1 else "local",
+            kind="global" if segment == len(self.plan.heights) - 1 else "local",
             own=own,
             noise_std=level,
             parts={name: each.part for name, each in present.items()},
@@ -237,11 +235,11 @@ class TreePlanner:
 
     def _ends_here(self, facts: TierFacts, segment: int) -> bool:
         """Whether the aggregation of this segment is the node's own."""
-        return facts.height <= self.heights[segment] < facts.height_above
+        return facts.height <= self.plan.heights[segment] < facts.height_above
 
     def _tier_above(self, facts: TierFacts, segment: int) -> Tier | None:
         """The tier of an aggregation above; None where it is the cloud's."""
-        if segment == len(self.heights) - 1:
+        if segment == len(self.plan.heights) - 1:
             return None
         above = next(each for each in self.tiers.values() if facts.name in each.children)
         return above.tier if self._ends_here(above, segment) else self._tier_above(above, segment)
