@@ -4,6 +4,7 @@
     python -m experiments.paper_figures table sweeps/trust --across probability --show accuracy --out across.md
     python -m experiments.paper_figures plot sweeps/trust --label 'probability=$p_c$' --out trust.pgf
     python -m experiments.paper_figures page runs/a runs/b --out figures      # all figures of a report
+    python -m experiments.paper_figures search tunes/trust --cost seconds --out pareto.pdf
     python -m experiments.paper_figures labels experiments/trust.yaml --out who.png     # who holds which labels
 
 The options are those of `h2fdp table` and `h2fdp plot`, and besides: `--label NAME=TEXT` gives a key, a value or a
@@ -23,6 +24,7 @@ from matplotlib.backends.backend_pgf import LatexError
 from experiments.paper_figures.labels import across, labels_of, plot_in, table_in
 from experiments.paper_figures.matrices import draw_holdings
 from experiments.paper_figures.pages import write_pages
+from experiments.paper_figures.searches import UNITS, draw_search
 from experiments.programs import told
 from h2fdp import Experiment
 from h2fdp.errors import UserError
@@ -104,9 +106,15 @@ def main() -> None:
     labels.add_argument("file", type=Path, metavar="FILE.yaml", help="an experiment")
     labels.add_argument("--data-root", type=Path)
     labels.add_argument("--out", type=Path, required=True, metavar="FILE")
+    search = kinds.add_parser("search")
+    search.add_argument("search", type=Path, metavar="SEARCH", help="a directory of h2fdp tune")
+    search.add_argument("--cost", choices=list(UNITS), default="joules")
+    search.add_argument("--out", type=Path, required=True, metavar="FILE")
     asked = parser.parse_args()
     if asked.kind == "page":
         write_pages(asked.runs, asked.out, asked.with_private)
+    elif asked.kind == "search":
+        draw_search(asked.search, asked.cost, asked.out)
     elif asked.kind == "labels":
         counts = Experiment.from_file(asked.file).holdings(asked.data_root)
         draw_holdings(counts.to_numpy(), [str(each) for each in counts.index], asked.out)

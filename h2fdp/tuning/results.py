@@ -1,4 +1,4 @@
-"""What a search leaves: its directory, the table of its trials, a picture, and files with the best values."""
+"""What a search leaves: its directory, the table of its trials, and files with the best values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from h2fdp.config.parsing import text_of
 from h2fdp.errors import Problem, UserError
@@ -28,8 +26,6 @@ from h2fdp.tuning.price import TUNE, within
 
 SCHEMA_VERSION = 2  # 1 had no checksum
 COLUMNS = {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}  # of the metrics, which add up
-_UNITS = {"joules": "energy, J", "seconds": "simulated time, s", "bytes": "sent up, bytes"}
-_LOOKS = {"done": ("o", "#0072B2"), "pruned": ("x", "#999999"), "over a limit": ("v", "#D55E00")}
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,6 @@ class TuneDirectory:
     best = Inside("best.yaml")  # with the best values, ready to run
     front = Inside("front")  # the folder of the files of all trials that no other one beats
     table = Inside("trials.parquet")  # a row for each trial; a `.csv` stands next to it
-    picture = Inside("pareto.png")  # accuracy over cost
 
     def run(self, number: int) -> Path:
         """The run directory of a trial."""
@@ -170,40 +165,6 @@ def secret_of(directory: TuneDirectory, plan: TunePlan) -> bytes:
         return key
 
 
-def draw(plan: TunePlan, trials: Sequence[Trial], front: Sequence[Trial], best: Trial | None, path: Path) -> None:
-    """Draw the trials over the first cost that is an objective, or joules.
-
-    Args:
-        front: the trials that no other one beats in accuracy and this cost.
-    """
-    cost = (*plan.section.costs, "joules")[0]
-    picture = Figure(figsize=(5.5, 3.8), layout="constrained", facecolor="white")
-    FigureCanvasAgg(picture)
-    axes = picture.subplots()
-    for state, (marker, colour) in _LOOKS.items():
-        at = [each for each in trials if each.state == state and each.accuracy is not None]
-        if at:
-            axes.scatter(*_points(at, cost), marker=marker, color=colour, s=22, linewidths=1, label=state)
-    if front:
-        axes.plot(*_points(sorted(front, key=lambda each: each.costs[cost]), cost), color="#0072B2", linewidth=1)
-    if best is not None:
-        axes.scatter(*_points([best], cost), marker="o", s=90, facecolors="none", edgecolors="#222222", label="best")
-    if all(each.costs[cost] > 0 for each in trials if each.costs):
-        axes.set_xscale("log")
-    axes.set_xlabel(_UNITS[cost])
-    axes.set_ylabel("validation accuracy, %")
-    axes.grid(alpha=0.3, linewidth=0.5)
-    axes.set_axisbelow(True)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8)
-    with replacing(path) as file:
-        picture.savefig(file, dpi=130, format="png")
-
-
-def _points(trials: Sequence[Trial], cost: str) -> tuple[list[float], list[float]]:
-    return [each.costs[cost] for each in trials], [100 * (each.accuracy or 0.0) for each in trials]
-
-
 def write_results(
     plan: TunePlan,
     directory: TuneDirectory,
@@ -224,7 +185,6 @@ def write_results(
         file.write(table.to_csv(index=False).encode())
     best = best_of(trials)
     front = front_of(trials, plan.section.costs or ("joules",))
-    draw(plan, trials, front, best, directory.picture)
     if not finished:
         return
     state = {"digest": plan.digest(), "name": plan.name, "finished": True, "price": plan.price.sentences()}
@@ -285,7 +245,7 @@ def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:
         "state": [trial.state for trial in trials],
         "validation_accuracy": pd.array([trial.accuracy for trial in trials], dtype="Float64"),
     }
-    for cost in _UNITS:
+    for cost in COLUMNS:
         columns[cost] = pd.array([trial.costs.get(cost) for trial in trials], dtype="Float64")
     values = [plan.space.values(trial.drawn) for trial in trials]
     columns |= {key: column_of([each[key] for each in values]).to_pandas() for key in plan.space.keys}
@@ -331,8 +291,3 @@ class Tuned:
     def file(self) -> Path:
         """The experiment file with the best values, ready to run."""
         return self._files.best
-
-    @property
-    def picture(self) -> Path:
-        """Accuracy over cost."""
-        return self._files.picture

@@ -2,6 +2,7 @@
 
 import shutil
 
+import pandas as pd
 import pytest
 
 from experiments.paper_figures import __main__ as program
@@ -99,3 +100,12 @@ def test_who_holds_which_labels_is_drawn(tmp_path, monkeypatch):
     assert (tmp_path / "who.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match=r"--out: expected a file that ends in \.png, \.pdf"):
         run(monkeypatch, "labels", file, "--out", tmp_path / "who.svg")
+
+
+def test_the_trials_of_a_search_are_drawn(tmp_path, monkeypatch):
+    columns = {"state": ["done", "done", "pruned", "failed"], "validation_accuracy": [0.5, 0.6, 0.2, None]}
+    pd.DataFrame({**columns, "seconds": [1.0, 2.0, 1.5, None]}).to_parquet(tmp_path / "trials.parquet")
+    run(monkeypatch, "search", tmp_path, "--cost", "seconds", "--out", tmp_path / "pareto.svg")
+    assert "validation accuracy" in (tmp_path / "pareto.svg").read_text()
+    with pytest.raises(UserError, match="none: no such directory"):
+        run(monkeypatch, "search", tmp_path / "none", "--out", tmp_path / "pareto.svg")
