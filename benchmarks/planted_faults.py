@@ -88,8 +88,8 @@ FAULTS = {
     ),
     "a record that is replaced moves sums once": Fault(
         "privacy/releases.py",
-        "return 1.0 if both_ways else 2.0",
-        "return 1.0",
+        'release.bound == "batch" and certain) else 2.0',
+        'release.bound == "batch" and certain) else 1.0',
         ("tests/run/test_adjacency.py", "tests/privacy/test_releases.py"),
     ),
     "a draw in one step of many": Fault(

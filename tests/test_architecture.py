@@ -11,6 +11,7 @@ import networkx
 import pytest
 
 from benchmarks.crossing import lines_of_code
+from benchmarks.planted_faults import FAULTS
 from h2fdp.run.identity import ABOVE_RUNS
 
 PACKAGE = Path(__file__).parents[1] / "h2fdp"
@@ -135,6 +136,11 @@ def test_the_house_does_not_grow():
     keys = sum(line.startswith("| `") for line in (PACKAGE.parent / "docs" / "keys.md").read_text().splitlines())
     measured, stated = (len(modules), lines, keys), (MODULES, LINES, KEYS)
     assert all(map(is_just_below, measured, stated)), f"modules, lines, keys: {measured}, stated are {stated}"
+
+
+def test_the_text_of_each_planted_fault_stands_once():
+    counts = {name: (PACKAGE / each.file).read_text().count(each.right) for name, each in FAULTS.items()}
+    assert {name: count for name, count in counts.items() if count != 1} == {}
 
 
 OPENINGS = ("What", "How", "The same", "Of", "Those", "See", "By", "As")
