@@ -71,6 +71,7 @@ DRAWN = {
     "tests/protocol/test_any_tree.py": {"run"},
     "tests/protocol/test_buffered_rounds.py": {"run"},
     "tests/protocol/test_liars.py": {"number"},
+    "tests/protocol/test_measured_noise.py": {"network"},
     "tests/protocol/test_relays.py": {"run"},
     "tests/protocol/test_secure_sums.py": {"run", "number"},
     "tests/protocol/test_visits.py": {"run"},

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -90,6 +90,7 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float, enough:
     return min(bound, converged_epsilon(tuple(sorted(merged.items(), key=_by_law)), delta, enough))
 
 
+@lru_cache(4096)  # several observers hold the same account, and each is asked after every interval
 def gaussian_epsilon(distance: float, delta: float) -> float:
     """The epsilon of a plain Gaussian whose mean moves by so many standard deviations.
 
