@@ -10,16 +10,17 @@ demo: .venv/h2fdp
 
 # Each file on one worker, so that its fixtures are made once; tests/tiers.py puts the longest first. Three on two cores:
 # tests of Ray wait for its processes half of their time.
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
+WORKERS := -n 3 $(BY_FILE)
 # Which third of the random cases is tried follows from the commit (tests/tiers.py).
 TURN = $(shell echo $$((0x$$(git rev-parse HEAD 2>/dev/null | cut -c 1-7 | grep . || echo 0) % 3)))
 
 test: .venv/dev
 	H2FDP_TURN=$(TURN) $(BIN)/pytest $(WORKERS) $(OPTIONS)
 
-# What starts no run, no Ray and no other process, and does not compute for long.
+# What starts no run, no Ray and no other process, and does not compute for long: nothing waits, so a core has one worker.
 quick: .venv/dev
-	H2FDP_TURN=$(TURN) $(BIN)/pytest $(WORKERS) -m "not run and not ray and not process and not slow"
+	H2FDP_TURN=$(TURN) $(BIN)/pytest -n auto --maxprocesses 4 $(BY_FILE) $(OPTIONS) -m "not run and not ray and not process and not slow"
 
 # All random cases, and more of those that have numbers without end.
 nightly: .venv/dev
