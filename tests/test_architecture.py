@@ -121,7 +121,7 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 # it says why.
 # Up by 2 modules and 229 lines: links that graphs, clocks and costs ask (171), one plan of noise that speaks while it
 # works (101), outcomes of intervals (45), lost hosts and stumbles (39), messages of the first CSV (15); 131 went.
-MODULES, LINES, KEYS = 208, 32_640, 246
+MODULES, LINES, KEYS = 208, 32_641, 246
 STAYS, CLIMBS = 196, 66  # all threads; 177, 62 before the plan of noise had a file, and outcomes were compared
 
 

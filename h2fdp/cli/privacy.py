@@ -121,7 +121,11 @@ def account_command(
         ledgers = "ledger is" if len(runs) == 1 else "ledgers are"
         typer.echo(f"the {ledgers} empty: nothing was released under a guarantee")
         return
-    print_table(rows, title=f"accounted epsilon at delta {accounts['delta']:g}, the worst device of each observer")
+    whole = account.runs[0] if isinstance(account, SeveralRuns) else account
+    unit = " (about whole devices)" if whole.protects_devices else ""
+    print_table(
+        rows, title=f"accounted epsilon at delta {accounts['delta']:g}, the worst device of each observer{unit}"
+    )
     for note in (*accounts["notes"], *(f"warning: {each}" for each in accounts.get("warnings", ()))):
         print_text(note)
 

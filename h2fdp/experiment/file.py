@@ -59,19 +59,18 @@ def _with_one_schedule(experiment: ExperimentFile, document: Document) -> Experi
 
 
 def _with_its_unit(experiment: ExperimentFile, document: Document) -> ExperimentFile:
-    """With the placement of noise that protects what `privacy.protects` says, and that key as the placement has it."""
+    """With the placement of noise that protects what `privacy.protects` says."""
     placement, wanted, key = experiment.method.privacy, experiment.privacy.protects, "privacy.protects"
     sums = placement.secure_sum if isinstance(placement, HierarchicalDp) else None
     if wanted == "device" and placement == HierarchicalDp(secure_sum=sums):
         placement = DeviceDp(secure_sum=sums)
-    if wanted not in (None, placement.protects):
+    if placement.private and wanted not in (None, placement.protects):
         right = "or privacy hierarchical (with no option but secure_sum), devices or central"
         text = f"this noise ({placement.name}) protects {placement.protects}s; expected {placement.protects}, null,"
         text = f"{text} {right}; found {wanted}"
         raise UserError(text, document.where(key.split(".")), key)
     method = experiment.method.model_copy(update={"privacy": placement})
-    privacy = experiment.privacy.model_copy(update={"protects": placement.protects})
-    return experiment.model_copy(update={"method": method, "privacy": privacy})
+    return experiment.model_copy(update={"method": method})
 
 
 def _completed(experiment: ExperimentFile) -> ExperimentFile:

@@ -199,13 +199,14 @@ def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
 
 def _of_batteries(experiment: ExperimentFile, topology: Topology) -> Found:
     """What decides who takes part by more than the plan and the channels, so that no one knows before what is paid."""
-    training, schedule = experiment.training, experiment.method.schedule.name
+    training, schedule, pace = experiment.training, experiment.method.schedule.name, experiment.control.least_ghz
     for key, wrong, expected, found in (
         ("method.schedule", schedule != "fixed", "fixed", schedule),
         ("training.participation", training.participation != 1, "1", f"{training.participation:g}"),
         ("training.device_turns", training.device_turns != 1, "1", training.device_turns),
         ("training.local_epochs", training.local_epochs is not None, "local_steps", training.local_epochs),
         ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+        ("control.least_ghz", pace is not None, "null, as who is left computes faster and pays more", pace),
     ):
         if wrong:
             text = f"devices take part as long as their batteries last ({BATTERY})"

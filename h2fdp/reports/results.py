@@ -179,9 +179,9 @@ _WHO = {
 _UPPER = "an edge server above its own, of height {} (where that is outside its trusted chain)"
 _OBSERVED = ("run", "observer", "claimed", "accounted", "accountant", "verdict", "about device")
 LEAD = (
-    "Epsilon bounds what an observer can learn about one record of the worst device. Accounted is an upper bound from "
-    "all releases. Met: the accounted epsilon is within the target. Open: it is above the target, which it does not "
-    "refute."
+    "Epsilon bounds what an observer can learn about one record of the worst device - about the whole device where a "
+    "run protects devices. Accounted is an upper bound from all releases. Met: the accounted epsilon is within the "
+    "target. Open: it is above the target, which it does not refute."
 )
 CLAIM = "Where noise is the paper's (calibration: paper), the verdict is about the claim of its formula."
 

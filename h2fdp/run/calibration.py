@@ -189,7 +189,8 @@ def _distinct(inputs: RunInputs, accounts: Accounts) -> list[Composition]:
         unseen = not any(True for observer in accounts.observers for _ in accounts.classes(observer))
         if unseen and inputs.faults.possible:
             text = f"no upload arrives in any of the {intervals} planned intervals, so there is nothing to add noise to"
-            raise UserError(f"{text}; expected less probable faults, or fewer truncated channels", key="faults")
+            right = "less probable faults, fewer truncated channels, or batteries that pay for an interval"
+            raise UserError(f"{text}; expected {right}", key="faults")
         watched = ", ".join(inputs.target_observers)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")

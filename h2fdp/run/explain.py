@@ -263,7 +263,7 @@ def _of_bound(release: Release | None) -> tuple[str, str]:
     }
     several = f"{release.steps} step{'s' if release.steps > 1 else ''}"
     by_kind = moves.get(release.kind, f"a record moves {several}")
-    what = "a device moves what it sends" if release.bound == "update" and release.kind not in moves else by_kind
+    what = "a device moves what is seen" if release.bound == "update" and release.kind not in moves else by_kind
     return "bound", f"{release.bound}: {what} by at most {release.sensitivity:.3g}"
 
 

@@ -40,11 +40,12 @@ class Way:
 
         Integers of secure sums are on a grid, noise on steps does not grow with their size, sensitivities in another
         norm than L2 depend on the number of parameters, and a pull depends on the step size. A schedule that is not
-        known before the run, or is a user's own, may decide by any number.
+        known before the run, or is a user's own, may decide by any number, and what has arrived at a buffer hangs on
+        the length of messages.
         """
         placement, traits, method = config.method.privacy, config.method.traits, config.method
         own = isinstance(method.schedule, OwnPart) or isinstance(method.objective, OwnPart)
-        decides = own or traits.controlled or not traits.foreseen
+        decides = own or traits.controlled or traits.buffers or not traits.foreseen
         scales = placement.clips in ("gradient", "update") and placement.input_norm is None
         scales &= placement.noise_law is GAUSSIAN and placement.rounding is None
         if decides or not scales or pull_of(method.local_objective) or config.training.clip_norm is None:
@@ -102,10 +103,11 @@ class NoisePlans:
 
     Args:
         inputs_of: what an experiment is run with, on these devices.
+        by_length: who takes part hangs on the length of messages, and so on the model: no way has one plan for all.
     """
 
-    def __init__(self, inputs_of: Callable[[ExperimentFile], RunInputs]) -> None:
-        self._inputs_of = inputs_of
+    def __init__(self, inputs_of: Callable[[ExperimentFile], RunInputs], by_length: bool = False) -> None:
+        self._inputs_of, self._by_length = inputs_of, by_length
         self._plans: list[NoisePlan] = []
 
     def of(self, config: ExperimentFile) -> NoisePlan:
@@ -114,7 +116,7 @@ class NoisePlans:
         Raises:
             UserError: see `calibrate`.
         """
-        way = Way.of(config)
+        way = self._way(config)
         if (plan := self._remembered(way)) is None:
             plan = _planned(way, self._inputs_of(config if way is None else at_one(config)))
             self._plans.append(plan)
@@ -134,8 +136,11 @@ class NoisePlans:
 
     def noise(self, inputs: RunInputs) -> Noise:
         """The noise of a run: of the plan of its way where there is one, or else calibrated at its own numbers."""
-        plan = self._remembered(Way.of(inputs.config)) if inputs.placement.private else None
+        plan = self._remembered(self._way(inputs.config)) if inputs.placement.private else None
         return calibrate(inputs) if plan is None else plan.at(inputs)
+
+    def _way(self, config: ExperimentFile) -> Way | None:
+        return None if self._by_length else Way.of(config)
 
     def _remembered(self, way: Way | None) -> NoisePlan | None:
         return None if way is None else next((each for each in self._plans if each.way == way), None)

@@ -86,7 +86,7 @@ def prepare(
         # On the records as they are when this is called: images before, features after the model is chosen.
         return inputs_of(_untrained(complete), topology, data)
 
-    plans = NoisePlans(untrained)
+    plans = NoisePlans(untrained, by_length=BATTERY in topology.table.columns)
     with one_thread():
         config = recipe.with_model(config, data, plans, topology)
         standardize = isinstance(config.model, Logistic) and config.model.standardize

@@ -101,6 +101,7 @@ def test_every_observer_keeps_to_the_target(tmp_path):
         ("training.participation", {"participation": 0.5}),
         ("training.device_turns", {"device_turns": 3}),
         ("method.schedule", {"method": "hfl-async", "calibration": None}),
+        ("control.least_ghz", {"topology": FLAT.with_devices(cycles_per_record=1e6), "control": {"least_ghz": 0.2}}),
         ("topology", {"topology": replace(FLAT, mobility=Mobility(stay=0.5))}),
     ],
 )

@@ -7,6 +7,7 @@ releases, the plan, the nodes, the ledger.
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import h2fdp.privacy.mechanisms.stages
 import h2fdp.privacy.vectors
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
+from h2fdp.costs import Tasks
 from h2fdp.protocol import Order
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -215,13 +217,13 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
     assert bool(low < float((upload**2).sum()) / std**2 < high) is devices_add
     assert torch.equal(upload, torch.zeros_like(upload)) is not devices_add
     plan = made.cloud(None).plan(0).subnets[edge]
-    flat = type(plan)(
-        **{
-            **plan.__dict__,
-            "step_size": 0.0,
-            "segments": (1,),
-            "noise_std": np.full((1, len(rows) if devices_add else 1), std),
-        }
+    flat = replace(
+        plan,
+        step_size=0.0,
+        tasks=Tasks.planned(plan.rows, (1,)),
+        weights=plan.shares[None],
+        reach=plan.shares[None],
+        noise_std=np.full((1, len(rows) if devices_add else 1), std),
     )
     average = made.blueprint.edge_server(number).run_interval(made.initial, flat).update.double()
     scale = std * math.sqrt(float((plan.shares**2).sum())) if devices_add else std

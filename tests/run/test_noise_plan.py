@@ -14,6 +14,7 @@ from h2fdp.run.calibration import calibrate
 from h2fdp.run.forecast import first_interval, noise_on_model, planned_accounts
 from h2fdp.run.noise_plan import NoisePlans, Way
 from h2fdp.run.prepare import inputs_of
+from h2fdp.run.preview import privacy_report
 from h2fdp.run.setup import RunSetup
 
 NETWORK = {
@@ -180,6 +181,37 @@ def test_a_plan_is_of_its_own_way_alone():
     longer = run.config.model_copy(update={"training": run.config.training.model_copy(update={"intervals": 10})})
     inputs = inputs_of(longer, run.drawn, run.data)
     assert plans.noise(inputs).factor == calibrate(inputs).factor != run.factor
+
+
+def photographs(device):
+    """Few images of 28 x 28: `auto` takes features, whose messages are not as long as those of the pixels' model."""
+    rng = np.random.default_rng(len(device or "test"))
+    return rng.random((12, 1, 28, 28), dtype=np.float32), np.arange(12) % 10
+
+
+LENGTHS = {
+    "buffers": (
+        {"devices": {"count": 4, "distance_m": [5, 20, 40, 80], "seconds_per_step": [0.04, 0.02, 0.01, 0.001]}},
+        {"extends": "hfl-async", "schedule": {"name": "buffered", "buffer": {"edge": 2, "cloud": 1}}},
+    ),
+    "batteries": ({"devices": {"count": 4, "distance_m": 20, "battery_j": 0.0054}}, {"extends": "h2fdp"}),
+}
+
+
+@pytest.mark.parametrize("privacy", ["hierarchical", "devices"])
+@pytest.mark.parametrize("decides", LENGTHS)
+def test_noise_that_hangs_on_the_length_of_messages_is_planned_for_the_model_of_the_run(decides, privacy):
+    """Who takes part then is not who would with the model by which features are chosen: epsilon was up to 22 for 8."""
+    edge, method = LENGTHS[decides]
+    network = {
+        "edges": [{"name": "a", "trusted": decides == "batteries", **edge}, {"name": "b", "trusted": False, **edge}]
+    }
+    known = {"calibration": "accounted", "accountant": "rdp", "epsilon": 8.0, "method": method | {"privacy": privacy}}
+    setup = Experiment(
+        network, photographs, test_data=photographs(None), model="auto", training={"extends": "auto"}, **known
+    ).prepare()
+    observers = privacy_report(setup)["observers"]
+    assert 7.9 < max(each["rdp"] for each in observers.values() if each["rdp"] is not None) <= 8.0
 
 
 @pytest.mark.parametrize(("patience", "said"), [(0.0, True), (60.0, False)])

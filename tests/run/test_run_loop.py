@@ -74,7 +74,7 @@ def test_a_run_that_its_callback_gives_up_did_not_fail_and_can_be_resumed(tmp_pa
 
     with pytest.raises(Pruned):
         small("hfl").run(tmp_path / "runs" / "trial", on_interval=give_up)
-    runs_command(tmp_path / "runs")
+    runs_command([tmp_path / "runs"])
     listed = capsys.readouterr().out
     assert "stopped" in listed
     assert "h2fdp resume" not in listed
