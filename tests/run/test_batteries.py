@@ -8,21 +8,13 @@ import pytest
 import torch
 
 import h2fdp
-from h2fdp import Experiment, Topology, UserError
-from h2fdp.network import Aggregator
+from h2fdp import Experiment, UserError
 from h2fdp.network.mobility import Mobility
 from h2fdp.protocol import InProcessNodes
 from h2fdp.run import recorders
-from tests.networks import placed
+from tests.run.test_device_unit import DEEP, FLAT
 from tests.runtime.runs import assert_equal, recorded
 
-NEAR = [9.0] * 3
-FLAT = Topology("flat", tuple(placed(name, name, NEAR, NEAR) for name in ("trusted", "secure-sum", "untrusted")))
-DEEP = Topology(
-    "two tiers",
-    tuple(placed(name, name, NEAR, NEAR, parent="top") for name in ("trusted", "untrusted")),
-    aggregators=(Aggregator("top", "trusted"),),
-)
 USUAL = {
     "data": {"name": "digits", "partition": "iid"},
     "model": "softmax",
