@@ -9,7 +9,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from itertools import accumulate
+from typing import Literal, Self
 
 import numpy as np
 
@@ -27,6 +28,57 @@ ADDED_BY: Mapping[NoiseSource, str] = {
     "edge": "the edge server",
     "cloud": "the cloud",
 }
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Local steps from one model that devices receive to the aggregation at their end: where a message is in a run.
+
+    Attributes:
+        interval: k, from 0.
+        first_slot, last_slot: the steps are at the slots first_slot + 1 .. last_slot, the aggregation at the last one.
+        kind: of the aggregation; global where the cloud aggregates.
+        own: whether it is the edge server (or the aggregator that asks) that broadcasts, not a node above it.
+        step_size: eta_k.
+    """
+
+    interval: int
+    first_slot: int
+    last_slot: int
+    kind: AggregationKind = "local"
+    own: bool = False
+    step_size: float = 0.0
+
+    @property
+    def slots(self) -> range:
+        """The slots of its steps."""
+        return range(self.first_slot + 1, self.last_slot + 1)
+
+    @classmethod
+    def row(
+        cls, interval: int, slot: int, lengths: Sequence[int], step_size: float, own: Sequence[bool] | None = None
+    ) -> tuple[Self, ...]:
+        """An interval that begins at `slot`: segments of these numbers of steps, at the end of the last of which the
+        cloud aggregates.
+
+        Args:
+            own: of all but the last; None: all are the edge server's.
+
+        >>> [(each.first_slot, each.last_slot, each.kind) for each in Segment.row(0, 10, (2, 3), 0.1)]
+        [(10, 12, 'local'), (12, 15, 'global')]
+        """
+        ends, last = [slot, *(slot + end for end in accumulate(lengths))], len(lengths) - 1
+        return tuple(
+            cls(
+                interval,
+                ends[at],
+                ends[at + 1],
+                kind="local" if at < last else "global",
+                own=at < last and (own is None or own[at]),
+                step_size=step_size,
+            )
+            for at in range(len(lengths))
+        )
 
 
 @dataclass(frozen=True)

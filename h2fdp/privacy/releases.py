@@ -109,7 +109,7 @@ def releases(
     for observer, view in seen:
         if id(view) not in groups_of:
             groups_of[id(view)] = _groups(uploads, reach, view)
-        yield from _rows(uploads, kind, uploads.slot, reach, observer, groups_of[id(view)])
+        yield from _rows(uploads, kind, uploads.segment.last_slot, reach, observer, groups_of[id(view)])
 
 
 def _of_steps(
@@ -126,7 +126,7 @@ def _of_steps(
             counts &= (step - 1) % uploads.epochs == 0
         groups = _groups(uploads, reach, seen[0][1], counts)  # all see the same
         for observer, _ in seen:
-            yield from _rows(uploads, kind, uploads.first_slot + step, reach, observer, groups)
+            yield from _rows(uploads, kind, uploads.segment.first_slot + step, reach, observer, groups)
 
 
 _Group = tuple[tuple[float, ...], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
@@ -155,7 +155,7 @@ def _rows(
     for (sensitivity, noise_std, rate, steps, own_gradient), devices in groups:
         assert noise_std > 0 or reach.bound == "none", "no node outside the trusted chain sees an update without noise"
         yield Release(
-            uploads.interval,
+            uploads.segment.interval + 1,
             slot,
             kind,
             uploads.edge,

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from h2fdp.privacy.accounting import Bound
-from h2fdp.privacy.places import AggregationKind, Holder, Observer, Place
+from h2fdp.privacy.places import Holder, Observer, Place, Segment
 
 Sampling = Literal["poisson", "fixed"]
 
@@ -25,11 +25,7 @@ class Uploads:
     """What a subnet's devices upload at one aggregation, or at its end to a controller, as it is planned.
 
     Attributes:
-        interval: from 1.
-        first_slot: the slot of the broadcast before it; its steps are at the slots after that.
-        slot: of the aggregation.
-        kind: of the aggregation.
-        step_size: eta_k.
+        segment: since the broadcast before it.
         rows: (s,) rows of the devices whose uploads arrive.
         steps: (s,) their local steps.
         weights: (s,) rho_j of the devices in what the edge server sends on, summing to 1 for an average; where that is
@@ -41,13 +37,9 @@ class Uploads:
         epochs: (s,) the steps of an epoch, of which no two draw the same record; None where any two may.
     """
 
-    interval: int
-    first_slot: int = 0
-    slot: int
-    kind: AggregationKind
+    segment: Segment
     edge: str
     place: Place
-    step_size: float = 0.0
     rows: np.ndarray
     steps: np.ndarray
     weights: np.ndarray

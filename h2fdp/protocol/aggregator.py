@@ -13,6 +13,7 @@ from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.privacy import Moment, Pipeline
+from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.messages import AggregationStage, Upload
 from h2fdp.streams import Streams
@@ -157,16 +158,17 @@ class Aggregator(ABC):
         for stage in children.stages:
             uploads, sent = [], model
             if model is not children.received:  # which is as the node above sent it
-                sent = compressed(self.down, self.streams, self.name, model, stage.interval, slot)
+                sent = compressed(self.down, self.streams, self.name, model, stage.segment.interval, slot)
             for asked in children.work(stage, sent):
                 uploads.append((yield asked))
             raw, noise = raw or any(map(self.receives_raw, uploads)), None
-            if raw and (stage.own or self.ends_chain):
-                of_stage = f"noise-{stage.kind}", stage.interval, stage.slot, stage.release
+            if raw and (stage.segment.own or self.ends_chain):
+                at = stage.segment
+                of_stage = f"noise-{at.kind}", at.interval, at.last_slot, stage.release
                 raw, noise = False, (stage.noise_std, self.law.key(self.streams, self.name, *of_stage))
             assert noise or not stage.noise_std, "noise that the plan and the ledger have is added"
             model = yield Average(model, *children.arrived(stage, sent, uploads), noise, self.aggregation, self.law)
-            slot = stage.slot
+            slot = stage.segment.last_slot
         upload = children.upload(children.received - model)
         return replace(upload, raw=True) if raw else upload
 
@@ -182,10 +184,8 @@ def compressed(pipeline: Pipeline, streams: Streams, name: str, model: Tensor, i
         streams=streams,
         nodes=[name],
         levels=np.empty(0),
-        interval=interval,
-        first_slot=slot,
-        last_slot=slot,
-        kind="down",
+        segment=Segment(interval, slot, slot),
+        down=True,
     )
     return pipeline.encode(model.clone()[None], model, at)[0]
 

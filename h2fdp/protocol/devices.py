@@ -56,7 +56,7 @@ class DeviceGroup:
         """
         starts = model.expand(len(order.rows), -1)
         terms, batches, records = self.terms(model, order), self.batches(order), self.records_under(model)
-        trained = self.engine.train(starts, records, self.held(order), batches, order.step_size, terms)
+        trained = self.engine.train(starts, records, self.held(order), batches, order.segment.step_size, terms)
         return released(self.pipeline, trained, model, self.moment(order))
 
     def terms(self, model: Tensor, order: Order) -> StepTerms:
@@ -77,7 +77,7 @@ class DeviceGroup:
 
     def batches(self, order: Order) -> Batches:
         """The mini-batches of an order's slots; a device that finishes fewer steps uses the first ones of its own."""
-        drawn = self.sampler.draw(order.interval, order.slots, order.rows)
+        drawn = self.sampler.draw(order.segment.interval, order.segment.slots, order.rows)
         return replace(drawn, steps=order.steps, expected=self.expected_batches(order))
 
     def expected_batches(self, order: Order) -> np.ndarray | None:
@@ -97,12 +97,8 @@ class DeviceGroup:
             streams=self.streams,
             nodes=list(map(self.device_name, order.rows.tolist())) if self.pipeline.draws else [],
             levels=order.noise_std,
-            interval=order.interval,
-            first_slot=order.first_slot,
-            last_slot=order.last_slot,
-            kind=order.kind,
-            step_size=order.step_size,
-            steps=np.full(len(order.rows), len(order.slots)) if order.steps is None else order.steps,
+            segment=order.segment,
+            steps=np.full(len(order.rows), len(order.segment.slots)) if order.steps is None else order.steps,
             rows=order.rows,
             facts=order.facts,
             memory=None if order.memory is None else order.memory.clone(),  # which stages write into
@@ -213,7 +209,7 @@ class WorkAccumulator:
                 shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)
                 variate = shares @ (remembered - memory)
             memory = remembered
-        goes_on = self.plan.aggregation(-1).kind == "local"
+        goes_on = self.plan.at[-1].kind == "local"
         ends, last_steps = self.ends, self.last_steps
         return Upload(
             update=update,

@@ -14,6 +14,7 @@ from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
+from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
@@ -84,9 +85,7 @@ class EdgeServer(Aggregator):
         orders = {}
         for name, held in self.held(rows):
             own = torch.from_numpy(held)
-            orders[name] = MeasuringOrder(
-                asked.plan.interval, asked.plan.last_slot, rows[held], asked.ends[own], asked.last_steps[own]
-            )
+            orders[name] = MeasuringOrder(asked.plan.at[-1], rows[held], asked.ends[own], asked.last_steps[own])
         measured = self.groups.call("measure", model, orders)
         return joined([measured[name] for name in orders])
 
@@ -108,11 +107,12 @@ class _Subnet(Children[SubnetStage]):
         """Orders from the newest model; or from each model that some of the uploads began with."""
         begun = self._plan.begun
         if begun is None:
-            return [Broadcast(model, self._orders(self._order(stage, stage.first_slot)))]
+            return [Broadcast(model, self._orders(self._order(stage, stage.segment)))]
         self._models[begun.first + stage.number], rows = model, stage.rows
-        asked = []
+        asked, steps = [], len(stage.segment.slots)
         for number, tasks, places in begun.models(stage.number):
-            order = self._order(stage, tasks * (stage.slot - stage.first_slot))
+            own = replace(stage.segment, first_slot=tasks * steps, last_slot=(tasks + 1) * steps)
+            order = self._order(stage, own)
             asked.append(
                 Broadcast(self._models[number], self._orders(_of_group(order, np.isin(rows, begun.rows[places]))))
             )
@@ -122,21 +122,16 @@ class _Subnet(Children[SubnetStage]):
         """One for each group with some of its devices, in the order of their rows."""
         return {name: _of_group(order, held) for name, held in self._server.held(order.rows)}
 
-    def _order(self, stage: SubnetStage, first_slot: int) -> Order:
+    def _order(self, stage: SubnetStage, segment: Segment) -> Order:
         """To all devices whose uploads arrive."""
-        plan, slots = self._plan, stage.slot - stage.first_slot
         return Order(
-            interval=stage.interval,
-            first_slot=first_slot,
-            last_slot=first_slot + slots,
-            kind=stage.kind,
-            step_size=plan.step_size,
+            segment=segment,
             rows=stage.rows,
             noise_std=stage.levels if self._server.pipeline.noisy else np.empty(0),
-            steps=None if (stage.steps == slots).all() else stage.steps,
+            steps=None if (stage.steps == len(segment.slots)).all() else stage.steps,
             corrections=self._work.corrections(stage.rows),
             memory=self._work.of_uploads(stage.rows),
-            watched=plan.watched,
+            watched=self._plan.watched,
             facts=stage.facts,
         )
 
@@ -157,9 +152,7 @@ class _Subnet(Children[SubnetStage]):
             streams=self._server.streams,
             nodes=[],
             levels=np.empty(0),
-            interval=stage.interval,
-            first_slot=stage.first_slot,
-            last_slot=stage.slot,
+            segment=stage.segment,
             rows=stage.rows,
             facts=stage.facts,
         )

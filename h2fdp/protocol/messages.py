@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor
 
 from h2fdp.costs import Tasks
-from h2fdp.privacy import AggregationKind
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
+from h2fdp.privacy.places import Segment
 from h2fdp.schedules.schedule import Stretch
 
 
@@ -22,29 +21,22 @@ class AggregationStage:
     """A stretch of an aggregator's interval: its children work, then what they send is averaged.
 
     Attributes:
-        interval: k, from 0.
-        slot: of the aggregation at its end.
-        kind: local, or global where the cloud aggregates.
-        own: whether this aggregator itself is the one that broadcasts, not one above it.
+        segment: at whose end it averages.
         noise_std: of the noise that this aggregator adds to the average; 0 where it adds none.
         release: its number in the aggregator's noise stream, where noises are correlated.
     """
 
-    interval: int
-    slot: int
-    kind: AggregationKind
-    own: bool
+    segment: Segment
     noise_std: float
     release: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetStage(AggregationStage):
-    """A stage of devices: whose uploads are averaged after the slots `first_slot + 1 .. slot`; arrays are empty where
-    none arrives.
+    """A stage of devices, whose uploads are averaged; arrays are empty where none arrives.
 
     Attributes:
-        number: of the segment that it ends.
+        number: of the segment in its plan.
         rows: (s,) rows of the devices within the subnet, ascending.
         steps: (s,) local steps behind each upload, at least 1.
         shares: (s,) rho_j, summing to 1 over these devices.
@@ -55,7 +47,6 @@ class SubnetStage(AggregationStage):
     """
 
     number: int
-    first_slot: int
     rows: np.ndarray
     steps: np.ndarray
     shares: np.ndarray
@@ -122,10 +113,8 @@ class Plan:
     """One interval of one subnet, or a stretch of it up to an aggregation further up.
 
     Attributes:
-        interval: k, from 0.
-        first_slot: t_k; the interval covers t_k + 1 .. t_k + tau_k.
-        tasks: of the s_c^k devices that take part; the last aggregation of an interval is the global one.
-        step_size: eta_k.
+        at: its segments; the last aggregation of an interval is the global one.
+        tasks: of the s_c^k devices that take part.
         shares: (s_c^k,) rho_j, summing to 1; an aggregation that lacks some of the devices renormalises them.
         weights: (len(segments), s_c^k) by which uploads are multiplied in each aggregation, 0 for those that do not
             arrive.
@@ -137,8 +126,6 @@ class Plan:
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
         memory: (s_c^k, M) what the devices remember, by an objective or a stage of their uploads; None for others.
         watched: whether the devices' own last models, and their last steps, are wanted.
-        heights: of the aggregators that end the segments: 1 the edge server itself, 2 and more those above it, 0 the
-            cloud; None for a whole interval where all aggregations but the last are the edge server's.
         received: which row of the broadcast is the model for this subnet, where there are several.
         variate: whether the broadcast's last row is a control variate.
         work: what the devices did in earlier stretches of the interval, see `Upload`.
@@ -148,10 +135,8 @@ class Plan:
         models: (m, M) the edge server's models before this plan that devices still train from, by their numbers.
     """
 
-    interval: int
-    first_slot: int
+    at: tuple[Segment, ...]
     tasks: Tasks
-    step_size: float
     shares: np.ndarray
     noise_std: np.ndarray
     weights: np.ndarray
@@ -159,7 +144,6 @@ class Plan:
     portions: np.ndarray | None = None
     memory: Tensor | None = None
     watched: bool = False
-    heights: tuple[int, ...] | None = None
     received: int = 0
     variate: bool = False
     work: DeviceWork | None = None
@@ -178,38 +162,35 @@ class Plan:
         return self.tasks.segments
 
     @property
+    def step_size(self) -> float:
+        """eta_k."""
+        return self.at[-1].step_size
+
+    @property
     def last_slot(self) -> int:
         """t_{k+1}, or that of the aggregation at the end of the stretch."""
-        return self.first_slot + sum(self.segments)
+        return self.at[-1].last_slot
 
     def ends(self) -> tuple[int, ...]:
         """The slot of each aggregation."""
-        return tuple(self.first_slot + end for end in accumulate(self.segments))
-
-    def height(self, segment: int) -> int:
-        """That of the aggregator that ends this segment; 0 for the cloud."""
-        if self.heights is None:
-            return int(segment != len(self.segments) - 1)
-        return self.heights[segment]
+        return tuple(each.last_slot for each in self.at)
 
     def stretch(self, first: int, stop: int) -> Plan:
         """The segments first .. stop - 1, for a subnet above which somebody aggregates at their end."""
         return replace(
             self,
-            first_slot=self.first_slot + sum(self.segments[:first]),
+            at=self.at[first:stop],
             tasks=self.tasks.stretch(first, stop),
             noise_std=self.noise_std[first:stop],
             weights=self.weights[first:stop],
             reach=self.reach[first:stop],
             portions=None if self.portions is None else self.portions[first:stop],
-            heights=tuple(self.height(segment) for segment in range(first, stop)),
             stage_facts=self.stage_facts[first:stop],
         )
 
     def aggregation(self, segment: int) -> SubnetStage:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
         segment %= len(self.segments)
-        first, height = self.first_slot + sum(self.segments[:segment]), self.height(segment)
         rows, steps, shares, levels = self.rows, self.tasks.steps[segment], self.shares, self.noise_std[segment]
         weights, reach = self.weights[segment], self.reach[segment]
         if not self.tasks.whole:
@@ -222,12 +203,8 @@ class Plan:
             rows, steps, weights, reach = rows[arrived], steps[arrived], weights[arrived], reach[arrived]
         facts = self.stage_facts[segment] if self.stage_facts else NO_FACTS
         return SubnetStage(
-            interval=self.interval,
+            segment=self.at[segment],
             number=segment,
-            first_slot=first,
-            slot=first + self.segments[segment],
-            kind="local" if height else "global",
-            own=height == 1,
             noise_std=0.0,
             release=facts.numbers[0] if facts.numbers else 0,
             rows=rows,
@@ -263,9 +240,10 @@ def present_shares(shares: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """To a group of devices: train from the broadcast model over the slots `first_slot + 1 .. last_slot`, then upload.
+    """To a group of devices: train from the broadcast model over a segment, then upload.
 
     Attributes:
+        segment: on the clock of these devices.
         rows: (s,) rows within the subnet of the group's devices that take part.
         noise_std: (s,) level of each device's noise, read by its own side of the mechanism; empty where it adds none.
         steps: (s,) local steps that each finishes; None for one in each slot.
@@ -275,11 +253,7 @@ class Order:
         facts: what stages of uploads go by.
     """
 
-    interval: int
-    first_slot: int
-    last_slot: int
-    kind: AggregationKind
-    step_size: float
+    segment: Segment
     rows: np.ndarray
     noise_std: np.ndarray
     steps: np.ndarray | None = None
@@ -287,11 +261,6 @@ class Order:
     memory: Tensor | None = None
     watched: bool = False
     facts: StageFacts = NO_FACTS
-
-    @property
-    def slots(self) -> range:
-        """The slots of its local steps."""
-        return range(self.first_slot + 1, self.last_slot + 1)
 
 
 @dataclass(frozen=True, kw_only=True)

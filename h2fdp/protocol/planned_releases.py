@@ -10,7 +10,7 @@ from torch import Tensor
 
 from h2fdp.privacy import Mechanism, Merged, Release, Span, Uploads, releases
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
-from h2fdp.privacy.places import Holder, Observer
+from h2fdp.privacy.places import Holder, Observer, Segment
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
 from h2fdp.privacy.views import Reach, Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
@@ -162,8 +162,8 @@ class PlannedNoise:
         parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
         weights = (share * subnet.aggregation(-1).weights for subnet, share in parts)
         largest = max((float(each.max(initial=0.0)) for each in weights), default=0.0)
-        steps = plan.decision.local_steps
-        span = Span(place, "global", None, plan.decision.step_size, steps, steps)
+        whole = Segment(plan.interval, plan.first_slot, plan.last_slot, "global", step_size=plan.decision.step_size)
+        span = Span(place, None, whole, plan.decision.local_steps)
         return self.noise.unit(span) * largest * plan.decision.noise_factor
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
@@ -236,13 +236,9 @@ class PlannedNoise:
             yield (
                 stage,
                 Uploads(
-                    interval=plan.interval + 1,
-                    first_slot=stage.first_slot,
-                    slot=stage.slot,
-                    kind=stage.kind,
+                    segment=stage.segment,
                     edge=name,
                     place=place,
-                    step_size=subnet.step_size,
                     rows=stage.rows,
                     steps=stage.steps,
                     weights=stage.reach,
@@ -276,9 +272,11 @@ class PlannedNoise:
                 reach = reach.grown(rounding, uploads.weights)
             if facts.adds_noise == "cloud":
                 above = (*above, Merged(share, plan.noise_std, 0.0))
-            levels = facts.levels(self._passed(plan, name, stage.number), facts.cloud_sums and uploads.kind == "global")
+            levels = facts.levels(
+                self._passed(plan, name, stage.number), facts.cloud_sums and uploads.segment.kind == "global"
+            )
             step = uploads.place.holder is Holder.STEP
-            kind = "step" if step else self.noise.kind(uploads.kind)
+            kind = "step" if step else self.noise.kind(uploads.segment.kind)
             yield releases(uploads, kind, reach, above, levels, facts.peers)
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from h2fdp.costs import Tasks
 from h2fdp.network.mobility import Visits
-from h2fdp.privacy import AggregationKind, Mechanism, Pipeline, Release, Span, Tolerance
+from h2fdp.privacy import Mechanism, Pipeline, Release, Span, Tolerance
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.pipeline import PlannedSum, StageFacts
+from h2fdp.privacy.places import Segment
 from h2fdp.privacy.releases import Adjacency, AlikeReleases
 from h2fdp.protocol.arrivals import Faults, epochs_under, reachable, tasks_under
 from h2fdp.protocol.averaging import Averaging, Branch
@@ -246,23 +247,22 @@ class Planner:
         ages = None if begun is None else begun.weights
         weights, reach, portions = self.averaging.of_subnet(subnet, tasks, step_size, self.noise, ages)
         heights = self.aggregation_times.heights(sum(segments), subnet.depth) if self.tiers else ()
-        noise_std = self._levels(subnet, tasks, step_size, reach, portions, heights) * decision.noise_factor
+        own = [subnet.tier(height)[0] == 1 for height in heights[:-1]] if self.tiers else None
+        at = Segment.row(interval, slot, segments, step_size, own)
+        noise_std = self._levels(subnet, tasks, at, reach, portions, heights) * decision.noise_factor
         shares = subnet.shares(rows, self.averaging.weighting)
         facts: tuple[StageFacts, ...] = ()
         if subnet.pipeline.has_code and self.noise is not None:
             known = subnet.name, self.parameters, rows, shares, step_size
             facts, noise_std = self._coded(subnet.pipeline, [PlannedSum(*known, each) for each in segments], noise_std)
         part = Plan(
-            interval=interval,
-            first_slot=slot,
+            at=at,
             tasks=tasks,
-            step_size=step_size,
             shares=shares,
             noise_std=noise_std,
             weights=weights,
             reach=reach,
             portions=portions,
-            heights=(*(subnet.tier(height)[0] for height in heights[:-1]), 0) if self.tiers else None,
             stage_facts=facts,
             begun=begun,
         )
@@ -290,28 +290,27 @@ class Planner:
         self,
         subnet: SubnetFacts,
         tasks: Tasks,
-        step_size: float,
+        at: Sequence[Segment],
         reach: np.ndarray,
         portions: np.ndarray | None,
         heights: Sequence[int],
     ) -> np.ndarray:
         """(segments, n) of the devices' noise, of the edge server's, or (segments, 0); 0 where a node above adds it."""
-        rows, segments = tasks.rows, tasks.segments
+        rows = tasks.rows
         if self.noise is None or subnet.adds_noise in ("none", "cloud"):
-            return np.empty((len(segments), 0))
+            return np.empty((len(at), 0))
         rates, records = subnet.sampling_rates[rows], subnet.records[rows]
-        tiers = [*(subnet.tier(height) for height in heights[:-1]), None] if heights else [None] * len(segments)
+        tiers = [*(subnet.tier(height) for height in heights[:-1]), None] if heights else [None] * len(at)
         levels = []
-        for at, segment in enumerate(segments):
-            place = subnet.places[subnet.passed(heights[at]) - 1 if heights else 0]
+        for number, segment in enumerate(at):
+            place = subnet.places[subnet.passed(heights[number]) - 1 if heights else 0]
             assert place is not None, "somebody adds noise"
-            kind: AggregationKind = "global" if at == len(segments) - 1 else "local"
-            span = Span(place, kind, tiers[at], step_size, sum(segments), segment)
-            exposures, weights = self.noise.exposures(span, rates, records), reach[at]
+            span = Span(place, tiers[number], segment, sum(tasks.segments))
+            exposures, weights = self.noise.exposures(span, rates, records), reach[number]
             if subnet.shares_noise:  # added before it is known who drops out
                 weights = subnet.shares(rows, self.averaging.weighting)
             elif portions is not None:
-                exposures = exposures * portions[at]
+                exposures = exposures * portions[number]
             own = 1.0 if place.node == 0 else 0.0
             levels.append(self.noise.unit(span) * place.levels(weights, exposures) * own)
         return np.stack(levels)

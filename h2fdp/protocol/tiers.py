@@ -12,6 +12,7 @@ from torch import Tensor
 from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.network import Lies
 from h2fdp.privacy import AggregationKind, Moment, Pipeline
+from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.messages import AggregationStage, Plan, Upload
@@ -49,7 +50,7 @@ class TierPlan:
         """Aggregator, kind of aggregation and level of every noise that is added here and below; `name` is its own."""
         for stage in self.stages:
             if stage.noise_std:
-                yield name, stage.kind, stage.noise_std
+                yield name, stage.segment.kind, stage.noise_std
             for child, part in stage.parts.items():
                 if isinstance(part, TierPlan):
                     yield from part.noises(child)
@@ -159,8 +160,7 @@ class Uplinks:
         if not self._pipeline.stages:
             return upload
         assert not upload.raw, "what is compressed has its noise"
-        end = part if isinstance(part, Plan) else part.stages[-1]
-        slot = end.last_slot if isinstance(end, Plan) else end.slot
+        end = part.at[-1] if isinstance(part, Plan) else part.stages[-1].segment
         memory = torch.zeros_like(upload.update) if self.remembers else None
         if memory is not None and name in self.memories:
             memory.copy_(self.memories[name])
@@ -168,9 +168,7 @@ class Uplinks:
             streams=self._streams,
             nodes=[name],
             levels=np.empty(0),
-            interval=end.interval,
-            first_slot=slot,
-            last_slot=slot,
+            segment=Segment(end.interval, end.last_slot, end.last_slot),
             memory=None if memory is None else memory[None],
         )
         update = self._pipeline.encode(upload.update.clone()[None], upload.update, at)[0]

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from h2fdp.privacy import Merged, Place, Span, Tier
-from h2fdp.privacy.places import AggregationKind, Holder
+from h2fdp.privacy.places import Holder, Segment
 from h2fdp.privacy.views import Vector, merged
 from h2fdp.protocol.averaging import Averaging, Branch
 from h2fdp.protocol.interval_plan import IntervalPlan
@@ -121,9 +121,12 @@ class TreePlanner:
         return self.noises.noise.exposures(span, facts.sampling_rates[rows], facts.records[rows])
 
     def _span(self, place: Place, tier: Tier | None, segment: int) -> Span:
-        plan = next(iter(self.plan.subnets.values()))
-        kind: AggregationKind = "global" if tier is None else "local"
-        return Span(place, kind, tier, plan.step_size, sum(plan.segments), plan.segments[segment])
+        return Span(place, tier, self._at[segment], self.plan.decision.local_steps)
+
+    @property
+    def _at(self) -> tuple[Segment, ...]:
+        """The segments, which are those of all subnets."""
+        return next(iter(self.plan.subnets.values())).at
 
     def _of_tier(self, name: str, first: int, stop: int) -> Branch | None:
         facts = self.tiers[name]
@@ -175,7 +178,7 @@ class TreePlanner:
 
     def _weights(self, present: Mapping[str, Branch], first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) shares and (n,) weights of these children's uploads of the segments first .. stop - 1."""
-        planned = sum(next(iter(self.plan.subnets.values())).segments[first:stop]) if self.plan.subnets else 0
+        planned = sum(len(each.slots) for each in self._at[first:stop]) if self.plan.subnets else 0
         return self.averaging.of_branches(list(present.values()), planned)
 
     def _averaged(
@@ -217,12 +220,8 @@ class TreePlanner:
     def _stage(
         self, present: Mapping[str, Branch], weights: np.ndarray, segment: int, own: bool, level: float
     ) -> TierStage:
-        plan = next(iter(self.plan.subnets.values()))
         return TierStage(
-            interval=plan.interval,
-            slot=plan.ends()[segment],
-            kind="global" if segment == len(self.plan.heights) - 1 else "local",
-            own=own,
+            segment=replace(self._at[segment], own=own),
             noise_std=level,
             parts={name: each.part for name, each in present.items()},
             weights=weights,

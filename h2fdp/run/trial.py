@@ -18,6 +18,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.costs import Tasks
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
+from h2fdp.privacy.places import Segment
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.planned_releases import average_alone, observation
@@ -108,10 +109,8 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
     """Of two devices, before their first step in their first interval."""
     blueprint, size = setup.blueprint, setup.initial.numel()
     plan = Plan(
-        interval=0,
-        first_slot=0,
+        at=Segment.row(0, 0, (1,), _STEP_SIZE),
         tasks=Tasks.planned(np.arange(2), (1,)),
-        step_size=_STEP_SIZE,
         shares=np.full(2, 0.5),
         weights=np.full((1, 2), 0.5),
         reach=np.full((1, 2), 0.5),

@@ -41,8 +41,8 @@ class _Job:
     @property
     def train_key(self) -> tuple[int, int, float, bool]:
         """Jobs with equal slots and step sizes train together, under noise at every step or without: their key."""
-        order = self.order
-        return order.first_slot, order.last_slot, order.step_size, self.group.pipeline.noisy_steps
+        at = self.order.segment
+        return at.first_slot, at.last_slot, at.step_size, self.group.pipeline.noisy_steps
 
     @property
     def devices(self) -> int:
@@ -52,7 +52,7 @@ class _Job:
     @property
     def release_key(self) -> Hashable:
         """Equal for jobs of one `train_key` whose devices may release together."""
-        return self.group.pipeline, self.order.kind, self.order.facts
+        return self.group.pipeline, self.order.segment.kind, self.order.facts
 
 
 class Lockstep:
@@ -126,7 +126,11 @@ class Lockstep:
         terms: StepTerms,
     ) -> TrainingResult:
         """These rows of the block; what a device computes does not depend on the part it is in."""
-        engine, records, step_size = first.group.engine, first.group.records_under(first.model), first.order.step_size
+        engine, records, step_size = (
+            first.group.engine,
+            first.group.records_under(first.model),
+            first.order.segment.step_size,
+        )
 
         def part(devices: np.ndarray) -> TrainingResult:
             own = starts[torch.from_numpy(devices)]
@@ -161,13 +165,13 @@ def _batches(jobs: Sequence[_Job]) -> Batches:
         return joined([job.group.batches(job.order) for job in jobs])
     order = jobs[0].order
     parts = [(job.group.sampler, job.order.rows) for job in jobs]
-    drawn = draw_together(parts, order.interval, order.slots)
+    drawn = draw_together(parts, order.segment.interval, order.segment.slots)
     divisors = [each for job in jobs if (each := job.group.expected_batches(job.order)) is not None]
     assert len(divisors) in (0, len(jobs)), "batches are divided alike in the whole network"
     expected = np.concatenate(divisors) if divisors else None
     if all(job.order.steps is None for job in jobs):
         return replace(drawn, expected=expected)
-    every = len(order.slots)
+    every = len(order.segment.slots)
     finished = [np.full(len(job.order.rows), every) if job.order.steps is None else job.order.steps for job in jobs]
     return replace(drawn, steps=np.concatenate(finished), expected=expected)
 

@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
+from h2fdp.privacy.places import Segment
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.engine import Engine
@@ -66,8 +67,7 @@ Measure = Callable[[MeasuringDevices], Measured]
 class MeasuringOrder:
     """A group's part: the devices `rows` (s,) of it, which ended at `ends` (s, M) by steps `last_steps` (s, M)."""
 
-    interval: int
-    slot: int
+    segment: Segment
     rows: np.ndarray
     ends: Tensor
     last_steps: Tensor
@@ -90,7 +90,7 @@ class Probe:
         Raises:
             UserError: it gives anything but an array with a row for each device.
         """
-        batches = sampler.draw(order.interval, [order.slot], order.rows, "secants")
+        batches = sampler.draw(order.segment.interval, [order.segment.last_slot], order.rows, "secants")
         ends, last = order.ends.to(model.device), order.last_steps.to(model.device)
         answer = self.measure(MeasuringDevices(model, ends, last, self, records, held, batches))
         found: Any = {name: len(each) for name, each in answer.items()} if isinstance(answer, Mapping) else answer

@@ -224,7 +224,7 @@ def test_everyone_has_the_account_of_a_devices_own_noise_or_of_the_node_that_add
             assert row.noise_std in part.noise_std[segment]
             assert row.sensitivity == pytest.approx(root * moved[row.slot, row.edge, row.devices])
         else:
-            assert row.noise_std in (part.noise_std[segment, :1] if part.aggregation(segment).own else of_nodes)
+            assert row.noise_std in (part.noise_std[segment, :1] if part.at[segment].own else of_nodes)
     ratios = {row.noise_std / row.sensitivity for row in rows if row.edge == "a"}
     assert len(ratios) == 1 or max(ratios) <= 1.001 * min(ratios)
 

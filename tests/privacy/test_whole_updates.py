@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from h2fdp.privacy import Moment
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate
+from h2fdp.privacy.places import Segment
 from h2fdp.streams import Streams
 
 SEEDS, STREAMS = st.integers(0, 10**6), Streams(seed=4)
@@ -21,7 +22,7 @@ def test_a_whole_update_is_never_longer_than_the_norm_cut_or_normalised(seed, no
     update = torch.cat([update, torch.full((1, 50), torch.inf)])
     before, quiet = (
         update.clone(),
-        Moment(streams=STREAMS, nodes=[], levels=np.empty(0), interval=0, first_slot=0, last_slot=1),
+        Moment(streams=STREAMS, nodes=[], levels=np.empty(0), segment=Segment(0, 0, 1)),
     )
     ClippedUpdate(norm, gamma).encode(update, torch.zeros(50), quiet)
     lengths = torch.linalg.vector_norm(update.double(), dim=1)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from h2fdp.privacy import Holder, Merged, Place, Span, Uploads, levels_of_observers, releases
+from h2fdp.privacy.places import Segment
 
 PLACES = {
     "none": None,
@@ -15,14 +16,10 @@ PLACES = {
 
 
 def uploads_of(place, weights, rates, levels, **changes):
-    """What `place` says of a subnet, under noise of these levels."""
+    """What `place` says of a subnet, under noise of these levels; `interval` is from 1, as in the ledger."""
     values = {
-        "interval": 1,
-        "slot": 4,
-        "kind": "global",
         "edge": "a",
         "place": PLACES[place] if isinstance(place, str) else place,
-        "step_size": 0.1,
         "rows": np.arange(len(weights)),
         "steps": np.full(len(weights), 4),
         "weights": np.asarray(weights),
@@ -31,15 +28,17 @@ def uploads_of(place, weights, rates, levels, **changes):
         "levels": np.asarray(levels, dtype=float),
         "sampling": "poisson",
     }
-    return Uploads(**values | changes)
+    first, kind = changes.pop("first_slot", 0), changes.pop("kind", "global")
+    at = changes.pop("interval", 1) - 1, first, first + 4, kind
+    segment = Segment(*at, step_size=changes.pop("step_size", 0.1))
+    return Uploads(segment=segment, **values | changes)
 
 
 def levels_of(mechanism, place, weights, rates, records, segments=(4,), step_size=0.1):
     """(segments, n) the noise that a mechanism asks for."""
     levels = []
-    for at, segment in enumerate(segments):
-        kind = "global" if at == len(segments) - 1 else "local"
-        span = Span(PLACES[place] if isinstance(place, str) else place, kind, None, step_size, sum(segments), segment)
+    for segment in Segment.row(0, 0, segments, step_size):
+        span = Span(PLACES[place] if isinstance(place, str) else place, None, segment, sum(segments))
         exposures = mechanism.exposures(span, np.asarray(rates), np.asarray(records))
         levels.append(mechanism.unit(span) * span.place.levels(np.asarray(weights), exposures))
     return np.stack(levels)
@@ -49,5 +48,5 @@ def rows_of(mechanism, uploads, above=(), peers=True, edge_is_cloud=False, cloud
     """The ledger's rows; `cloud`: the subnet's share and the cloud's noise."""
     levels = levels_of_observers(uploads.place, edge_is_cloud=edge_is_cloud)
     above = (*above, *([] if cloud is None else [Merged(*cloud, 0.0)]))
-    kind = "step" if uploads.place.holder is Holder.STEP else mechanism.kind(uploads.kind)
+    kind = "step" if uploads.place.holder is Holder.STEP else mechanism.kind(uploads.segment.kind)
     return list(releases(uploads, kind, mechanism.reach(uploads), above, levels, peers))

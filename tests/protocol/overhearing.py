@@ -92,7 +92,7 @@ class TimedGroup(DeviceGroup):
     """Devices whose engine knows the slot at which their updates arrive."""
 
     def train(self, model, order):
-        self.engine.slot = order.last_slot
+        self.engine.slot = order.segment.last_slot
         return super().train(model, order)
 
 

@@ -6,6 +6,7 @@ import torch
 from h2fdp.costs import Tasks
 from h2fdp.privacy import Pipeline
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
+from h2fdp.privacy.places import Segment
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, Plan
 from h2fdp.streams import Streams
 from h2fdp.training.batches import BatchSampler
@@ -62,10 +63,8 @@ def edge_server(targets, source, groups=None, name="edge"):
 def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_size=0.5):
     weights = np.full((len(segments), devices), 1 / devices)
     return Plan(
-        interval=interval,
-        first_slot=first_slot,
+        at=Segment.row(interval, first_slot, segments, step_size),
         tasks=Tasks.planned(np.arange(devices), segments),
-        step_size=step_size,
         shares=weights[0],
         weights=weights,
         reach=weights,

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from h2fdp import Experiment, Topology
+from h2fdp.privacy.places import Segment
 from h2fdp.protocol.messages import Order
 
 
@@ -23,9 +24,7 @@ class Devices:
 
     def upload(self, updates):
         noise = self.rows * 0.0 + 1e-20 if self.pipeline.noisy else self.rows[:0] * 0.0
-        plan = Order(
-            interval=0, first_slot=0, last_slot=4, kind="global", step_size=0.1, rows=self.rows, noise_std=noise
-        )
+        plan = Order(segment=Segment(0, 0, 4, "global", step_size=0.1), rows=self.rows, noise_std=noise)
         return self.pipeline.encode(updates.clone(), torch.zeros(updates.shape[1]), self.group.moment(plan))
 
 

@@ -10,6 +10,7 @@ from h2fdp.costs import Tasks
 from h2fdp.privacy import GradientSumMechanism
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
+from h2fdp.privacy.places import Segment
 from h2fdp.protocol import IntervalPlan, SubnetFacts
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_releases import observation
@@ -91,10 +92,8 @@ def test_the_cloud_knows_the_variance_of_the_noise_on_an_upload(source, expected
     """Two releases a device or an edge server; the average of two devices has a quarter of the sum of theirs."""
     levels = [[0.6, 1.0], [0.6, 1.0]] if source == "device" else [[0.7 * 2**0.5]] * 2
     part = Plan(
-        interval=0,
-        first_slot=0,
+        at=Segment.row(0, 0, (1, 2), 0.1),
         tasks=Tasks.planned(np.arange(2), (1, 2)),
-        step_size=0.1,
         shares=np.full(2, 0.5),
         weights=np.full((2, 2), 0.5),
         reach=np.full((2, 2), 0.5),

@@ -37,7 +37,9 @@ class Spy(InProcessNodes):
 
     def call(self, method, shared, each):
         answers = super().call(method, shared, each)
-        self.uploads += [(order.kind, upload) for name, order in each.items() for upload in answers[name].updates]
+        self.uploads += [
+            (order.segment.kind, upload) for name, order in each.items() for upload in answers[name].updates
+        ]
         return answers
 
 

@@ -12,6 +12,7 @@ import torch
 
 from h2fdp import Experiment, Topology
 from h2fdp.arithmetic import run_arithmetic
+from h2fdp.privacy.places import Segment
 from h2fdp.protocol import InProcessNodes, Order
 from tests.protocol.test_noise_boundaries import accepts, carries
 
@@ -30,16 +31,8 @@ def prepared(privacy, model=None, objective="plain", **settings):
 
 
 def order(std, steps=1, step_size=0.0, interval=0, first_slot=0, rows=ROWS):
-    slots = (first_slot, first_slot + steps)
-    return Order(
-        interval=interval,
-        first_slot=slots[0],
-        last_slot=slots[1],
-        kind="global",
-        step_size=step_size,
-        rows=rows,
-        noise_std=np.full(len(rows), std),
-    )
+    segment = Segment(interval, first_slot, first_slot + steps, "global", step_size=step_size)
+    return Order(segment=segment, rows=rows, noise_std=np.full(len(rows), std))
 
 
 class Spy:
@@ -220,7 +213,9 @@ def test_every_local_aggregation_has_noise_of_its_own():
     plan = run.cloud(None).plan(0).subnets[NAMES[1]]
     server = run.blueprint.edge_server(1)
     spy = Spy(server.groups)
-    replace(server, groups=spy).run_interval(run.initial, replace(plan, step_size=0.0))
+    replace(server, groups=spy).run_interval(
+        run.initial, replace(plan, at=tuple(replace(each, step_size=0.0) for each in plan.at))
+    )
     assert len(spy.heard) == 4
     seen = [update for model, _, answers in spy.heard for update in answers["devices"].updates]
     for update in seen:

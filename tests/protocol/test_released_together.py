@@ -10,6 +10,7 @@ from h2fdp import Experiment, Topology
 from h2fdp.privacy import Moment
 from h2fdp.privacy.mechanisms.pipeline import StageFacts
 from h2fdp.privacy.modular_sums import IntegerSum, ModularCode
+from h2fdp.privacy.places import Segment
 from h2fdp.protocol.messages import Order
 
 METHODS = {
@@ -34,11 +35,7 @@ def groups(method, **settings):
 
 def order(rows, level, noisy, **further):
     return Order(
-        interval=3,
-        first_slot=12,
-        last_slot=16,
-        kind="local",
-        step_size=0.1,
+        segment=Segment(3, 12, 16, "local", step_size=0.1),
         rows=rows,
         noise_std=np.full(len(rows), level) if noisy else np.empty(0),
         **further,

@@ -93,7 +93,7 @@ def test_everyone_has_the_account_of_a_devices_own_noise_or_of_the_node_that_add
         if row.edge in ("a", "c"):
             assert row.noise_std in part.noise_std[segment]
             assert row.sensitivity == pytest.approx(whole)
-        elif part.aggregation(segment).own:
+        elif part.at[segment].own:
             assert row.noise_std == part.noise_std[segment, 0]
             assert row.sensitivity == pytest.approx(whole * (local if row.edge == "b" else 1))
         else:
@@ -327,7 +327,7 @@ def test_a_rule_for_each_link():
         elif row.edge in ("a", "c"):  # its own devices' noises, and none of another subnet
             known = float((levels * weights).max()) if row.observer == "peer" else 0.0
             assert row.noise_std**2 + known**2 == pytest.approx(float(((levels * weights) ** 2).sum()))
-        elif not plan.subnets[row.edge].aggregation(segment).own:  # top adds the noise to the one that is left of three
+        elif not plan.subnets[row.edge].at[segment].own:  # top adds the noise to the one that is left of three
             assert row.sensitivity == pytest.approx(2 * setup.config.training.step_size * row.steps * weights[0])
             assert row.noise_std in {level for node, _, level in plan.upper_noises if node == "top"}
     assert whole

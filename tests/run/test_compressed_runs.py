@@ -115,8 +115,8 @@ def test_all_below_a_node_train_from_one_rounded_model_and_the_node_goes_on_from
 
     def rounded(self, updates, seen, at):
         found = encode(self, updates, seen, at)
-        assert at.kind == "down"
-        made.append((at.nodes[0], at.interval, at.last_slot, seen.clone(), found[0].clone()))
+        assert at.down
+        made.append((at.nodes[0], at.segment.interval, at.segment.last_slot, seen.clone(), found[0].clone()))
         return found
 
     def training(self, calls):

@@ -20,6 +20,7 @@ import h2fdp.privacy.vectors
 import h2fdp.protocol.cloud
 from h2fdp import Experiment, Topology
 from h2fdp.costs import Tasks
+from h2fdp.privacy.places import Segment
 from h2fdp.protocol import Order
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -204,11 +205,7 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
     devices_add = method == "hfl-dp" or edge == "B"
     size, rows = made.initial.numel(), np.arange(SIZES[edge])
     order = Order(
-        interval=0,
-        first_slot=0,
-        last_slot=1,
-        kind="global",
-        step_size=0.0,
+        segment=Segment(0, 0, 1, "global"),
         rows=rows,
         noise_std=np.full(len(rows), std) if devices_add else np.empty(0),
     )
@@ -219,7 +216,7 @@ def test_the_nodes_that_a_run_builds_add_the_noise_themselves(method, edge):
     plan = made.cloud(None).plan(0).subnets[edge]
     flat = replace(
         plan,
-        step_size=0.0,
+        at=Segment.row(0, 0, (1,), 0.0),
         tasks=Tasks.planned(plan.rows, (1,)),
         weights=plan.shares[None],
         reach=plan.shares[None],

@@ -97,8 +97,9 @@ class Quantise(Compressor):
         import torch
 
         levels = 2 ** (self.width - 1) - 1
+        purpose = f"quantise-{'down' if at.down else at.segment.kind}"
         for node, vector in zip(at.nodes, updates, strict=True):
-            stream = generator_of(at.streams.key(node, f"quantise-{at.kind}", at.interval, at.last_slot))
+            stream = generator_of(at.streams.key(node, purpose, at.segment.interval, at.segment.last_slot))
             uniform = torch.from_numpy(stream.random(vector.numel(), dtype=np.float32)).to(vector)
             scale = vector.abs().max()
             if scale > 0:
@@ -186,7 +187,7 @@ class RandK(_Sparse):
         size, sender = updates.shape[1], "devices"
         if self.own:
             (sender,) = at.nodes
-        stream = at.streams.public.open(sender, "rand-k", at.interval, at.last_slot)
+        stream = at.streams.public.open(sender, "rand-k", at.segment.interval, at.segment.last_slot)
         dropped = torch.from_numpy(stream.permutation(size)[self.kept(size) :]).to(updates.device)
         updates[:, dropped] = 0.0
         return updates.mul_(size / self.kept(size)) if self.scaled else updates

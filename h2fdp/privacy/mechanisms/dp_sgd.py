@@ -94,7 +94,7 @@ class DpSgdMechanism(Mechanism):
     def variance(self, uploads: Uploads) -> float:
         """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
         divisors = uploads.sampling_rates * uploads.records if self.divisor is None else self.divisor
-        of_steps = uploads.step_size * uploads.levels / divisors
+        of_steps = uploads.segment.step_size * uploads.levels / divisors
         return float((uploads.steps * (uploads.weights * of_steps) ** 2).sum())
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
@@ -259,7 +259,7 @@ class CentralMechanism(Mechanism):
 
     def reach(self, uploads: Uploads) -> Reach:
         """Every global model is a plain Gaussian; that not all devices take part is not credited."""
-        if uploads.kind != "global":
+        if uploads.segment.kind != "global":
             raise AssertionError("nothing leaves a subnet between global aggregations: peers would see it raw")
         ones = np.ones(len(uploads.rows))
         return Reach(self.clip_norm * ones, ones, ones, "fixed", "update")

@@ -15,7 +15,7 @@ from h2fdp.privacy.accounting import Accountant
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
 from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches, moved
-from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Tier
+from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Segment, Tier
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.privacy.views import Reach, Sampling, Uploads, variance_of
 
@@ -26,16 +26,14 @@ class Span:
 
     Attributes:
         tier: of a local aggregation in a network of several tiers.
-        step_size: eta_k.
-        interval, segment: local steps of the whole interval, and since the last released model.
+        segment: since the last released model.
+        planned: local steps of the whole interval.
     """
 
     place: Place
-    kind: AggregationKind
     tier: Tier | None
-    step_size: float
-    interval: int
-    segment: int
+    segment: Segment
+    planned: int
 
 
 SensitivityRule = Literal["paper", "tight"]
@@ -193,8 +191,8 @@ class GradientSumMechanism(Mechanism):
         An edge server's noise covers the largest rho_j q_j Delta_j, so that unequal weights, rates or batches cost
         noise, never privacy; a device's own upload carries no weight.
         """
-        moved = self.bound.unit(span.step_size, self._counted(span)) * self.stretch
-        return self.calibration.noise_std(span.kind, moved, 1.0, span.tier)
+        moved = self.bound.unit(span.segment.step_size, self._counted(span)) * self.stretch
+        return self.calibration.noise_std(span.segment.kind, moved, 1.0, span.tier)
 
     def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         relative = self.bound.relative(self._counted(span), expected_batches(sampling_rates, records))
@@ -202,7 +200,7 @@ class GradientSumMechanism(Mechanism):
 
     def _counted(self, span: Span) -> int:
         """The steps that noise is sized for."""
-        return span.interval if self.sensitivity == "paper" else span.segment
+        return span.planned if self.sensitivity == "paper" else len(span.segment.slots)
 
     def portions(self, steps: np.ndarray, planned: int, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         """See `Mechanism.portions`: sensitivities of uploads of these steps, in those of the planned ones."""
@@ -212,13 +210,13 @@ class GradientSumMechanism(Mechanism):
     def reach(self, uploads: Uploads) -> Reach:
         batches = expected_batches(uploads.sampling_rates, uploads.records)
         return Reach(
-            moved=moved(self.bound, uploads.step_size, uploads.steps, batches) * self.stretch,
+            moved=moved(self.bound, uploads.segment.step_size, uploads.steps, batches) * self.stretch,
             rates=uploads.sampling_rates,
             steps=uploads.steps,
             sampling=uploads.sampling,
             bound=self.bound.name,
             own_gradient=self.bound.own_gradient(batches),
-            least=self.bound.sensitivity(uploads.step_size, 1, batches) * self.stretch,
+            least=self.bound.sensitivity(uploads.segment.step_size, 1, batches) * self.stretch,
             law=self.law.name,
         )
 

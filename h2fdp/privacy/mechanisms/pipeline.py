@@ -14,7 +14,7 @@ import numpy as np
 
 from h2fdp.data.records import Rows
 from h2fdp.privacy.modular_sums import IntegerSum
-from h2fdp.privacy.places import AggregationKind
+from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw, add_gaussian_noises
 from h2fdp.streams import Streams, generator_of
 
@@ -69,9 +69,8 @@ class Moment(Rows):
     Attributes:
         nodes: (s,) names of the devices; empty where they add no noise, as the levels are.
         levels: (s,) as the mechanism planned them: standard deviations where it does not say otherwise.
-        first_slot, last_slot: the steps are at the slots first_slot + 1 .. last_slot; the upload is at the last one.
-        kind: of the aggregation that it is for; `down` of a model that is broadcast.
-        step_size: eta_k.
+        segment: at whose end the upload is.
+        down: it is a model that is broadcast.
         steps: (s,) that each device does; None where no stage asks.
         rows: (s,) of the devices within their subnet; empty where no stage asks.
         facts: what stages go by.
@@ -81,11 +80,8 @@ class Moment(Rows):
     streams: Streams
     nodes: list[str]
     levels: np.ndarray
-    interval: int
-    first_slot: int
-    last_slot: int
-    kind: AggregationKind | Literal["down"] = "local"
-    step_size: float = 0.0
+    segment: Segment
+    down: bool = False
     steps: np.ndarray | None = None
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     facts: StageFacts = NO_FACTS
@@ -93,7 +89,7 @@ class Moment(Rows):
 
     def keys(self, purpose: str, law: NoiseLaw = GAUSSIAN) -> list[Any]:
         """(s,) what each device's noise is drawn from; none ever comes again."""
-        key, streams, at = law.key, self.streams, (f"noise-{purpose}", self.interval, self.last_slot)
+        key, streams, at = law.key, self.streams, (f"noise-{purpose}", self.segment.interval, self.segment.last_slot)
         if not self.facts.numbers:
             return [key(streams, node, *at, 0) for node in self.nodes]
         numbers = [self.facts.numbers[row] for row in self.rows.tolist()]
@@ -119,8 +115,7 @@ class StepNoise(Rows):
     streams: Streams
     nodes: list[str]
     levels: np.ndarray
-    interval: int
-    first_slot: int
+    segment: Segment
 
     def add(self, gradients: Tensor, slot: int, divisors: np.ndarray) -> None:
         """Add to the first n devices' gradients (n, M), in place; they are sums divided by `divisors` (n,).
@@ -128,8 +123,8 @@ class StepNoise(Rows):
         Args:
             slot: which of the stretch's slots, from 0.
         """
-        at = self.first_slot + slot + 1
-        keys = [self.streams.key(node, "noise-step", self.interval, at) for node in self.nodes[: len(gradients)]]
+        at = self.segment.interval, self.segment.first_slot + slot + 1
+        keys = [self.streams.key(node, "noise-step", *at) for node in self.nodes[: len(gradients)]]
         add_gaussian_noises(gradients, self.levels[: len(gradients)] / divisors, keys)
 
 

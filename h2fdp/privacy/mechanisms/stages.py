@@ -29,7 +29,7 @@ class CutToLongest(Stage):
     hides: ClassVar[bool] = False
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        clip_rows(updates, self.longest(at.step_size, at.last_slot - at.first_slot), ROUNDING)
+        clip_rows(updates, self.longest(at.segment.step_size, len(at.segment.slots)), ROUNDING)
         return updates
 
 
@@ -58,7 +58,7 @@ class UpdateNoise(Stage):
     noisy: ClassVar[bool] = True
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        self.law.add(updates, at.levels, at.keys(at.kind, self.law))
+        self.law.add(updates, at.levels, at.keys(at.segment.kind, self.law))
         return updates
 
 
@@ -97,20 +97,22 @@ class ModularShares(Stage):
         import torch
 
         whole = self._sum(at)
-        shares, signs = whole.shares_of(at.rows), whole.code.signs(at.streams, at.interval, at.last_slot)
+        shares, signs = whole.shares_of(at.rows), self._signs(at)
         cells = whole.code.cells(at.levels, shares).tolist()
         return torch.stack(
             [
                 whole.code.encode(updates[position], float(shares[position]), cells[position], signs, stream)
-                for position, _, stream in at.drawn(at.kind)
+                for position, _, stream in at.drawn(at.segment.kind)
             ]
         )
 
     def decode(self, uploads: Tensor, weights: np.ndarray, at: Moment) -> tuple[Tensor, np.ndarray]:
         """The sum alone, divided by the shares that arrived."""
         whole = self._sum(at)
-        signs = whole.code.signs(at.streams, at.interval, at.last_slot)
-        return whole.code.decode(uploads, signs)[None], np.array([1 / float(whole.shares_of(at.rows).sum())])
+        return whole.code.decode(uploads, self._signs(at))[None], np.array([1 / float(whole.shares_of(at.rows).sum())])
+
+    def _signs(self, at: Moment) -> np.ndarray:
+        return self._sum(at).code.signs(at.streams, at.segment.interval, at.segment.last_slot)
 
     def _sum(self, at: Moment) -> IntegerSum:
         assert at.facts.code is not None, "an order says how vectors become integers"
@@ -126,7 +128,7 @@ class NoisySteps(Stage):
     hides: ClassVar[bool] = False
 
     def step_noise(self, at: Moment) -> StepNoise:
-        return StepNoise(at.streams, at.nodes, at.levels, at.interval, at.first_slot)
+        return StepNoise(at.streams, at.nodes, at.levels, at.segment)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class NoisyModel(Stage):
 
         models = torch.sub(received, updates, out=updates)
         clip_rows(models, self.norm, gamma=self.gamma)
-        add_gaussian_noises(models, at.levels, at.keys(at.kind))
+        add_gaussian_noises(models, at.levels, at.keys(at.segment.kind))
         return torch.sub(received, models, out=updates)
 
 

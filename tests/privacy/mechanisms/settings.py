@@ -36,8 +36,8 @@ def setting(**changes):
     return MechanismContext(**{"step_releases": values["local_steps"], **values})
 
 
-def upload(place, levels, **changes):
-    values = {"interval": 3, "first_slot": 8, "slot": 12, "records": RECORDS}
+def upload(place, levels, interval=3, **changes):
+    values = {"interval": interval, "first_slot": 8, "records": RECORDS}
     return uploads_of(place, np.array([0.5, 0.3, 0.2]), RATES, levels, **values | changes)
 
 

@@ -14,6 +14,7 @@ from h2fdp.network import Aggregator
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.compression import ErrorFeedback, Quantise, RandK, TopK, stages_of
 from h2fdp.privacy.mechanisms.stages import UpdateNoise
+from h2fdp.privacy.places import Segment
 from h2fdp.streams import Streams
 from tests.networks import placed
 from tests.protocol.test_any_tree import prepared
@@ -28,7 +29,7 @@ def tree(trust="untrusted", of_seven="untrusted"):
 
 def moment(nodes, slot=4, streams=Streams(5), memory=None):  # noqa: B008 - a frozen value
     given = {"streams": streams, "nodes": list(nodes), "levels": np.empty(0), "memory": memory}
-    return Moment(interval=0, first_slot=0, last_slot=slot, **given)
+    return Moment(segment=Segment(0, 0, slot), **given)
 
 
 VECTOR = torch.tensor([1.0, -0.7, 0.31, 0.003, 0.0, -1.0, 0.98])

@@ -11,6 +11,7 @@ from h2fdp.privacy import Accounts, AggregationCounts
 from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.pipeline import StepNoise
+from h2fdp.privacy.places import Segment
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 from tests.privacy.uploads import levels_of, rows_of
@@ -92,7 +93,7 @@ def test_opacus_optimizer_adds_noise_of_the_same_size():
     )
     parameter.grad_sample = torch.zeros(3, size)
     theirs.step()
-    noise = StepNoise(Streams(1), ["d"], np.array([multiplier * clip_norm]), interval=0, first_slot=0)
+    noise = StepNoise(Streams(1), ["d"], np.array([multiplier * clip_norm]), Segment(0, 0, 1))
     ours = torch.zeros(1, size)
     noise.add(ours, 0, np.array([batch]))
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)
@@ -101,7 +102,7 @@ def test_opacus_optimizer_adds_noise_of_the_same_size():
 
 
 def test_a_part_of_the_noise_is_the_same_noise():
-    whole = StepNoise(Streams(1), ["a", "b", "c"], np.array([1.0, 2.0, 3.0]), interval=4, first_slot=10)
+    whole = StepNoise(Streams(1), ["a", "b", "c"], np.array([1.0, 2.0, 3.0]), Segment(4, 10, 12))
     together, apart = torch.zeros(3, 50), torch.zeros(2, 50)
     whole.add(together, 2, np.array([1.0, 2.0, 4.0]))
     whole.part(np.array([2, 0])).add(apart, 2, np.array([4.0, 1.0]))

@@ -11,6 +11,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy import Accounts, AggregationCounts, Moment
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation
 from h2fdp.privacy.mechanisms.stages import RandomLinearTerm
+from h2fdp.privacy.places import Segment
 from h2fdp.streams import Streams
 from tests.privacy.mechanisms.settings import RATES, RECORDS, by_observer, setting, upload
 from tests.privacy.uploads import levels_of, rows_of
@@ -25,7 +26,7 @@ def levels_by(mechanism):
 def terms(alpha, devices=300, size=12):
     nodes = [f"a/{row + 1}" for row in range(devices)]
     levels = np.full(devices, 1 / alpha)
-    at = Moment(streams=Streams(3), nodes=nodes, levels=levels, interval=2, first_slot=8, last_slot=12)
+    at = Moment(streams=Streams(3), nodes=nodes, levels=levels, segment=Segment(2, 8, 12))
     return RandomLinearTerm().linear_terms(torch.zeros(size), at).double().numpy()
 
 
