@@ -134,6 +134,7 @@ def load(
         class_names=pool.class_names,
         holders=_holders(pool, given, devices),
         unbounded=pool.unbounded,
+        columns=pool.columns,
     )
 
 

@@ -37,6 +37,7 @@ class FederatedData:
         class_names: what the labels are called, in order; empty where they are numbers alone.
         holders: whose records each device has, by name; empty where these have no owner.
         unbounded: columns without public bounds, as `Pool` has them.
+        columns: of features, as `Pool` has them.
         whole: inputs came as whole numbers, so a model that takes nothing else may have them.
     """
 
@@ -54,6 +55,7 @@ class FederatedData:
     class_names: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
     unbounded: tuple[str, ...] | None = None
+    columns: tuple[str, ...] = ()
     whole: bool = False
 
     @property
@@ -227,6 +229,24 @@ class Standardizing:
 
         changed = data.of_records(lambda records: Records(self(records.x), records.y))
         return replace(changed, scaling=Scaling())
+
+
+def refuse_gaps(data: DeviceData) -> None:
+    """Refuse records with gaps (NaN), where nothing fills these before training.
+
+    Raises:
+        UserError: there are some.
+    """
+    if not (isinstance(data, FederatedData) and data.columns):
+        return
+    parts = filter(None, (data.train, data.test, data.validation, data.public))
+    gaps = np.any([np.isnan(each.x).any(axis=0) for each in parts], axis=0)
+    if gaps.any():
+        names = list(dict.fromkeys(np.array(data.columns)[gaps].tolist()))
+        text = (
+            f"no value (or NaN) in some rows of the columns {', '.join(names)}; state what a gap counts as, the third"
+        )
+        raise UserError(f"{text} number of ranges; or fill in, or drop rows", key=f"data.ranges.{names[0]}")
 
 
 _VALUES_AT_ONCE = 4_000_000

@@ -21,7 +21,7 @@ from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
 from h2fdp.config.parsing import DECIMAL_COMMA, separated, separated_by
-from h2fdp.data.from_python import LABELS, from_python, is_number, stated_column
+from h2fdp.data.from_python import LABELS, from_python, holds_words, is_number, stated_column
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import (
@@ -49,7 +49,7 @@ _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("device_train", "device_test", "x_validation", "y_validation")
 _Bounds = Annotated[
     list[Number],
-    Field(min_length=2, max_length=3),
+    Field(max_length=3),
     Expect("the lowest and highest number, and perhaps what a gap counts as"),
 ]
 _Words = Annotated[list[Any], Field(min_length=1), Expect("a list of values")]
@@ -162,6 +162,7 @@ class Table(Columned):
         ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1. A third
             number is what a gap counts as, and another feature is 1 there.
         categories: column -> its values, public; each becomes a feature that is 0 or 1. A null among them is for gaps.
+            Values of an empty list, and of columns of words that are in neither of these, are hashed to 32 features.
         exclude: columns that are no inputs, as numbers of patients.
         separator: of columns of a CSV file; null: a comma, semicolon, tab or bar, whichever the first line has most of.
         decimal: point or comma of numbers of a CSV file; null: a comma where columns are not separated by commas and
@@ -175,7 +176,7 @@ class Table(Columned):
     )
     name: Literal["table"] = "table"
     ranges: dict[Text, _Bounds] = Field(default_factory=dict)
-    categories: dict[Text, _Words] = Field(default_factory=dict)
+    categories: dict[Text, list[Any]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
     separator: Annotated[str, Field(min_length=1, max_length=1), Expect('one character, as ";" or "\\t"')] | None = None
     decimal: Annotated[Literal[".", ","], Expect('a point or a comma, as "." or ","')] | None = None
@@ -290,9 +291,9 @@ _GAPS = "#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA
 _MOST_KINDS = 50  # values of a column of texts that are taken for categories
 
 _WHY = """\
-# Fill in what is empty. All that stands here is public, so state what you know without these records (ages go from 0
-# to 110): a range or a list that follows from them reveals some, and no account covers that. So no lowest and highest
-# numbers are printed, and the values after # are for your eyes.
+# Fill in what you know without these records (ages go from 0 to 110); what is left empty is standardised, or hashed.
+# All that stands here is public: a range or a list that follows from the records reveals some, and no account covers
+# that. So no lowest and highest numbers are printed, and the values after # are for your eyes.
 """
 
 
@@ -322,11 +323,11 @@ def section_of(file: Path, table: Table) -> str:
         if name in table.exclude:
             rows["exclude"].append(f"    - {_scalar(name)}")
         elif name == label:
-            kinds = f"[]  # {listed}" if values.dtype.kind not in "buif" else f"  # {listed or 'numbers'}"
-        elif not words or len(words) < len(different) / 2:
+            kinds = f"  # {listed}; in order" if values.dtype.kind not in "buif" else f"  # {listed or 'numbers'}"
+        elif not holds_words(values):
             kind = "0 or 1" if set(different) <= {0, 1} else "whole numbers" if values.dtype.kind in "iu" else "numbers"
             kind += f" but for {', '.join(map(repr, words))} (a gap? then in missing)" if words else ""
-            told = f"{said}: a third number stands for them" if gaps else ""
+            told = f"{said}: the mean, or a third number, stands for them" if gaps else ""
             rows["ranges"].append(f"    {_scalar(name)}: []  # {kind}{told}")
         elif few:
             told = f"{said}: null stands for them" if gaps else ""
@@ -336,7 +337,7 @@ def section_of(file: Path, table: Table) -> str:
     stated = "" if label else "  # which column? --set data.label=COLUMN takes it out of the lists"
     lines = [f"  {key}:\n" + "\n".join(listed) for key, listed in rows.items() if listed]
     head = f"# {len(frame):,} records in {len(frame.columns)} columns.\n{_WHY}data:"
-    kinds = kinds or "[]  # its values in order, if texts"
+    kinds = kinds or "  # its values in order, if texts"
     columns = f"  label: {label and _scalar(label)}{stated}\n  classes: {kinds}"
     why = "  # the column that says who holds a record, if any: --set data.by=COLUMN"
     by = f"  by: {_scalar(table.by)}" if table.by else f"  by:{why}"

@@ -2,13 +2,15 @@
 
 None of the libraries that make these forms is imported: an object counts as what it can do. Columns of tables are
 scaled by public bounds, and categories become indicators: means, deviations and lists of categories that follow from
-devices' records would reveal some of these, and no account covers that. So bounds are stated, and categories too.
+devices' records would reveal some of these, and no account covers that. So bounds are stated, and categories stated or
+hashed: what a record becomes depends on no other one.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,13 +21,14 @@ from numpy.typing import NDArray
 
 from h2fdp.data.records import CLASSES_ALONE, Scaling, as_records
 from h2fdp.data.source import Owned, Pool, pool_of, splits_of
+from h2fdp.data.texts import BUCKETS, hashed
 from h2fdp.errors import Problem, UserError, hint
-from h2fdp.wording import counted
+from h2fdp.wording import counted, note
 
 LABELS = ("label", "labels", "target", "targets", "class", "y", "fine_label", "character")
 INPUTS = ("image", "img", "pixel_values", "x", "input", "inputs", "features", "input_ids")
-_MOST_CATEGORIES = 50  # that are written out by a person
 _NO_HEADING = re.compile(r"\s*|Unnamed: [\d.]+")  # what pandas calls it
+_MARKED = re.compile(r"[+-]?[\d.,' ]*\d ?%?")  # a number, perhaps with marks that Python's have not
 _KINDS = (
     "(inputs, labels), a torch Dataset, a Hugging Face Dataset or a pandas frame; or, for data by device, a mapping or "
     "a function from a device's name to (inputs, labels)"
@@ -45,8 +48,10 @@ class Columns:
         names: the labels in order; null where they are whole numbers, or a categorical column states them.
         ranges: column of a frame -> (lowest, highest), public: such columns are cut to them and go from 0 to 1. A third
             number is what a gap counts as; another feature is 1 there.
-        categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap.
+        categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap. Of an
+            empty list, values are hashed.
         exclude: columns of a frame that are no inputs.
+        hashed: the columns of words that nothing is stated about; null: see `of_words`.
     """
 
     label: str | None = None
@@ -56,6 +61,7 @@ class Columns:
     ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     exclude: Sequence[str] = ()
+    hashed: Sequence[str] | None = None
 
     def of_others(self, training: Any, other: Any) -> Columns:
         """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
@@ -87,8 +93,26 @@ class Columns:
         """The inputs of a frame that have neither ranges nor categories; None of what is no frame."""
         if not _is_frame(source):
             return None
-        frame, stated = _named(source, ""), {*self.ranges, *self.categories}
-        return tuple(x for x in self._listed_inputs(frame, "") if x not in stated and not hasattr(frame[x], "cat"))
+        frame = _named(source, "")
+        bounded = {*self.categories, *(self.hashed or ()), *(each for each in self.ranges if self.ranges[each])}
+        return tuple(x for x in self._listed_inputs(frame, "") if x not in bounded and not hasattr(frame[x], "cat"))
+
+    def of_features(self, source: Any) -> tuple[str, ...]:
+        """The column of each feature of a training frame whose values are right; empty of what is no frame."""
+        if not _is_frame(source):
+            return ()
+        first = _named(source, "").iloc[:1]
+        parts = {each: self._features_of(first, each, "") for each in self._listed_inputs(first, "")}
+        return tuple(each for each, part in parts.items() for _ in range(part.shape[1]))
+
+    def of_words(self, source: Any, inputs: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The inputs of a training frame that hold words and have neither ranges nor categories; else none."""
+        if not _is_frame(source):
+            return ()
+        frame = _named(source, "")
+        listed = self._listed_inputs(frame, "") if inputs is None else inputs
+        unstated = [x for x in listed if not self.ranges.get(x) and x not in self.categories]
+        return tuple(x for x in unstated if not hasattr(frame[x], "cat") and holds_words(frame[x]))
 
     def _listed_inputs(self, frame: Any, what: str) -> Sequence[str]:
         if self.inputs is not None:
@@ -130,7 +154,8 @@ class Columns:
                 problems.append(Problem(text, key=f"data.{key}"))
         lost = {self.by, *self.exclude}.difference([None, *heads])  # each may be meant for one of the inputs
         before = len(problems)
-        parts = [tried(_features, frame[each], each, self.ranges.get(each), self.categories.get(each)) for each in used]
+        known = replace(self, hashed=self.of_words(frame, used)) if self.hashed is None else self
+        parts = [tried(known._features_of, frame, each) for each in used]
         if len(plain := [each for each in problems[before:] if each.key == "data"]) <= len(lost):
             problems = [each for each in problems if each not in plain]
         owners = None if owner is None else tried(_filled, frame[owner], "by")
@@ -143,6 +168,10 @@ class Columns:
             raise UserError(problems)
         assert labels is not None, "else there is a problem"
         return np.concatenate(parts, axis=1), labels, owners
+
+    def _features_of(self, frame: Any, name: str, what: str) -> NDArray[Any]:
+        kinds = self.categories.get(name, () if name in (self.hashed or ()) else None)
+        return _features(frame[name], name, self.ranges.get(name) or None, kinds, what)
 
     def _of_columns(self, source: Any, heads: Sequence[str], what: str) -> Arrays:
         """Of an object with named columns, `source["label"]`."""
@@ -253,12 +282,21 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
 def _features(
     values: Any, name: str, bounds: Sequence[float] | None, kinds: Sequence[Any] | None, what: str
 ) -> NDArray[Any]:
-    """A column of a frame as one or more features (n, .): a number, or for each category 1 where it holds."""
+    """A column of a frame as one or more features (n, .): a number, or for each category 1 where it holds.
+
+    A gap among numbers is NaN where nothing says what it counts as. It has no feature of its own then: that a column
+    has gaps at all is private.
+
+    Args:
+        kinds: the categories; values of none are hashed. Null for numbers.
+    """
     column, gaps = f"{what}: the column {name}", np.asarray(values.isna())
     if kinds is not None or hasattr(values, "cat"):
         kinds = list(values.cat.categories) if kinds is None else kinds
         if bounds is not None:
             raise UserError(f"{column} has ranges and categories; expected one of them", key=f"data.ranges.{name}")
+        if not len(kinds):
+            return hashed(values.tolist(), gaps, name)
         each_holds = [gaps if kind is None else np.asarray((values == kind).fillna(False), bool) for kind in kinds]
         holds = np.stack(each_holds, axis=1)
         outside = np.asarray(~holds.any(axis=1))
@@ -270,17 +308,13 @@ def _features(
         return np.asarray(holds, np.float64)
     array: NDArray[Any] = values.dropna().to_numpy()
     key = "data" if bounds is None else f"data.ranges.{name}"
-    if array.dtype.kind not in "buif":
+    if len(array) and array.dtype.kind not in "buif":
         cells = values.tolist()
         odd = ~gaps * [1 + (isinstance(each, str) and "." in each) + 2 * (not is_number(each)) for each in cells]
         texts = odd == odd.max() if odd.max() < 3 else odd >= 3  # no numbers, else with points where others have commas
         found = cells[texts.argmax()]
         wrong = f"{found!r} in {first_row(texts)}, which is no number"
-        right = "state its categories (data.categories), or leave it out (data.exclude)"
-        if len(set(array.tolist())) > _MOST_CATEGORIES:
-            right = "tables take no texts: make numbers of them, or leave the column out (data.exclude)"
-        if (texts | gaps).mean() < 1 / 2:
-            right = "where it means a gap, make it one (in a file data.missing)"
+        right = f"where it means a gap, make it one (in a file data.missing); categories: {{{name}: []}} hashes values"
         if is_number(str(found).replace(",", ".")):  # of another type, or with another decimal mark
             key, right = values.attrs.get("decimal", (key, "make numbers of these, as astype(float) does"))
         raise UserError(f"{column} has {wrong}; {right}", key=key)
@@ -296,15 +330,24 @@ def _features(
     if bounds is not None and not (len(bounds) in (2, 3) and min(bounds) == bounds[0] < bounds[1] == max(bounds)):
         text = f"{column}: expected (lowest, highest), perhaps with what a gap counts as between them, found {bounds}"
         raise UserError(text, key=key)
-    if gaps.any() and (bounds is None or len(bounds) < 3):
-        text = f"{column} has no value (or NaN) in {first_row(gaps)}"
-        how = "state what a gap counts as, the third number of its ranges; or fill in, or drop rows"
-        raise UserError(f"{text}; {how}", key=f"data.ranges.{name}")
     if bounds is None:
         return numbers[:, None]
     low, high, *instead = map(float, bounds)
     scaled = (np.clip(np.where(gaps, instead, numbers) if instead else numbers, low, high) - low) / (high - low)
     return np.asarray(np.stack([scaled, gaps], axis=1) if instead else scaled[:, None])
+
+
+def holds_words(values: Any) -> bool:
+    """Whether a column is one of words, or of truths: more than half of its values are, and at least two.
+
+    Fewer are refused among numbers. So no single record decides what a column is.
+    """
+    array = values.dropna().to_numpy()
+    if array.dtype.kind in "uif":
+        return False
+    cells = array.tolist()
+    words = sum(isinstance(x, bool) or not (is_number(x) or _MARKED.fullmatch(str(x))) for x in cells)
+    return words > max(1, len(cells) / 2)
 
 
 def is_number(value: Any) -> bool:
@@ -397,7 +440,8 @@ def from_python(
         classes: the number of labels, or what they are called in order; null for as many as the test labels show.
         ranges: column of a frame -> (lowest, highest): public bounds; such columns are cut to them and go from 0 to 1.
             With a third number, that is what a gap counts as, and another feature is 1 there.
-        categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap.
+        categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap. Those
+            of an empty list, and of columns of words that are not stated, are hashed to 32 such features.
         exclude: columns of a frame that are no inputs.
         scaling: public constants between stored inputs and those of the model; null: 8-bit inputs are divided by 255.
         place: the file or folder that the records are from, for messages.
@@ -425,6 +469,10 @@ def from_python(
     columns = Columns(label, inputs, named, names, ranges or {}, categories or {}, list(map(str, exclude)))
     of = f" of {place}" if place else ""
     train = _records(columns, training, f"the training data{of}")
+    columns = replace(columns, hashed=columns.of_words(training))
+    if columns.hashed:
+        words = textwrap.shorten(", ".join(columns.hashed), 200, placeholder=" ...")
+        note(f"{words}: words are hashed to {BUCKETS} numbers a column; better: data.categories, or data.exclude")
     if by is not None and named is None:
         owners, count = np.asarray(by), len(train[0])
         if owners.shape != (count,):
@@ -438,9 +486,10 @@ def from_python(
         valid = _records(without_owners, validation, f"the validation data{of}")[0]
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
     pool = pool_of(train, test, valid, classes, stored, "data")
-    return PythonData(replace(pool, unbounded=columns.unbounded(training)), options)
+    unbounded, heads = columns.unbounded(training), columns.of_features(training)
+    return PythonData(replace(pool, unbounded=unbounded, columns=heads), options)
 
 
 def _records(columns: Columns, source: Any, what: str) -> Owned:
     x, y, owners = columns.arrays(source, what)
-    return as_records(x, y, what), owners
+    return as_records(x, y, what, gaps=_is_frame(source)), owners

@@ -86,7 +86,7 @@ class Records(Rows):
     """Inputs and labels of the same records.
 
     Attributes:
-        x: inputs, shape (n, *shape), uint8 (images, kept small), float32, float64 or int64.
+        x: inputs, shape (n, *shape), uint8 (images, kept small), float32, float64 (NaN for gaps in tables) or int64.
         y: labels, shape (n,), int64, from 0 to classes - 1.
     """
 
@@ -161,7 +161,7 @@ class Scaling:
         return values.astype(np.float32).reshape(shape)
 
 
-def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
+def as_records(x: Any, y: Any, what: str, key: str = "data", gaps: bool = False) -> Records:
     """Arrays from outside as records: labels become int64; inputs stay as they are until columns are standardised.
 
     Args:
@@ -169,6 +169,7 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
         y: one-dimensional, whole numbers of at least 0.
         what: what the arrays are, for messages ("x_train and y_train of points.npz").
         key: the key of the experiment file to blame.
+        gaps: NaN stands for what a record has no value of.
 
     Raises:
         UserError: other shapes, types, lengths, NaN, infinities, negative or huge labels.
@@ -186,7 +187,7 @@ def as_records(x: Any, y: Any, what: str, key: str = "data") -> Records:
     if inputs.dtype != np.uint8:
         with np.errstate(over="ignore"):
             rounded = np.ascontiguousarray(inputs, dtype=np.float32)
-        if not np.isfinite(rounded).all():
+        if not (np.isfinite(rounded) | (gaps & np.isnan(inputs))).all():
             raise UserError(f"{what}: inputs must be finite in 32 bits; found NaN, infinite or huge values", key=key)
         if inputs.dtype.kind in "iu":  # others than 64 bits could overflow where columns are standardised
             inputs = inputs.astype(np.float64 if inputs.dtype == np.uint64 else np.int64)

@@ -171,7 +171,8 @@ class Pool:
         validation: the data set's own validation records; None where it has none.
         class_names: what the labels are called, in order; empty where they are numbers alone.
         owner_names: the same of `owners`.
-        unbounded: the columns of inputs that have neither ranges nor categories; None where inputs are no columns.
+        unbounded: the columns of inputs whose numbers have no public bounds; None where inputs are no columns.
+        columns: the name of the column of each feature; empty where inputs are no columns.
     """
 
     train: Records
@@ -184,6 +185,7 @@ class Pool:
     class_names: tuple[str, ...] = ()
     owner_names: tuple[str, ...] = ()
     unbounded: tuple[str, ...] | None = None
+    columns: tuple[str, ...] = ()
 
     def without_owners(self) -> Pool:
         """A copy without owners."""

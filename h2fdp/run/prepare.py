@@ -14,7 +14,7 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.costs.batteries import BATTERY, Batteries
 from h2fdp.data.federate import DataSource, configured_data
-from h2fdp.data.federated import DeviceData, Standardizing, dealt, within_unit_ball
+from h2fdp.data.federated import DeviceData, Standardizing, dealt, refuse_gaps, within_unit_ball
 from h2fdp.data.public_features import are_images, with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -74,6 +74,7 @@ def prepare(
     with one_thread():  # features use more, for images side by side
         source = data_source or configured_data(config.data)
         data = spread(source, topology, config.seed, None if data_root is None else Path(data_root))
+        refuse_gaps(data)
         data = data.rounded if are_images(data.shape) else data
         owners = dealt(data.holders, topology.device_names()) if data.holders else ""
     control = config.control

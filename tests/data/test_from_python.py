@@ -69,7 +69,7 @@ def test_every_form_gives_the_same_records(source):
 
 def test_columns_of_a_frame_are_scaled_by_stated_bounds_and_categories_alone():
     sex = pd.Categorical(["f", "m", "f"], categories=["f", "m", "x"])
-    columns = {"age": [10.0, 60.0, 160.0], "sex": sex, "paid": [True, False, True], "grade": ["low", "high", "low"]}
+    columns = {"age": [10.0, 60.0, 160.0], "sex": sex, "paid": [1, 0, 1], "grade": ["low", "high", "low"]}
     bounds = {"age": (10, 110)}
     pool = from_python(pd.DataFrame(columns), 0.4, label="grade", classes=["low", "high"], ranges=bounds).pool
     rows = {(*row, y) for part in (pool.train, pool.test) for row, y in zip(part.x.tolist(), part.y, strict=True)}
@@ -111,16 +111,9 @@ TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1]
         ({"source": (X, Y), "test": TEST, "by": WHO[:3]}, "by: expected a value for each of the 40 records"),
         ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean `label`?"),
         (
-            {"source": pd.concat([FRAME.assign(a=f"note {each}") for each in range(60)]), "test": 0.2},
-            "which is no number; tables take no texts: make numbers of them, or leave the column out (data.exclude)",
-        ),
-        (
-            {"source": FRAME.assign(a="x"), "test": 0.2},
-            "the column a has 'x' in row 1 (the first is 1), as 39 more rows, which is no number; state its categories",
-        ),
-        (
-            {"source": FRAME.assign(b=FRAME.b.where(FRAME.index != 4)), "test": 0.2},
-            "the column b has no value (or NaN) in",
+            {"source": FRAME.assign(a=["x", *range(39)]), "test": 0.2},
+            "a has 'x' in row 1 (the first is 1), which is no number; where it means a gap, make it one (in a file "
+            "data.missing); categories: {a: []} hashes values",
         ),
         (
             {"source": FRAME.assign(label="x"), "test": 0.2},
@@ -136,6 +129,33 @@ def test_mistakes_are_told(arguments, told):
     with pytest.raises(UserError) as caught:
         from_python(**arguments)
     assert told in str(caught.value)
+
+
+def test_gaps_among_numbers_are_nan_and_no_features_and_are_refused_where_nothing_fills_them():
+    gap = FRAME.index == 4
+    frame = FRAME.assign(b=FRAME.b.mask(gap), c=range(40), d=[None] * 40, e=pd.array([1, None] * 20, dtype="Int64"))
+    data = from_python(frame, TEST_FRAME.assign(d=0, e=1), inputs=list("abcde"), ranges={"a": (-9, 9)})
+    x = data.pool.train.x
+    assert (x.dtype, x.shape, data.pool.columns) == (np.float64, (40, 5), tuple("abcde"))
+    np.testing.assert_array_equal(np.isnan(x[:, :3]), np.outer(gap, [False, True, False]))
+    assert np.isnan(x[:, 3]).all()
+    np.testing.assert_array_equal(x[:, 4], [1, np.nan] * 20)
+    with pytest.raises(UserError) as caught:
+        Experiment(topology=NETWORK, data=data, method="hfl").prepare()
+    (problem,) = caught.value.problems
+    said = (
+        "no value (or NaN) in some rows of the columns b, d, e; state what a gap counts as, the third number of ranges"
+    )
+    assert (problem.key, problem.text) == ("data.ranges.b", f"{said}; or fill in, or drop rows")
+    filled = from_python(frame[["b", "label"]], 0.2, ranges={"b": (-1, 1, 0.5)}).pool  # with a feature of its own
+    rows = np.concatenate([filled.train.x, filled.test.x])
+    assert (filled.columns, rows[rows[:, 1] == 1].tolist()) == (("b", "b"), [[0.75, 1.0]])
+    whole = from_python(frame[["c", "label"]], 0.2).pool
+    assert (whole.train.x.dtype, whole.columns) == (np.int64, ("c",))
+    with pytest.raises(
+        UserError, match="inputs must be finite in 32 bits; found NaN"
+    ):  # arrays have no ranges to state
+        from_python((frame[["b"]].to_numpy(), Y), 0.2)
 
 
 @pytest.mark.run
