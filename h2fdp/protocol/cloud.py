@@ -23,10 +23,10 @@ from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import NodeGroup, compressed
 from h2fdp.protocol.devices import DeviceMemories
 from h2fdp.protocol.interval_plan import IntervalPlan
-from h2fdp.protocol.messages import MeasuringPlan, Plan, Upload
+from h2fdp.protocol.messages import Plan, SubnetState, Upload
 from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.protocol.planner import Planner
-from h2fdp.protocol.tiers import TierPlan, Tiers, Uplinks, UpperAggregator, changed, held_below
+from h2fdp.protocol.tiers import TierPlan, Tiers, Uplinks, UpperAggregator
 from h2fdp.schedules import Schedule
 from h2fdp.schedules.measuring import Measured, joined
 from h2fdp.schedules.schedule import IntervalObservation
@@ -188,6 +188,7 @@ class Cloud:
     def run_interval(self, plan: IntervalPlan) -> None:
         """Run a plan: the model goes down, uploads come up, the model moves."""
         received: dict[str, Upload] = {}
+        states: dict[str, SubnetState] = {}
         uploaded: Uploaded | None = None
         before = self.model
         if self._reverts:
@@ -196,12 +197,12 @@ class Cloud:
             uplinks = dict(self._tiers.uplinks.memories)
             self._kept = {"server": deepcopy(self._server.state()), "memories": memories, "uplinks": uplinks}
         if plan.subnets:
-            told, variate = self._told(plan), self._server.variate
+            states = self._states(plan)
             sent = compressed(self._down, self._planner.streams, "cloud", before, plan.interval, plan.first_slot)
-            asked = self._sent(plan, sent, told)
-            received = self._tiers.run_interval(asked, variate)
+            asked = self._sent(plan, sent)
+            received = self._tiers.run_interval(asked, self._server.variate, states)
             assert not any(each.raw for each in received.values()), "the cloud sees no raw update"
-            uploaded = self._uploaded(plan, received)
+            uploaded = self._uploaded(plan, received, states)
             if not average_alone(self._planner.facts):
                 uploaded = replace(
                     uploaded,
@@ -212,7 +213,7 @@ class Cloud:
                 )
             self.model = self._server.apply(before, uploaded)
         if self._schedule.observes:
-            self._schedule.observe(self._observed(plan, before, received, uploaded))
+            self._schedule.observe(self._observed(plan, before, received, states, uploaded))
         self._pass(plan)
 
     def close(self, loss: float | None) -> bool:
@@ -249,26 +250,30 @@ class Cloud:
         return self._schedule.returned(self.model)
 
     def _observed(
-        self, plan: IntervalPlan, before: Tensor, received: Mapping[str, Upload], uploaded: Uploaded | None
+        self,
+        plan: IntervalPlan,
+        before: Tensor,
+        received: Mapping[str, Upload],
+        states: Mapping[str, SubnetState],
+        uploaded: Uploaded | None,
     ) -> IntervalObservation:
         """What the schedule is shown, measurements included. Its decisions and the model that it keeps are public."""
         uploads = [received[name].update for name in plan.parts]
         if uploaded is not None and average_alone(self._planner.facts):
             uploads = [uploaded.average]
         seen = observation(plan, before, uploads, self._planner.facts, self._planner.noise)
-        return replace(seen, measured=self._measured(plan, received), spent=self._spent(plan))
+        return replace(seen, measured=self._measured(plan, states), spent=self._spent(plan))
 
     def _spent(self, plan: IntervalPlan) -> Mapping[str, float]:
         """The costs of the interval, where they are metered."""
         return {} if self._meter is None or not self._schedule.observes else self._meter(plan)
 
-    def _measured(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Measured | None:
+    def _measured(self, plan: IntervalPlan, states: Mapping[str, SubnetState]) -> Measured | None:
         asked, weights = {}, []
-        held = _of_subnets(received)
         for (name, part), share in zip(plan.subnets.items(), plan.shares.tolist(), strict=True):
-            ends, last_steps = held[name].ends, held[name].last_steps
+            ends, last_steps = states[name].ends, states[name].last_steps
             if ends is not None and last_steps is not None:
-                asked[name] = MeasuringPlan(part, ends, last_steps)
+                asked[name] = replace(part, state=SubnetState(ends=ends, last_steps=last_steps))
                 weights.append(share * part.aggregation(-1).shares)
         if not asked:
             return None
@@ -276,11 +281,9 @@ class Cloud:
         mass = np.concatenate(weights)
         return {**joined([answers[name] for name in asked]), "weights": mass / mass.sum()}
 
-    def _sent(
-        self, plan: IntervalPlan, model: Tensor, parts: Mapping[str, Plan | TierPlan]
-    ) -> dict[str, tuple[Tensor, Plan | TierPlan]]:
+    def _sent(self, plan: IntervalPlan, model: Tensor) -> dict[str, tuple[Tensor, Plan | TierPlan]]:
         """The cloud's children with the model that each begins with: the newest, or its own, where it waits for all."""
-        arrivals = plan.decision.arrivals
+        arrivals, parts = plan.decision.arrivals, plan.parts
         if arrivals is None:
             own = models_of_children(self._server)
             return {name: (own.get(name, model), part) for name, part in parts.items()}
@@ -292,17 +295,16 @@ class Cloud:
         self._versions = {number: self._versions[number] for number in arrivals.kept}
         return sent
 
-    def _told(self, plan: IntervalPlan) -> dict[str, Plan | TierPlan]:
-        """The plans of the cloud's children, with what devices remember, and whether they are watched."""
+    def _states(self, plan: IntervalPlan) -> dict[str, SubnetState]:
+        """What subnets need of the intervals before."""
         self._refuse_unprotected_variate()  # a server of the user's own may send one only later
-        variate = self._server.variate is not None
 
-        def told(name: str, part: Plan) -> Plan:
+        def state(name: str, part: Plan) -> SubnetState:
             memory = None if self._memories is None else self._memories.of(name, part.rows)
             models = None if part.begun is None else self._models.pop(name, None)
-            return replace(part, watched=self._measures, memory=memory, variate=variate, models=models)
+            return SubnetState(memory=memory, models=models, watched=self._measures)
 
-        return changed(plan.parts, told)
+        return {name: state(name, part) for name, part in plan.subnets.items()}
 
     def _refuse_unprotected_variate(self) -> None:
         """Beside a variate, devices send how their memory changed: raw, unless each of their steps has noise.
@@ -317,12 +319,13 @@ class Cloud:
             text = "devices that remember answer its `variate` with the change of their memory, which gets no noise"
             raise UserError(f"{text}; expected a server without one, or a method without noise", key="method.server")
 
-    def _uploaded(self, plan: IntervalPlan, received: Mapping[str, Upload]) -> Uploaded:
-        held = _of_subnets(received)
-        self._models |= {name: each.models for name, each in held.items() if each.models is not None}
+    def _uploaded(
+        self, plan: IntervalPlan, received: Mapping[str, Upload], states: Mapping[str, SubnetState]
+    ) -> Uploaded:
+        self._models |= {name: each.models for name, each in states.items() if each.models is not None}
         if self._memories is not None:
             for name, part in plan.subnets.items():
-                memory = held[name].memory
+                memory = states[name].memory
                 assert memory is not None, "devices under this objective remember"
                 self._memories.keep(name, part.rows, memory)
         updates = [received[name].update for name in plan.parts]
@@ -332,12 +335,7 @@ class Cloud:
         if any(facts.adds_noise == "cloud" for facts in self._planner.subnets):
             stream = self._planner.streams.borrowed("cloud", "noise-central", plan.interval, plan.last_slot)
             average = add_gaussian_noise(average, plan.noise_std, stream)
-        variates = [upload.variate for upload in map(held.__getitem__, plan.subnets) if upload.variate is not None]
+        variates = [each for name in plan.subnets if (each := states[name].variate) is not None]
         devices = sum(len(facts.records) for facts in self._planner.subnets)
         changed_by = weighted_sum(variates, plan.shares) if variates else None
         return Uploaded(average, changed_by, plan.participants / devices)
-
-
-def _of_subnets(received: Mapping[str, Upload]) -> dict[str, Upload]:
-    """What the last upload of each subnet says of its devices."""
-    return {subnet: own for name, upload in received.items() for subnet, own in held_below(name, upload).items()}

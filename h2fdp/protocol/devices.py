@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
-from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetStage, Upload, present_shares
+from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetStage, SubnetState, Upload, present_shares
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
@@ -152,10 +152,14 @@ class WorkAccumulator:
         variate: Tensor | None,
     ) -> WorkAccumulator:
         """That of a stretch, at the model (M,) that was sent; it goes on from earlier stretches of the interval."""
-        memory = None if plan.memory is None else plan.memory.to(model.device)
-        work = None if plan.work is None else plan.work.copied(model.device)
-        if memory is not None and work is None and objective.memory is not None:
+        state = plan.state
+        memory = None if state.memory is None else state.memory.to(model.device)
+        work = None if state.work is None else state.work.copied(model.device)
+        if work is not None:
+            memory = work.before
+        elif memory is not None and objective.memory is not None:
             work = DeviceWork(
+                before=memory,
                 updates=torch.zeros_like(memory),
                 local_models=torch.zeros_like(memory),
                 personal=torch.zeros_like(memory) if objective.personal else None,
@@ -185,7 +189,7 @@ class WorkAccumulator:
         if self.memory is not None and trained.memory is not None:
             places = torch.from_numpy(self._places(part.rows))
             self.memory = self.memory.index_copy(0, places, trained.memory.to(self.memory))
-        if self.plan.watched:
+        if self.plan.state.watched:
             self.ends, self.last_steps = model - trained.updates, trained.last_steps
         if self.work is None:
             return
@@ -199,7 +203,7 @@ class WorkAccumulator:
         self.work.gradients[places.numpy()] += [self.gain(steps) for steps in part.steps.tolist()]
 
     def upload(self, update: Tensor) -> Upload:
-        """The subnet's upload, with this update (M,)."""
+        """The subnet's upload, with this update (M,), and what the devices need next."""
         memory, work, variate = self.memory, self.work, None
         if memory is not None and work is not None:
             steps, gradients = (torch.from_numpy(each).to(memory) for each in (work.steps, work.gradients))
@@ -209,16 +213,15 @@ class WorkAccumulator:
                 shares = torch.from_numpy(present_shares(self.plan.shares, work.steps > 0)).to(memory)
                 variate = shares @ (remembered - memory)
             memory = remembered
-        goes_on = self.plan.at[-1].kind == "local"
-        ends, last_steps = self.ends, self.last_steps
-        return Upload(
-            update=update,
-            variate=variate,
+        state = SubnetState(
             memory=memory,
-            work=work if goes_on else None,
-            ends=ends,
-            last_steps=last_steps,
+            work=work if self.plan.at[-1].kind == "local" else None,
+            watched=self.plan.state.watched,
+            ends=self.ends,
+            last_steps=self.last_steps,
+            variate=variate,
         )
+        return Upload(update=update, state=state)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
         """Where these rows stand in the plan."""

@@ -18,7 +18,7 @@ from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
-from h2fdp.protocol.messages import MeasuringPlan, Order, Plan, SubnetStage, Upload
+from h2fdp.protocol.messages import Order, Plan, SubnetStage, Upload
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, joined
 from h2fdp.streams import Streams
 from h2fdp.training.local_steps import LocalObjective, TrainingResult
@@ -79,13 +79,15 @@ class EdgeServer(Aggregator):
             if there.any():
                 yield name, there
 
-    def measure(self, model: Tensor, asked: MeasuringPlan) -> Measured:
+    def measure(self, model: Tensor, plan: Plan) -> Measured:
         """Raw measurements at w(t_{k+1}) (M,), of the devices of the interval's last aggregation."""
-        rows = asked.plan.aggregation(-1).rows
+        rows, ends, last_steps = plan.aggregation(-1).rows, plan.state.ends, plan.state.last_steps
+        assert ends is not None, "devices were watched"
+        assert last_steps is not None, "devices were watched"
         orders = {}
         for name, held in self.held(rows):
             own = torch.from_numpy(held)
-            orders[name] = MeasuringOrder(asked.plan.at[-1], rows[held], asked.ends[own], asked.last_steps[own])
+            orders[name] = MeasuringOrder(plan.at[-1], rows[held], ends[own], last_steps[own])
         measured = self.groups.call("measure", model, orders)
         return joined([measured[name] for name in orders])
 
@@ -96,12 +98,15 @@ class _Subnet(Children[SubnetStage]):
     def __init__(self, server: EdgeServer, broadcast: Tensor, plan: Plan) -> None:
         self._server = server
         self._plan = plan
-        self.received = broadcast if broadcast.ndim == 1 else broadcast[plan.received]
-        variate = broadcast[-1] if plan.variate else None
+        rows = plan.received
+        self.received = broadcast[rows[0]] if rows else broadcast
+        variate = broadcast[rows[1]] if len(rows) > 1 else None
         stages = [each for each in plan.aggregations() if each.rows.size]
         self.stages = [replace(each, noise_std=float(each.levels[0])) for each in stages] if server.trusted else stages
         self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
-        self._models = dict(zip(() if plan.begun is None else plan.begun.carried, _rows_of(plan.models), strict=True))
+        self._models = dict(
+            zip(() if plan.begun is None else plan.begun.carried, _rows_of(plan.state.models), strict=True)
+        )
 
     def work(self, stage: SubnetStage, model: Tensor) -> list[Broadcast]:
         """Orders from the newest model; or from each model that some of the uploads began with."""
@@ -131,7 +136,7 @@ class _Subnet(Children[SubnetStage]):
             steps=None if (stage.steps == len(segment.slots)).all() else stage.steps,
             corrections=self._work.corrections(stage.rows),
             memory=self._work.of_uploads(stage.rows),
-            watched=self._plan.watched,
+            watched=self._plan.state.watched,
             facts=stage.facts,
         )
 
@@ -163,7 +168,10 @@ class _Subnet(Children[SubnetStage]):
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with its update (M,), and the models that devices still train from."""
         upload, kept = self._work.upload(update), () if self._plan.begun is None else self._plan.begun.kept
-        return replace(upload, models=torch.stack([self._models[number] for number in kept])) if kept else upload
+        if not kept:
+            return upload
+        models = torch.stack([self._models[number] for number in kept])
+        return replace(upload, state=replace(upload.state, models=models))
 
 
 def _rows_of(models: Tensor | None) -> Sequence[Tensor]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -72,26 +72,25 @@ class DeviceWork:
     """What the devices of a subnet did so far in an interval, in the rows of its plan, under objectives with a memory.
 
     Attributes:
+        before: (s, M) what they remembered when it began.
         updates: (s, M) sums of each device's updates; `local_models` (s, M) where each ended last.
         personal: (s, M) personal models, where the objective has them.
         steps: (s,) local steps that were uploaded; `gradients`: (s,) the number of gradients that these updates add up.
     """
 
+    before: Tensor
     updates: Tensor
     local_models: Tensor
     personal: Tensor | None
     steps: np.ndarray
     gradients: np.ndarray
 
-    def cpu(self) -> DeviceWork:
-        """A copy in the memory of the processor."""
-        return _on_cpu(self)
-
     def copied(self, device: torch.device) -> DeviceWork:
         """A copy there, to be changed."""
         personal = None if self.personal is None else self.personal.to(device).clone()
         updates, local_models = (each.to(device).clone() for each in (self.updates, self.local_models))
         return DeviceWork(
+            before=self.before.to(device),
             updates=updates,
             local_models=local_models,
             personal=personal,
@@ -100,12 +99,45 @@ class DeviceWork:
         )
 
 
-Held = TypeVar("Held", "Upload", DeviceWork)
+@dataclass(frozen=True, kw_only=True)
+class SubnetState:
+    """What the devices of a subnet and their edge server need of earlier stretches of a run.
+
+    It travels with the plan and, renewed, with the upload back, so that hosts keep nothing that could be lost with
+    them; the nodes between pass it on unread (see `DeviceMemories`).
+
+    Attributes:
+        memory: (s, M) what the devices of the plan remember, by an objective or a stage of their uploads; None for
+            others.
+        work: what the devices did in earlier stretches of the interval, where they have a memory of it.
+        models: (m, M) the edge server's models before that devices still train from, by their numbers (`Stretch`).
+        watched: whether the devices' own last models, and their last steps, are wanted.
+        ends: (s', M) these w_i, of the devices of the last aggregation; `last_steps` likewise.
+        variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
+    """
+
+    memory: Tensor | None = None
+    work: DeviceWork | None = None
+    models: Tensor | None = None
+    watched: bool = False
+    ends: Tensor | None = None
+    last_steps: Tensor | None = None
+    variate: Tensor | None = None
 
 
-def _on_cpu(value: Held) -> Held:
-    parts = {field.name: getattr(value, field.name) for field in fields(value)}
-    return replace(value, **{name: part.cpu() for name, part in parts.items() if hasattr(part, "cpu")})
+NO_STATE = SubnetState()
+_Travels = TypeVar("_Travels", bound="Upload | SubnetState | DeviceWork")
+
+
+def on_cpu(value: _Travels) -> _Travels:
+    """A copy in the memory of the processor."""
+
+    def moved(part: Any) -> Any:
+        if isinstance(part, SubnetState | DeviceWork):
+            return on_cpu(part)
+        return part.cpu() if isinstance(part, Tensor) else part
+
+    return replace(value, **{field.name: moved(getattr(value, field.name)) for field in fields(value)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,15 +156,12 @@ class Plan:
             device that normalises what it sends by the steps that it finished adds as much less. None for all of it.
         noise_std: (len(segments), s_c^k) levels where devices add noise, (len(segments), 1) where the edge server does,
             (len(segments), 0) where neither does. Standard deviations, but for mechanisms that say otherwise.
-        memory: (s_c^k, M) what the devices remember, by an objective or a stage of their uploads; None for others.
-        watched: whether the devices' own last models, and their last steps, are wanted.
-        received: which row of the broadcast is the model for this subnet, where there are several.
-        variate: whether the broadcast's last row is a control variate.
-        work: what the devices did in earlier stretches of the interval, see `Upload`.
+        state: what comes with it.
+        received: which row of the broadcast is the model for this subnet, and which a control variate, if there is one;
+            empty where it is the model alone.
         stage_facts: (len(segments),) what stages of uploads go by at each aggregation; empty where there is nothing.
         begun: with which models the uploads began, where the edge server does not wait for all; None: each with the
             model of the aggregation before.
-        models: (m, M) the edge server's models before this plan that devices still train from, by their numbers.
     """
 
     at: tuple[Segment, ...]
@@ -142,14 +171,10 @@ class Plan:
     weights: np.ndarray
     reach: np.ndarray
     portions: np.ndarray | None = None
-    memory: Tensor | None = None
-    watched: bool = False
-    received: int = 0
-    variate: bool = False
-    work: DeviceWork | None = None
+    state: SubnetState = NO_STATE
+    received: tuple[int, ...] = ()
     stage_facts: tuple[StageFacts, ...] = ()
     begun: Stretch | None = None
-    models: Tensor | None = None
 
     @property
     def rows(self) -> np.ndarray:
@@ -249,7 +274,7 @@ class Order:
         steps: (s,) local steps that each finishes; None for one in each slot.
         corrections: (s, M) added to each device's directions, by what it remembers; None for nothing.
         memory: (s, M) what each device remembers of its earlier uploads; None where no stage of uploads does.
-        watched: see `Plan`.
+        watched: see `SubnetState`.
         facts: what stages of uploads go by.
     """
 
@@ -267,39 +292,12 @@ class Order:
 class Upload:
     """The upload of an aggregator.
 
-    The node above reads `update` and `variate`. The rest is what single devices hold; it travels with the plan and
-    back, so that hosts keep nothing that could be lost with them, and is passed on unread (see `DeviceMemories`).
-
     Attributes:
         update: (M,) the model that was received less the aggregator's own, with all noise that is in it.
         raw: it has updates of trusting devices on which no node has added noise yet.
-        variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
-        memory: (s, M) what the devices of the plan remember after the interval, or the stretch of it.
-        ends: (s', M) w_i of the devices of the last aggregation, where the plan asked; `last_steps` likewise.
-        work: what the devices did so far, where the interval continues after this upload and they have a memory.
-        held: of an aggregator above edge servers: for each subnet below what its own last upload says of its devices.
-        models: (m, M) the edge server's models that devices still train from (`Stretch.kept`).
+        state: of an edge server: what its subnet needs next.
     """
 
     update: Tensor
     raw: bool = False
-    variate: Tensor | None = None
-    memory: Tensor | None = None
-    ends: Tensor | None = None
-    last_steps: Tensor | None = None
-    work: DeviceWork | None = None
-    held: Mapping[str, Upload] | None = None
-    models: Tensor | None = None
-
-    def cpu(self) -> Upload:
-        """A copy in the memory of the processor."""
-        return _on_cpu(self)
-
-
-@dataclass(frozen=True)
-class MeasuringPlan:
-    """A subnet's part in measuring: its plan, and where the devices of the last aggregation ended (see `Upload`)."""
-
-    plan: Plan
-    ends: Tensor
-    last_steps: Tensor
+    state: SubnetState = NO_STATE

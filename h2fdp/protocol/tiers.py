@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
-from h2fdp.protocol.messages import AggregationStage, Plan, Upload
+from h2fdp.protocol.messages import AggregationStage, Plan, SubnetState, Upload
 from h2fdp.streams import Streams
 
 _AVERAGE = WeightedAverage()
@@ -40,11 +40,9 @@ class TierPlan:
 
     Attributes:
         stages: the last one ends where the stretch does.
-        held: what the devices of each subnet below hold of the stretches before, see `Upload.held`.
     """
 
     stages: tuple[TierStage, ...]
-    held: Mapping[str, Upload] | None = None
 
     def noises(self, name: str) -> Iterator[tuple[str, AggregationKind, float]]:
         """Aggregator, kind of aggregation and level of every noise that is added here and below; `name` is its own."""
@@ -54,17 +52,6 @@ class TierPlan:
             for child, part in stage.parts.items():
                 if isinstance(part, TierPlan):
                     yield from part.noises(child)
-
-    def changed(self, change: Callable[[str, Plan], Plan]) -> TierPlan:
-        """The same with every plan of a subnet below changed; `change` is given the subnet's name and the plan."""
-        return replace(self, stages=tuple(replace(each, parts=changed(each.parts, change)) for each in self.stages))
-
-
-def changed(parts: Mapping[str, Plan | TierPlan], change: Callable[[str, Plan], Plan]) -> dict[str, Plan | TierPlan]:
-    """These plans, and all below them, with every plan of a subnet changed."""
-    return {
-        name: part.changed(change) if isinstance(part, TierPlan) else change(name, part) for name, part in parts.items()
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,46 +84,28 @@ class UpperAggregator(Aggregator):
 
 
 class _Subtrees(Children[TierStage]):
-    """The aggregators below one, over one interval. What devices hold is passed on from stretch to stretch."""
+    """The aggregators below one, over one interval."""
 
     def __init__(self, received: Tensor, plan: TierPlan, lies: Lies | None) -> None:
         self.received = received
         self._lies = lies
         self.stages = plan.stages
-        self._held: dict[str, Upload] = dict(plan.held or {})
 
     def work(self, stage: TierStage, model: Tensor) -> list[Broadcast]:
         """Each child's own plan."""
-        return [Broadcast(model, {name: with_held(part, self._held, name) for name, part in stage.parts.items()})]
+        return [Broadcast(model, stage.parts)]
 
     def arrived(
         self, stage: TierStage, model: Tensor, uploads: Sequence[Mapping[str, Upload]]
     ) -> tuple[Tensor, np.ndarray]:
         """The children's updates and weights."""
         (upload,) = uploads
-        for name in stage.parts:
-            self._held.update(held_below(name, upload[name]))
         updates = torch.stack([upload[name].update for name in stage.parts])
         return updates if self._lies is None else self._lies.arriving(updates, list(stage.parts)), stage.weights
 
     def upload(self, update: Tensor) -> Upload:
-        """The aggregator's own upload, with what the devices below hold."""
-        return Upload(update=update, held=self._held)
-
-
-def held_below(name: str, upload: Upload) -> Mapping[str, Upload]:
-    """What the devices of each subnet below a child hold, by the names of the subnets; without what the child sent."""
-    return {name: replace(upload, update=torch.empty(0))} if upload.held is None else upload.held
-
-
-def with_held(part: Plan | TierPlan, uploads: Mapping[str, Upload], name: str) -> Plan | TierPlan:
-    """A child's plan, with what the devices below it hold."""
-    if isinstance(part, TierPlan):
-        return replace(part, held=uploads)
-    before = uploads.get(name)
-    if before is None or before.work is not None:
-        return part if before is None else replace(part, work=before.work)
-    return part if before.memory is None else replace(part, memory=before.memory)
+        """The aggregator's own upload."""
+        return Upload(update=update)
 
 
 class Uplinks:
@@ -192,14 +161,18 @@ class Tiers:
         return Tiers(self._aggregators, edges, self.uplinks)
 
     def run_interval(
-        self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None
+        self,
+        asked: Mapping[str, tuple[Tensor, Plan | TierPlan]],
+        variate: Tensor | None,
+        states: dict[str, SubnetState],
     ) -> dict[str, Upload]:
         """The upload of each of these children of the cloud, from the model (M,) with which it began.
 
         Args:
             variate: (M,) what devices are sent besides the model, if anything.
+            states: of each subnet below; renewed by its uploads.
         """
-        uploads = self._of_edges(asked, variate)
+        uploads = self._of_edges(asked, variate, states)
         intervals = {
             name: self._aggregators[name].interval(model, part)
             for name, (model, part) in asked.items()
@@ -208,25 +181,33 @@ class Tiers:
 
         def below(calls: Mapping[str, Broadcast]) -> dict[str, dict[str, Upload]]:
             parts = {name: (call.model, part) for call in calls.values() for name, part in call.parts.items()}
-            uploads = self.run_interval(parts, variate)
+            uploads = self.run_interval(parts, variate, states)
             return {name: {child: uploads[child] for child in call.parts} for name, call in calls.items()}
 
         uploads |= in_step(intervals, below)
         return {name: self.uplinks.sent(name, uploads[name], part) for name, (_, part) in asked.items()}
 
     def _of_edges(
-        self, asked: Mapping[str, tuple[Tensor, Plan | TierPlan]], variate: Tensor | None
+        self,
+        asked: Mapping[str, tuple[Tensor, Plan | TierPlan]],
+        variate: Tensor | None,
+        states: dict[str, SubnetState],
     ) -> dict[str, Upload]:
         """The uploads of edge servers with devices, by one call to their hosts."""
         models: list[Tensor] = []
         parts: dict[str, Plan] = {}
+        rows: dict[str, int] = {}
         for name, (model, part) in asked.items():
             if isinstance(part, Plan):
                 if not models or models[-1] is not model:
                     models.append(model)
-                parts[name] = replace(part, received=len(models) - 1)
+                parts[name], rows[name] = replace(part, state=states[name]), len(models) - 1
         if not parts:
             return {}
-        vectors = models if variate is None else [*models, variate]
-        uploads = self.edges.call("run_interval", vectors[0] if len(vectors) == 1 else torch.stack(vectors), parts)
+        vectors, broadcast = models if variate is None else [*models, variate], models[0]
+        if len(vectors) > 1:
+            broadcast, last = torch.stack(vectors), range(len(models), len(vectors))
+            parts = {name: replace(part, received=(rows[name], *last)) for name, part in parts.items()}
+        uploads: dict[str, Upload] = self.edges.call("run_interval", broadcast, parts)
+        states.update((name, upload.state) for name, upload in uploads.items())
         return dict(uploads)

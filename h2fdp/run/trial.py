@@ -21,6 +21,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.places import Segment
 from h2fdp.protocol import InProcessNodes, IntervalPlan, Plan
 from h2fdp.protocol.devices import WorkAccumulator
+from h2fdp.protocol.messages import SubnetState
 from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.run.forecast import first_interval
 from h2fdp.run.setup import RunSetup
@@ -115,7 +116,7 @@ def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
         weights=np.full((1, 2), 0.5),
         reach=np.full((1, 2), 0.5),
         noise_std=np.empty((1, 0)),
-        memory=None if blueprint.objective.memory is None else torch.zeros(2, size),
+        state=SubnetState(memory=None if blueprint.objective.memory is None else torch.zeros(2, size)),
     )
     server = server_of(setup.config.method.server, setup.server_context)
     variate = None if server.variate is None else server.variate.to(model.device)

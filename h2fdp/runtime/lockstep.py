@@ -20,6 +20,7 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.privacy import Moment
 from h2fdp.protocol import Broadcast, DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, Order, Plan, Upload, in_step
 from h2fdp.protocol.devices import released
+from h2fdp.protocol.messages import on_cpu
 from h2fdp.runtime.blueprint import Blueprint
 from h2fdp.training.batches import Batches, draw_together, joined
 from h2fdp.training.engine import Engine
@@ -277,7 +278,7 @@ def give_free_memory_back() -> None:
 
 
 def _on_cpu(answer: Any) -> Any:
-    return answer.cpu() if isinstance(answer, (torch.Tensor, Upload)) else answer
+    return on_cpu(answer) if isinstance(answer, Upload) else answer
 
 
 def lockstep_of(

@@ -59,7 +59,7 @@ class Steps:
             sums = gradients.clone()
             original(noise, gradients, slot, divisors)
             for row in range(len(gradients)):
-                at = noise.nodes[row], noise.interval, noise.first_slot + slot + 1
+                at = noise.nodes[row], noise.segment.interval, noise.segment.first_slot + slot + 1
                 if forced is not None:
                     gradients[row] = forced.seen[at][1]
                 exact = sums[row].double() * divisors[row]

@@ -163,7 +163,7 @@ def test_a_record_is_in_nothing_but_the_noisy_steps_of_the_ledger(objective, kep
     def traced(self, gradients, slot, divisors):
         add(self, gradients, slot, divisors)
         for position, node in enumerate(self.nodes[: len(gradients)]):
-            key = node, self.interval, self.first_slot + slot + 1
+            key = node, self.segment.interval, self.segment.first_slot + slot + 1
             if replayed:
                 gradients[position] = seen[key]
             else:
