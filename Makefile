@@ -12,15 +12,16 @@ demo: .venv/h2fdp
 # tests of Ray wait for its processes half of their time.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 WORKERS := -n 3 $(BY_FILE)
-# Which third of the random cases is tried follows from the commit (tests/tiers.py).
-TURN = $(shell echo $$((0x$$(git rev-parse HEAD 2>/dev/null | cut -c 1-7 | grep . || echo 0) % 3)))
+# Which third of the cases is tried follows from the commit (tests/tiers.py), and with it the examples of hypothesis.
+TURN := $(shell echo $$((0x$$(git rev-parse HEAD 2>/dev/null | cut -c 1-7 | grep . || echo 0) % 3)))
+A_THIRD := --hypothesis-seed=$(TURN)
 
 test: .venv/dev
-	H2FDP_TURN=$(TURN) $(BIN)/pytest $(WORKERS) $(OPTIONS)
+	H2FDP_TURN=$(TURN) $(BIN)/pytest $(WORKERS) $(A_THIRD) $(OPTIONS)
 
 # What starts no run, no Ray and no other process, and does not compute for long: nothing waits, so a core has one worker.
 quick: .venv/dev
-	H2FDP_TURN=$(TURN) $(BIN)/pytest -n auto --maxprocesses 4 $(BY_FILE) $(OPTIONS) -m "not run and not ray and not process and not slow"
+	H2FDP_TURN=$(TURN) $(BIN)/pytest -n auto --maxprocesses 4 $(BY_FILE) $(A_THIRD) $(OPTIONS) -m "not run and not ray and not process and not slow"
 
 # All random cases, and more of those that have numbers without end.
 nightly: .venv/dev

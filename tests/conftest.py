@@ -21,8 +21,11 @@ from tests.tiers import MARKS, ROOT, TURN, Tiers
 # Fixtures import what they patch: the process that hands tests out to workers reads this file too, and imports nothing.
 
 # No deadlines: machines differ, and the first example pays for imports. CI tries the same examples each time, so that
-# a change is judged by what it changes; elsewhere every run looks for new ones.
-settings.register_profile("h2fdp", deadline=None, max_examples=30, derandomize="CI" in os.environ)
+# a change is judged by what it changes; elsewhere every run looks for new ones. A turn has examples of its own.
+if TURN == "all":
+    settings.register_profile("h2fdp", deadline=None, max_examples=30, derandomize="CI" in os.environ)
+else:
+    settings.register_profile("h2fdp", deadline=None, max_examples=10, database=None)
 settings.load_profile("h2fdp")
 
 # A thread for each worker: several of torch's on the cores that other tests use wait for each other most of the time.

@@ -46,7 +46,8 @@ def test_a_long_computation_needs_its_mark(request, monkeypatch):
 
 
 def case(file, **numbers):
-    return SimpleNamespace(path=tiers.ROOT / file, callspec=SimpleNamespace(indices=numbers))
+    name = f"{file}::test[{'-'.join(map(str, numbers.values()))}]"
+    return SimpleNamespace(path=tiers.ROOT / file, nodeid=name, callspec=SimpleNamespace(indices=numbers))
 
 
 def test_the_thirds_of_the_random_cases_are_all_of_them_and_share_none(monkeypatch):
@@ -62,6 +63,25 @@ def test_the_thirds_of_the_random_cases_are_all_of_them_and_share_none(monkeypat
     assert [len(each) for each in thirds] == [7, 7, 6]
     monkeypatch.setattr(tiers, "TURN", "all")
     assert all(map(tiers._is_tried, cases))
+
+
+@pytest.mark.parametrize("methods", [3, 4, 7])
+def test_a_third_of_the_cases_of_a_slow_test_has_every_network_and_every_method(monkeypatch, methods):
+    """Three turns have each case once; tests that are fast, or have no case for each turn, are tried as a whole."""
+    cases = [case("tests/a.py", network=one, method=other) for one in range(3) for other in range(methods)]
+    fast = [case("tests/b.py", number=one) for one in range(4)]
+    pair = [case("tests/c.py", number=one) for one in range(2)]
+    slow = {each.nodeid: 1.0 for each in (cases[4], *pair)}
+    monkeypatch.setattr(tiers, "_stored", lambda: {"tests": slow})
+    turning, tried = tiers._turning([*cases, *fast, *pair]), []
+    for turn in "012":
+        monkeypatch.setattr(tiers, "TURN", turn)
+        now = [each.callspec.indices for each in cases if tiers._is_tried(each, turning)]
+        assert {each["network"] for each in now} == set(range(3))
+        assert len({each["method"] for each in now}) == methods
+        assert all(tiers._is_tried(each, turning) for each in (*fast, *pair))
+        tried += now
+    assert sorted(map(tuple, map(dict.values, tried))) == [tuple(each.callspec.indices.values()) for each in cases]
 
 
 @pytest.mark.parametrize("file", [each for each in tiers.DRAWN if (tiers.ROOT / each).exists()])
@@ -86,3 +106,9 @@ def test_seconds_replace_those_of_the_same_files_and_forget_files_that_are_gone(
         "files": {other: 2.0, here: 0.8},
         "tests": {f"{other}::a": 2.0, f"{here}::b": 0.7},
     }
+
+
+def test_slow_cases_whose_turn_it_was_not_stay_slow():
+    here = "tests/test_tiers.py"
+    before = {"files": {here: 3.0}, "tests": {f"{here}::a[1]": 3.0, f"{here}::a[2]": 2.0, f"{here}::gone[1]": 2.0}}
+    assert tiers.merged(before, {f"{here}::a[2]": 0.1, f"{here}::b": 0.2})["tests"] == {f"{here}::a[1]": 3.0}

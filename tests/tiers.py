@@ -1,8 +1,8 @@
 """What a test may do, by its file: `make quick` leaves out all that start a run, Ray or a process, or compute for long.
 
-A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does what its marks do not say fails. Random
-cases are tried by thirds where H2FDP_TURN says which. `tests/seconds.json` stores what tests took: those that take long
-are slow, and the files that take long begin first.
+A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does what its marks do not say fails.
+`tests/seconds.json` stores what tests took: those that take long are slow, and the files that take long begin first.
+Random cases, and the cases of slow tests, are tried by thirds where H2FDP_TURN says which.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import json
 import os
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -93,6 +94,10 @@ class Tiers:
         self._item: pytest.Item | None = None
         self._took: dict[str, float] = {}
 
+    def pytest_collection(self) -> None:
+        """Nothing that is imported is garbage: looking for some takes a fifth of the time."""
+        gc.disable()
+
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
         """What is left out as a whole is not imported either (`make quick`)."""
         left_out = config.option.markexpr.split(" and ")
@@ -112,8 +117,10 @@ class Tiers:
                 item.add_marker("slow")
             for fixture in set(getattr(item, "fixturenames", ())) & set(MARKS_OF_FIXTURES):
                 item.add_marker(MARKS_OF_FIXTURES[fixture])
-        tried = [item for item in items if _is_tried(item)]
-        config.hook.pytest_deselected(items=[item for item in items if not _is_tried(item)])
+        turning = _turning(items)
+        tried = [item for item in items if _is_tried(item, turning)]
+        left_out = set(items) - set(tried)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = sorted(tried, key=_how_soon)
 
     def pytest_collection_finish(self) -> None:
@@ -126,6 +133,7 @@ class Tiers:
         for name in WAYS_AROUND_POPEN:
             self._guard(os, name, "process", "starts a process")
         gc.freeze()  # libraries and tests stay: no collection need look through them again
+        gc.enable()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._took[report.nodeid] = self._took.get(report.nodeid, 0.0) + report.duration
@@ -190,11 +198,18 @@ def _stored() -> dict[str, dict[str, float]]:
 
 
 def merged(stored: dict[str, dict[str, float]], took: dict[str, float]) -> dict[str, dict[str, float]]:
-    """What is stored, with new seconds of all tests of these files: of each file, and of each slow test."""
-    files = Counter[str]()
+    """What is stored, with new seconds of all tests of these files: of each file, and of each slow test.
+
+    A slow case whose turn it was not is kept where other cases of its test were tried.
+    """
+    files, functions = Counter[str](), set(map(_function, took))
     for test, seconds in took.items():
         files[_file(test)] += seconds
-    kept = {test: seconds for test, seconds in stored["tests"].items() if _file(test) not in files}
+
+    def is_kept(test: str) -> bool:
+        return _file(test) not in files or (test not in took and _function(test) in functions)
+
+    kept = {test: seconds for test, seconds in stored["tests"].items() if is_kept(test)}
     slow = kept | {test: round(seconds, 2) for test, seconds in took.items() if seconds > SLOW_S}
     known = stored["files"] | {file: round(seconds, 1) for file, seconds in files.items()}
     return {
@@ -207,17 +222,39 @@ def _file(test: str) -> str:
     return test.partition("::")[0]
 
 
+def _function(test: str) -> str:
+    return test.partition("[")[0]
+
+
 def _how_soon(item: pytest.Item) -> float:
     """Files that take long begin first, so that no worker is left with them at the end; new files before all."""
     return -_stored()["files"].get(item.path.relative_to(ROOT).as_posix(), 1e9)
 
 
-def _is_tried(item: pytest.Item) -> bool:
-    """All but two thirds of the random cases, by their numbers."""
+def _turning(items: Sequence[pytest.Item]) -> set[str]:
+    """Tests that take long and have cases for each turn; all of the others' cases are tried."""
+    thirds, slow = defaultdict[str, set[int]](set), set[str]()
+    for item in items:
+        if hasattr(item, "callspec"):
+            thirds[_function(item.nodeid)].add(_third(item))
+            if item.nodeid in _stored()["tests"]:
+                slow.add(_function(item.nodeid))
+    return {test for test in slow if len(thirds[test]) == 3}
+
+
+def _third(item: pytest.Item) -> int:
+    """Of cases that are a product, each level of a parameter is in each third where another has three or more."""
+    return sum(item.callspec.indices.values()) % 3
+
+
+def _is_tried(item: pytest.Item, turning: AbstractSet[str] = frozenset()) -> bool:
+    """All but two thirds of the random cases, by their numbers, and of the cases of tests that take long."""
     if TURN == "all" or not hasattr(item, "callspec"):
         return True
-    numbered = DRAWN.get(item.path.relative_to(ROOT).as_posix(), set())
-    return all(number % 3 == int(TURN) for name, number in item.callspec.indices.items() if name in numbered)
+    numbered = DRAWN.get(item.path.relative_to(ROOT).as_posix(), set()) & set(item.callspec.indices)
+    if numbered:
+        return all(item.callspec.indices[name] % 3 == int(TURN) for name in numbered)
+    return _function(item.nodeid) not in turning or _third(item) == int(TURN)
 
 
 def _is_of_an_import(command: object = ()) -> bool:
