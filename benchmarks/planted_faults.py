@@ -2,6 +2,7 @@
 
     python -m benchmarks.planted_faults                # each fault, against the tests that it names
     python -m benchmarks.planted_faults "noise 2/3"    # these
+    python -m benchmarks.planted_faults --turn=1       # against the third of their cases of a turn (`make test TURN=1`)
     python -m benchmarks.planted_faults --quick        # against all quick tests instead (`make quick`)
     python -m benchmarks.planted_faults --all          # against all tests
 
@@ -176,12 +177,13 @@ FAULTS = {
 }
 
 
-def found(fault: Fault | None, words: Sequence[str]) -> str | None:
+def found(fault: Fault | None, words: Sequence[str], turn: str = "all") -> str | None:
     """The first test that fails where the fault is planted; None where all pass.
 
     Args:
         fault: None for the checkout as it is.
         words: of pytest: options, files.
+        turn: which third of the cases is tried (`tests/tiers.py`): 0, 1, 2 or all.
 
     Raises:
         AssertionError: the text of the fault does not stand once where it is planted, or pytest could not run.
@@ -193,8 +195,9 @@ def found(fault: Fault | None, words: Sequence[str]) -> str | None:
             text = file.read_text(encoding="utf-8")
             assert text.count(fault.right) == 1, f"{fault.file} has {text.count(fault.right)} of {fault.right!r}"
             file.write_text(text.replace(fault.right, fault.wrong), encoding="utf-8")
-        there = {**os.environ, "PYTHONPATH": str(root)}  # before what the interpreter has installed
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", "--tb=line", "-rfE", *words]
+        there = {**os.environ, "PYTHONPATH": str(root), "H2FDP_TURN": turn}  # before what the interpreter has installed
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--hypothesis-seed={turn}"]
+        command += ["-x", "--tb=line", "-rfE", *words]
         done = subprocess.run(command, cwd=root, env=there, capture_output=True, text=True)
     assert done.returncode in (0, FAILED), done.stdout + done.stderr
     if done.returncode == 0:
@@ -209,6 +212,7 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--quick", action="store_true", help="run all quick tests")
     which.add_argument("--all", action="store_true", help="run all tests")
+    parser.add_argument("--turn", default="all", choices=("0", "1", "2", "all"), help="which third of the cases")
     parser.add_argument("--pytest", default="", help="options for pytest, as one text such as '-n 3'")
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in FAULTS]:
@@ -220,12 +224,12 @@ def main() -> None:
         return [*options, *chosen]
 
     guards = sorted({test for name in names for test in FAULTS[name].tests})
-    if broken := found(None, words(guards)):
+    if broken := found(None, words(guards), given.turn):
         sys.exit(f"without a fault {broken} fails already")
     missed = 0
     for name in names:
         began = time.monotonic()
-        test = found(FAULTS[name], words(FAULTS[name].tests))
+        test = found(FAULTS[name], words(FAULTS[name].tests), given.turn)
         missed += test is None
         print(f"{name}: {test or 'NO TEST FINDS IT'} ({time.monotonic() - began:.0f} s)", flush=True)
     print(f"{len(names) - missed} of {len(names)} faults are found")

@@ -71,8 +71,7 @@ def test_a_third_of_the_cases_of_a_slow_test_has_every_network_and_every_method(
     cases = [case("tests/a.py", network=one, method=other) for one in range(3) for other in range(methods)]
     fast = [case("tests/b.py", number=one) for one in range(4)]
     pair = [case("tests/c.py", number=one) for one in range(2)]
-    slow = {each.nodeid: 1.0 for each in (cases[4], *pair)}
-    monkeypatch.setattr(tiers, "_stored", lambda: {"tests": slow})
+    monkeypatch.setattr(tiers, "_stored", lambda: {"functions": {"tests/a.py::test": 9.0, "tests/c.py::test": 9.0}})
     turning, tried = tiers._turning([*cases, *fast, *pair]), []
     for turn in "012":
         monkeypatch.setattr(tiers, "TURN", turn)
@@ -99,16 +98,24 @@ def test_files_that_take_long_begin_first_and_new_ones_before_all():
     assert sorted(map(case, reversed(files)), key=tiers._how_soon) == list(map(case, files))
 
 
-def test_seconds_replace_those_of_the_same_files_and_forget_files_that_are_gone():
-    here, other = "tests/test_tiers.py", "tests/test_streams.py"
-    before = {"files": {"tests/gone.py": 9.0, here: 3.0, other: 2.0}, "tests": {f"{here}::a": 3.0, f"{other}::a": 2.0}}
-    assert tiers.merged(before, {f"{here}::b": 0.7, f"{here}::c": 0.1}) == {
-        "files": {other: 2.0, here: 0.8},
-        "tests": {f"{other}::a": 2.0, f"{here}::b": 0.7},
+HERE, OTHER = "tests/test_tiers.py", "tests/test_streams.py"
+
+
+def test_seconds_replace_those_of_the_same_files_and_forget_files_that_are_gone(monkeypatch):
+    monkeypatch.setattr(tiers, "TURN", "all")
+    before = {"files": {"tests/gone.py": 9.0, HERE: 3.0, OTHER: 2.0}, "functions": {f"{HERE}::a": 3.0}}
+    before["tests"] = {f"{HERE}::a[1]": 3.0, f"{OTHER}::a": 2.0}
+    assert tiers.merged(before, {f"{HERE}::b": 0.7, f"{HERE}::c[1]": 0.4, f"{HERE}::c[2]": 0.4}) == {
+        "files": {OTHER: 2.0, HERE: 1.5},
+        "functions": {f"{HERE}::c": 0.8},
+        "tests": {f"{OTHER}::a": 2.0, f"{HERE}::b": 0.7},
     }
 
 
-def test_slow_cases_whose_turn_it_was_not_stay_slow():
-    here = "tests/test_tiers.py"
-    before = {"files": {here: 3.0}, "tests": {f"{here}::a[1]": 3.0, f"{here}::a[2]": 2.0, f"{here}::gone[1]": 2.0}}
-    assert tiers.merged(before, {f"{here}::a[2]": 0.1, f"{here}::b": 0.2})["tests"] == {f"{here}::a[1]": 3.0}
+def test_a_turn_keeps_the_seconds_of_cases_whose_turn_it_was_not(monkeypatch):
+    monkeypatch.setattr(tiers, "TURN", "1")
+    before = {"files": {HERE: 3.0}, "functions": {f"{HERE}::a": 5.0, f"{HERE}::gone": 2.0}}
+    before["tests"] = {f"{HERE}::a[1]": 3.0, f"{HERE}::a[2]": 2.0, f"{HERE}::gone[1]": 2.0}
+    after = tiers.merged(before, {f"{HERE}::a[2]": 0.6, f"{HERE}::b": 0.2})
+    assert after["functions"] == {f"{HERE}::a": 5.0}
+    assert after["tests"] == {f"{HERE}::a[1]": 3.0, f"{HERE}::a[2]": 0.6}

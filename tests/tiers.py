@@ -198,22 +198,28 @@ def _stored() -> dict[str, dict[str, float]]:
 
 
 def merged(stored: dict[str, dict[str, float]], took: dict[str, float]) -> dict[str, dict[str, float]]:
-    """What is stored, with new seconds of all tests of these files: of each file, and of each slow test.
+    """What is stored, with new seconds of all tests of these files: of each file, slow test, and slow function.
 
-    A slow case whose turn it was not is kept where other cases of its test were tried.
+    A function is all cases of a test. Where a third of them was tried, what is stored of the others and of all is kept.
     """
-    files, functions = Counter[str](), set(map(_function, took))
+    files, functions = Counter[str](), Counter[str]()
     for test, seconds in took.items():
         files[_file(test)] += seconds
+        functions[_function(test)] += seconds
 
     def is_kept(test: str) -> bool:
-        return _file(test) not in files or (test not in took and _function(test) in functions)
+        return _file(test) not in files or (TURN != "all" and test not in took and _function(test) in functions)
 
     kept = {test: seconds for test, seconds in stored["tests"].items() if is_kept(test)}
+    whole = {test: seconds for test, seconds in stored["functions"].items() if is_kept(test)}
+    whole = {
+        test: round(seconds, 2) for test, seconds in functions.items() if seconds > SLOW_S and test not in took
+    } | whole
     slow = kept | {test: round(seconds, 2) for test, seconds in took.items() if seconds > SLOW_S}
     known = stored["files"] | {file: round(seconds, 1) for file, seconds in files.items()}
     return {
         "files": {file: known[file] for file in sorted(known) if (ROOT / file).exists()},
+        "functions": {test: whole[test] for test in sorted(whole) if (ROOT / _file(test)).exists()},
         "tests": {test: slow[test] for test in sorted(slow) if (ROOT / _file(test)).exists()},
     }
 
@@ -233,13 +239,11 @@ def _how_soon(item: pytest.Item) -> float:
 
 def _turning(items: Sequence[pytest.Item]) -> set[str]:
     """Tests that take long and have cases for each turn; all of the others' cases are tried."""
-    thirds, slow = defaultdict[str, set[int]](set), set[str]()
+    thirds = defaultdict[str, set[int]](set)
     for item in items:
         if hasattr(item, "callspec"):
             thirds[_function(item.nodeid)].add(_third(item))
-            if item.nodeid in _stored()["tests"]:
-                slow.add(_function(item.nodeid))
-    return {test for test in slow if len(thirds[test]) == 3}
+    return {test for test in _stored()["functions"] if len(thirds[test]) == 3}
 
 
 def _third(item: pytest.Item) -> int:
