@@ -13,14 +13,17 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NEEDED = {canonicalize_name(each.name): each for each in map(Requirement, PROJECT["dependencies"])}
-EXTRAS = [each for name in ("mlflow", "tensorboard", "wandb") for each in PROJECT["optional-dependencies"][name]]
+EXTRAS = [
+    each for name in ("mlflow", "tensorboard", "text", "wandb") for each in PROJECT["optional-dependencies"][name]
+]
 EXTRA = {canonicalize_name(Requirement(each).name) for each in EXTRAS}
 
 
 def imported():
     """Distribution -> a file that imports it, by a statement or by `import_module` of a text."""
     found = {}
-    homes = packages_distributions() | {"mlflow": ["mlflow-skinny"], "opacus": ["opacus"], "wandb": ["wandb"]}
+    alike = {name: [name] for name in ("opacus", "safetensors", "tokenizers", "wandb")}
+    homes = packages_distributions() | alike | {"mlflow": ["mlflow-skinny"]}
     for file in (ROOT / "h2fdp").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = []

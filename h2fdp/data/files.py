@@ -164,6 +164,8 @@ class Table(Columned):
         categories: column -> its values, public; each becomes a feature that is 0 or 1. A null among them is for gaps.
             Values of an empty list, and of columns of words that are in neither of these, are hashed to 32 features.
         exclude: columns that are no inputs, as numbers of patients.
+        text: columns whose texts become 256 numbers each, by public vectors of their tokens where `h2fdp[text]` is
+            installed, else by hashes of their words.
         separator: of columns of a CSV file; null: a comma, semicolon, tab or bar, whichever the first line has most of.
         decimal: point or comma of numbers of a CSV file; null: a comma where columns are not separated by commas and
             have such numbers.
@@ -178,6 +180,7 @@ class Table(Columned):
     ranges: dict[Text, _Bounds] = Field(default_factory=dict)
     categories: dict[Text, list[Any]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
+    text: list[Text] = Field(default_factory=list)
     separator: Annotated[str, Field(min_length=1, max_length=1), Expect('one character, as ";" or "\\t"')] | None = None
     decimal: Annotated[Literal[".", ","], Expect('a point or a comma, as "." or ","')] | None = None
     missing: list[Annotated[Text | int | Number, Expect("a word or a number")]] | None = None
@@ -191,7 +194,7 @@ class Table(Columned):
         path = Path(self.path).expanduser()
         divided = path.is_dir() and path.suffix not in _PARQUET  # some programs write one table as a folder
         files = _tables(path) if divided else {"train": path}
-        stated = {"ranges": self.ranges, "categories": self.categories, "exclude": self.exclude}
+        stated = {key: getattr(self, key) for key in ("ranges", "categories", "exclude", "text")}
         try:
             return self._pool({name: self.frame(file) for name, file in files.items()}, self.classes, **stated)
         except UserError as error:
@@ -265,12 +268,16 @@ class Table(Columned):
                 decimal=decimal,
                 na_values={column: list(gaps.difference(stated[column])) for column in heads},
                 keep_default_na=False,
-                dtype={column: str for column in heads if stated[column]},
+                dtype={column: str for column in heads if stated[column] or column in self.text},
                 low_memory=False,
             )
 
         frame, decimal = read(self.decimal or "."), self.decimal
-        texts = [x for x in heads if x not in (*words, self.by, *self.exclude) and frame[x].dtype.kind not in "buif"]
+        texts = [
+            x
+            for x in heads
+            if x not in (*words, *self.text, self.by, *self.exclude) and frame[x].dtype.kind not in "buif"
+        ]
         commas = [each for each in texts if frame[each].astype(str).str.fullmatch(DECIMAL_COMMA).any()]
         if commas and decimal is None and separator != ",":
             frame, decimal = read(","), ","
@@ -307,10 +314,10 @@ def section_of(file: Path, table: Table) -> str:
         UserError: it is no table, or has no such column.
     """
     frame = table.frame(file)
-    rows: dict[str, list[str]] = {"exclude": [], "categories": [], "ranges": []}
+    rows: dict[str, list[str]] = {"exclude": [], "text": [], "categories": [], "ranges": []}
     label, kinds = table.label or next((each for each in LABELS if each in frame), ""), ""
     heads = list(map(str, frame.columns))
-    for key, named in (("label", [table.label]), ("by", [table.by]), ("exclude", table.exclude)):
+    for key, named in (("label", [table.label]), ("by", [table.by]), ("exclude", table.exclude), ("text", table.text)):
         for each in filter(None, named):
             stated_column(each, heads, key, str(file))
     for name in (each for each in heads if each != table.by):
@@ -320,8 +327,8 @@ def section_of(file: Path, table: Table) -> str:
         listed = ", ".join(sorted(map(_scalar, different.tolist()))) if few else ""
         said = f", gaps in {gaps} of {len(frame)} rows" if gaps else ""
         words = [] if values.dtype.kind in "buif" else [each for each in different if not is_number(each)]
-        if name in table.exclude:
-            rows["exclude"].append(f"    - {_scalar(name)}")
+        if name in (*table.exclude, *table.text):
+            rows["exclude" if name in table.exclude else "text"].append(f"    - {_scalar(name)}")
         elif name == label:
             kinds = f"  # {listed}; in order" if values.dtype.kind not in "buif" else f"  # {listed or 'numbers'}"
         elif not holds_words(values):
@@ -333,7 +340,8 @@ def section_of(file: Path, table: Table) -> str:
             told = f"{said}: null stands for them" if gaps else ""
             rows["categories"].append(f"    {_scalar(name)}: []  # {listed}{told}")
         else:
-            rows["exclude"].append(f"    - {_scalar(name)}  # {len(different)} different texts{said}")
+            key = "text" if sum(" " in str(each) for each in different) > len(different) / 2 else "exclude"
+            rows[key].append(f"    - {_scalar(name)}  # {len(different)} different texts{said}")
     stated = "" if label else "  # which column? --set data.label=COLUMN takes it out of the lists"
     lines = [f"  {key}:\n" + "\n".join(listed) for key, listed in rows.items() if listed]
     head = f"# {len(frame):,} records in {len(frame.columns)} columns.\n{_WHY}data:"

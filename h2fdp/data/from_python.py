@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from h2fdp.data.records import CLASSES_ALONE, Scaling, as_records
 from h2fdp.data.source import Owned, Pool, pool_of, splits_of
-from h2fdp.data.texts import BUCKETS, hashed
+from h2fdp.data.texts import BUCKETS, embedded, hashed, note_of_texts
 from h2fdp.errors import Problem, UserError, hint
 from h2fdp.wording import counted, note
 
@@ -51,6 +51,7 @@ class Columns:
         categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap. Of an
             empty list, values are hashed.
         exclude: columns of a frame that are no inputs.
+        text: columns of a frame whose texts become 256 numbers each.
         hashed: the columns of words that nothing is stated about; null: see `of_words`.
     """
 
@@ -61,6 +62,7 @@ class Columns:
     ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     exclude: Sequence[str] = ()
+    text: Sequence[str] = ()
     hashed: Sequence[str] | None = None
 
     def of_others(self, training: Any, other: Any) -> Columns:
@@ -90,11 +92,11 @@ class Columns:
         raise UserError(f"{what}: expected {_KINDS}; found {type(source).__name__}", key="data")
 
     def unbounded(self, source: Any) -> tuple[str, ...] | None:
-        """The inputs of a frame that have neither ranges nor categories; None of what is no frame."""
+        """The inputs of a frame whose numbers have no public bounds; None of what is no frame."""
         if not _is_frame(source):
             return None
         frame = _named(source, "")
-        bounded = {*self.categories, *(self.hashed or ()), *(each for each in self.ranges if self.ranges[each])}
+        bounded = {*self.categories, *self.text, *(self.hashed or ()), *(x for x in self.ranges if self.ranges[x])}
         return tuple(x for x in self._listed_inputs(frame, "") if x not in bounded and not hasattr(frame[x], "cat"))
 
     def of_features(self, source: Any) -> tuple[str, ...]:
@@ -106,12 +108,12 @@ class Columns:
         return tuple(each for each, part in parts.items() for _ in range(part.shape[1]))
 
     def of_words(self, source: Any, inputs: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The inputs of a training frame that hold words and have neither ranges nor categories; else none."""
+        """The inputs of a training frame that hold words about which nothing is stated; none of what is no frame."""
         if not _is_frame(source):
             return ()
         frame = _named(source, "")
         listed = self._listed_inputs(frame, "") if inputs is None else inputs
-        unstated = [x for x in listed if not self.ranges.get(x) and x not in self.categories]
+        unstated = [x for x in listed if not self.ranges.get(x) and x not in (*self.categories, *self.text)]
         return tuple(x for x in unstated if not hasattr(frame[x], "cat") and holds_words(frame[x]))
 
     def _listed_inputs(self, frame: Any, what: str) -> Sequence[str]:
@@ -148,6 +150,7 @@ class Columns:
         if not used and not problems:
             problems.append(Problem(f"{what}: no columns are left as inputs", key="data"))
         stated = {f"{key}.{each}": each for key in ("ranges", "categories") for each in getattr(self, key)}
+        stated |= {f"text[{place}]": each for place, each in enumerate(self.text)}
         for key, each in stated.items():
             if tried(stated_column, each, heads, key) and used and each not in (*used, target, owner, *self.exclude):
                 text = f"{what}: {each} is no input; inputs are {', '.join(used)}"
@@ -170,8 +173,13 @@ class Columns:
         return np.concatenate(parts, axis=1), labels, owners
 
     def _features_of(self, frame: Any, name: str, what: str) -> NDArray[Any]:
-        kinds = self.categories.get(name, () if name in (self.hashed or ()) else None)
-        return _features(frame[name], name, self.ranges.get(name) or None, kinds, what)
+        kinds, bounds = self.categories.get(name, () if name in (self.hashed or ()) else None), self.ranges.get(name)
+        if name not in self.text:
+            return _features(frame[name], name, bounds or None, kinds, what)
+        if kinds or bounds:
+            text = f"{what}: the column {name} has ranges or categories too; expected one of them"
+            raise UserError(text, key=f"data.text[{self.text.index(name)}]")
+        return embedded(frame[name].tolist(), np.asarray(frame[name].isna()))
 
     def _of_columns(self, source: Any, heads: Sequence[str], what: str) -> Arrays:
         """Of an object with named columns, `source["label"]`."""
@@ -424,6 +432,7 @@ def from_python(
     ranges: Mapping[str, Sequence[float]] | None = None,
     categories: Mapping[str, Sequence[Any]] | None = None,
     exclude: Sequence[str] = (),
+    text: Sequence[str] = (),
     scaling: Scaling | None = None,
     place: str = "",
     **options: Any,
@@ -443,6 +452,8 @@ def from_python(
         categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap. Those
             of an empty list, and of columns of words that are not stated, are hashed to 32 such features.
         exclude: columns of a frame that are no inputs.
+        text: columns of a frame whose texts become 256 numbers each: averages of vectors of their tokens where the
+            package `wordllama` is installed, else hashes of their words.
         scaling: public constants between stored inputs and those of the model; null: 8-bit inputs are divided by 255.
         place: the file or folder that the records are from, for messages.
         options: `partition`, `validation`, `public` as in an experiment file.
@@ -466,13 +477,19 @@ def from_python(
         inputs = list(map(str, inputs)) if isinstance(inputs, list | tuple) else inputs
         ranges, categories = ({str(key): each for key, each in (some or {}).items()} for some in (ranges, categories))
     names = None if isinstance(classes, int) else classes
-    columns = Columns(label, inputs, named, names, ranges or {}, categories or {}, list(map(str, exclude)))
+    columns = Columns(
+        label, inputs, named, names, ranges or {}, categories or {}, list(map(str, exclude)), list(map(str, text))
+    )
     of = f" of {place}" if place else ""
     train = _records(columns, training, f"the training data{of}")
     columns = replace(columns, hashed=columns.of_words(training))
     if columns.hashed:
         words = textwrap.shorten(", ".join(columns.hashed), 200, placeholder=" ...")
-        note(f"{words}: words are hashed to {BUCKETS} numbers a column; better: data.categories, or data.exclude")
+        better = "better: data.categories, data.text or data.exclude"
+        note(f"{words}: words are hashed to {BUCKETS} numbers a column; {better}")
+    about = (note_of_texts(),) if columns.text else ()
+    for each in about:
+        note(each)
     if by is not None and named is None:
         owners, count = np.asarray(by), len(train[0])
         if owners.shape != (count,):
@@ -487,7 +504,7 @@ def from_python(
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
     pool = pool_of(train, test, valid, classes, stored, "data")
     unbounded, heads = columns.unbounded(training), columns.of_features(training)
-    return PythonData(replace(pool, unbounded=unbounded, columns=heads), options)
+    return PythonData(replace(pool, unbounded=unbounded, columns=heads, notes=about), options)
 
 
 def _records(columns: Columns, source: Any, what: str) -> Owned:

@@ -173,6 +173,7 @@ class Pool:
         owner_names: the same of `owners`.
         unbounded: the columns of inputs whose numbers have no public bounds; None where inputs are no columns.
         columns: the name of the column of each feature; empty where inputs are no columns.
+        notes: what has to be said with every epsilon of a run on these records.
     """
 
     train: Records
@@ -186,6 +187,7 @@ class Pool:
     owner_names: tuple[str, ...] = ()
     unbounded: tuple[str, ...] | None = None
     columns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def without_owners(self) -> Pool:
         """A copy without owners."""

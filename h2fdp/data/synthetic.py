@@ -235,6 +235,7 @@ class DrawnData:
     class_names: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
     unbounded: None = None
+    notes: tuple[str, ...] = ()
     whole: bool = False
 
     @property

@@ -87,7 +87,8 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         OVER_THE_AIR: setup.topology.radio.truncation is not None,
         ADJACENCY_NOTES.get(setup.config.privacy.adjacency): setup.config.privacy.adjacency in ADJACENCY_NOTES,
     }
-    return (*setup.placement.notes, *(note for note, holds in conditions.items() if note is not None and holds))
+    said = *setup.placement.notes, *setup.data.notes
+    return (*said, *(note for note, holds in conditions.items() if note is not None and holds))
 
 
 def verdict(setup: RunSetup, observer: Observer, claimed: float | None, accounted: float) -> str:

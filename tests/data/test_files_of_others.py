@@ -515,3 +515,15 @@ def test_a_few_words_among_numbers_are_a_mistake_and_a_few_numbers_among_words_a
             continue
         with pytest.raises(UserError, match=r"column a has 'x' in row 1 .*categories: {a: \[\]} hashes values"):
             DATA_SETS.read(section).load(None)
+
+
+def test_the_section_of_a_table_asks_for_columns_of_text(tmp_path):
+    from h2fdp.data.files import Table, section_of
+
+    text = "id,note,label\n" + "".join(f"p{place},a text of row {place},{place % 2}\n" for place in range(9))
+    section = excel(tmp_path, text)
+    printed = yaml.safe_load(section_of(tmp_path / "excel.csv", Table.model_validate(section)))["data"]
+    assert (printed["exclude"], printed["text"]) == (["id"], ["note"])
+    stated = Table.model_validate(section | {"text": ["id"], "exclude": ["note"]})
+    printed = yaml.safe_load(section_of(tmp_path / "excel.csv", stated))["data"]
+    assert (printed["exclude"], printed["text"]) == (["note"], ["id"])
