@@ -86,7 +86,6 @@ def runs() -> Iterator[tuple[str, dict[str, str]]]:
     yield "faults", {"faults": faults}
     yield "control", {"control": "{enabled: true, alpha1: 1, alpha2: 1, alpha3: 1, tau_max: 12}"}
     yield "control-faults", {"control": "{enabled: true, tau_max: 8}", "faults": "{device_dropout: 0.2}"}
-    yield "control-idle", {"control": "{enabled: true, allow_idle: true, tau_max: 8}"}
     yield "mlp", {"model": "mlp"}
     yield "engine-loop", {"runtime": "{backend: inline, engine: loop}"}
     yield "engine-loop-scaffold", {"method": "scaffold", "runtime": "{backend: inline, engine: loop}"}

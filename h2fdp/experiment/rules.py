@@ -337,9 +337,8 @@ def _of_control(experiment: ExperimentFile) -> Found:
             yield "training.step_decay", f"{text}, found {training.step_decay}"
         return
     whole = "in a run that is planned as a whole"
-    if control.allow_idle or control.solver != "exact":
-        key = "allow_idle" if control.allow_idle else "solver"
-        yield f"control.{key}", f"{whole} there is no problem P; expected the default"
+    if control.solver != "exact":
+        yield "control.solver", f"{whole} there is no problem P; expected the default"
     if training.participation != 1:
         text = f"{whole} all devices of an edge server take part; expected 1, found {training.participation:g}"
         yield "training.participation", text

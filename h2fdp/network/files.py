@@ -168,9 +168,8 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
     handover = None if section.handover is None else section.handover.wire()
     if isinstance(section.trace, str):
         return replace(read_trace(document.folder / section.trace), handover=handover)
-    lines = section.trace or ()
-    places = [document.where(("mobility", "trace", at)) for at in range(len(lines))]
-    return Mobility(lines, section.stay, handover, places)
+    places = [document.where(("mobility", "trace", at)) for at in range(len(section.trace))]
+    return Mobility(section.trace, handover, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:

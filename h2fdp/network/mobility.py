@@ -18,7 +18,6 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.network.devices import Column, Integers
 from h2fdp.network.links import Wire
 from h2fdp.network.network import COLUMNS, Subnet
-from h2fdp.streams import Streams
 
 NOWHERE = "-"
 _DISTANCE: Column = COLUMNS["distance_m"]
@@ -45,8 +44,6 @@ class Mobility:
 
     Attributes:
         trace: where each device is from when on; before its first line it is where the topology file has it.
-        stay: with which probability a device stays where it is from one interval to the next, else it moves to another
-            edge server, each as probable; None where there is a trace.
         handover: the wire over which an edge server sends a message of a model's size to the one to which a device
             goes; None for no message.
         places: file and line of each line of the trace, for messages; empty where it is from no file.
@@ -56,15 +53,10 @@ class Mobility:
     """
 
     trace: Sequence[Line | tuple[Any, ...]] = ()
-    stay: float | None = None
     handover: Wire | None = None
     places: Sequence[str] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.stay is not None and (self.trace or not 0 <= self.stay <= 1):
-            raise UserError(
-                f"expected a probability, or a trace in its place; found {self.stay:g}", key="mobility.stay"
-            )
         if not isinstance(self.handover, Wire | None) or (self.handover and not self.handover.plain):
             raise UserError(
                 "expected a Wire of rate and power alone, over which messages leave one after another",
@@ -86,39 +78,12 @@ class Mobility:
 
     def values(self) -> dict[str, Any]:
         """In the words of a topology file, whose trace is inside of it."""
-        if self.stay is not None:
-            return {"stay": self.stay}
         return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
-
-    @property
-    def drawn(self) -> bool:
-        """Whether ways are drawn for each run; else they are those of the trace."""
-        return self.stay is not None
 
     @property
     def lines(self) -> tuple[Line, ...]:
         """Of the trace."""
         return tuple(Line(*each) for each in self.trace)
-
-    def settled(self, subnets: Sequence[Subnet], intervals: int, streams: Streams) -> Mobility:
-        """The same as a trace, which is drawn where this is a probability: from the seed alone, so that it is public.
-
-        Raises:
-            UserError: there is only one edge server.
-        """
-        if self.stay is None:
-            return self
-        if len(subnets) < 2:
-            raise UserError("expected at least two edge servers to move between, found one", key="mobility.stay")
-        names = [name for subnet in subnets for name in subnet.device_names()]
-        at, lines = np.repeat(np.arange(len(subnets)), [subnet.size for subnet in subnets]), []
-        for interval in range(2, intervals + 1):
-            stream = streams.public.open("", "mobility", interval)
-            moves = stream.random(len(at)) >= self.stay
-            others = (at + stream.integers(1, len(subnets), len(at))) % len(subnets)
-            at = np.where(moves, others, at)
-            lines += [Line(interval, names[device], subnets[at[device]].name) for device in np.flatnonzero(moves)]
-        return Mobility(lines, handover=self.handover)
 
 
 def _line(values: Any) -> Line:
@@ -196,7 +161,6 @@ def expanded(subnets: Sequence[Subnet], mobility: Mobility, columns: Iterable[st
     Raises:
         UserError: devices or edge servers that the network does not have; two places at once.
     """
-    assert not mobility.drawn, "what is drawn is drawn before"
     numbers = {subnet.name: number for number, subnet in enumerate(subnets)}
     places = [(number, row) for number, subnet in enumerate(subnets) for row in range(subnet.size)]
     names = {subnets[number].device_name(row): device for device, (number, row) in enumerate(places)}

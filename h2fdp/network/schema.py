@@ -239,31 +239,22 @@ class CloudSection(Section):
 
 
 class MobilitySection(Section):
-    """Devices that change their edge server between intervals; one of the first two keys.
+    """Devices that change their edge server between intervals.
 
     Attributes:
         trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
             that interval on, until its next line, the device is there. Edge `-` is nowhere.
-        stay: the probability with which a device stays where it is from one interval to the next.
         handover: the wire over which the edge server that a device leaves sends a message of a model's size to its next
             one; null for none.
     """
 
     gone: ClassVar[Mapping[str, str]] = {
-        "waypoint": "python -m experiments.parts.waypoint in a clone writes such a walk as a trace: {trace: walk.csv}"
+        "waypoint": "python -m experiments.parts.waypoint in a clone writes such a walk as a trace: {trace: walk.csv}",
+        "stay": "state where devices are, as python -m experiments.parts.waypoint in a clone does: {trace: walk.csv}",
     }
 
-    trace: Annotated[
-        Lines | None, Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]")
-    ] = None
-    stay: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] | None = None
+    trace: Annotated[Lines, Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]")]
     handover: WireSection | None = None
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
-        if (self.trace is None) == (self.stay is None):
-            raise ValueError(f"expected one of `trace:` and `stay:`; found {'none' if self.stay is None else 'both'}")
-        return self
 
 
 if TYPE_CHECKING:

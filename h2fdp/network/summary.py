@@ -77,8 +77,6 @@ def motion(topology: Topology) -> str:
     """How devices move, in a few words; empty where they do not."""
     if topology.mobility is None:
         return ""
-    if topology.mobility.stay is not None:
-        return f"devices move, each stays with probability {topology.mobility.stay:g}"
     lines = topology.mobility.lines
     if not lines:
         return "no device moves, an empty trace"

@@ -165,7 +165,7 @@ class Topology(Generated):
         order = {name: position for position, name in enumerate(self._hierarchy.top_down())}
         in_order = tuple(sorted(self.aggregators, key=lambda aggregator: order[aggregator.name]))
         object.__setattr__(self, "aggregators", in_order)
-        if self.mobility is not None and not self.mobility.drawn and self.visits is None:
+        if self.mobility is not None and self.visits is None:
             self.with_visits()  # refuses a trace of other nodes
         if self.adversaries is not None and (wrong := self.adversaries.problems(self.names)):
             raise UserError(Problem(text, self.name, key) for key, text in wrong)

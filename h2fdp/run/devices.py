@@ -43,13 +43,6 @@ def costs_of(config: ExperimentFile, network: Topology) -> Callable[[int, Floats
     )
 
 
-def settled(topology: Topology, config: ExperimentFile) -> Topology:
-    """The network with the way of every device, for as many intervals as the run may have."""
-    assert topology.mobility is not None, "devices move"
-    mobility = topology.mobility.settled(topology.subnets, config.training.intervals, Streams(config.seed))
-    return replace(topology, mobility=mobility)
-
-
 def of_visits(data: DeviceData, network: Topology, intervals: int) -> DeviceData:
     """The records of each row of a network in which devices move.
 

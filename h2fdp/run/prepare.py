@@ -25,7 +25,7 @@ from h2fdp.network import Topology
 from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
-from h2fdp.run.devices import costs_of, of_visits, poisoned, settled
+from h2fdp.run.devices import costs_of, of_visits, poisoned
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
@@ -69,8 +69,6 @@ def prepare(
             does not fit them, or the privacy; no noise that meets the target; a user's own part that fails, or gives
             what it may not.
     """
-    if topology.mobility is not None and topology.mobility.drawn:
-        topology = settled(topology, config)
     with one_thread():  # features use more, for images side by side
         source = data_source or configured_data(config.data)
         data = spread(source, topology, config.seed, None if data_root is None else Path(data_root))

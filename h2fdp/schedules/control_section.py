@@ -42,11 +42,13 @@ class ControlSection(Section):
         slots: T, the local steps of the whole run; null is intervals x local_steps.
         solver: `exact`, or `two-level` as in the paper: one level of participation for all trusted subnets, one for the
             others.
-        allow_idle: whether a whole subnet may skip an interval.
         channel: `known` plans with the fading of the coming interval, `expected` with its mean.
     """
 
-    gone: ClassVar[Mapping[str, str]] = {"estimates": "estimates are those of released vectors: leave the line out"}
+    gone: ClassVar[Mapping[str, str]] = {
+        "estimates": "estimates are those of released vectors: leave the line out",
+        "allow_idle": "all edge servers take part: leave the line out, or state accuracy, joules or seconds for turns",
+    }
 
     enabled: Flag = False
     joules: Positive | None = None
@@ -60,7 +62,6 @@ class ControlSection(Section):
     tau_max: Annotated[int, Field(ge=1, le=10_000), Expect("a whole number from 1 to 10000")] = 40
     slots: Count | None = None
     solver: Literal["exact", "two-level"] = "exact"
-    allow_idle: Flag = False
     channel: Literal["known", "expected"] = "known"
     turns: Share | None = None
     trust: Literal["used", "weighed"] = "used"
@@ -103,12 +104,6 @@ class ControlSection(Section):
     def frequency_rule(self) -> FrequencyRule | None:
         """The rule by which devices choose their frequency; None where each does it as fast as it can."""
         return None if self.least_ghz is None else FrequencyRule(self.least_ghz, *self.cost_weights)
-
-    @model_validator(mode="after")
-    def _idle_needs_exact(self) -> ControlSection:
-        if self.allow_idle and self.solver != "exact":
-            raise ValueError("allow_idle needs solver exact; two levels leave no subnet out")
-        return self
 
     @model_validator(mode="after")
     def _one_form(self) -> ControlSection:

@@ -109,7 +109,6 @@ class H2fdpController(Schedule):
             alpha2=section.alpha2,
             alpha3=section.alpha3,
             phi=self.phi,
-            allow_idle=section.allow_idle,
             noise=self._noise,
         )
 

@@ -10,7 +10,6 @@ tau, nu = scale(tau) sum_c w_c(s_c).
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,7 +112,6 @@ class ControlProblem:
         gap_scale: (tau, K_l, active subnets) -> the factor of nu before its sum over subnets.
         edge_gap, device_gap: c2^2 and v2^2, the gap's weights of subnets with and without trust.
         alpha1, alpha2, alpha3: weights of energy, delay and gap; `alpha3` multiplies nu / phi.
-        allow_idle: whether whole subnets may sit out.
         noise: tau -> (N,) each subnet's part, with `limits` devices, of the noise variance that an interval really
             adds; over the rest of the run it is the gap. None for nu, which the formula's constants make.
     """
@@ -132,20 +130,15 @@ class ControlProblem:
     alpha2: float
     alpha3: float
     phi: float
-    allow_idle: bool = False
     noise: Callable[[int], Floats] | None = None
 
-    def coefficients(self, tau: int, active: int | None = None) -> Coefficients:
-        """Each subnet's share of the objective as a function of its s, for one tau.
-
-        Args:
-            active: subnets that take part, which nu counts; all by default.
-        """
+    def coefficients(self, tau: int) -> Coefficients:
+        """Each subnet's share of the objective as a function of its s, for one tau."""
         local, rest = self.aggregations(tau), self.remaining / tau
         prices, upper = self.prices, self.upper(tau)
         energy = rest * (prices.global_joules + local * prices.local_joules) + self.remaining * prices.step_joules
         delay = rest * prices.seconds(local, upper)
-        over_s, over_s2 = self._gaps(tau, active or len(self.limits))
+        over_s, over_s2 = self._gaps(tau)
         return Coefficients(
             self.alpha1 * energy + self.alpha2 * delay,
             self.alpha1 * rest * prices.wired_joules(upper),
@@ -154,35 +147,31 @@ class ControlProblem:
             rest * (local + 1) * prices.pairs(self.alpha1, self.alpha2),
         )
 
-    def _gaps(self, tau: int, active: int) -> tuple[Floats, Floats]:
-        """(N,) each subnet's part of the gap times s, of noise on each upload, and times s^2, of one noise on the sum.
-
-        Noise that is really added falls with the square of the active subnets, as nu does.
-        """
+    def _gaps(self, tau: int) -> tuple[Floats, Floats]:
+        """(N,) each subnet's part of the gap times s, of noise on each upload, and times s^2, of one noise on a sum."""
         if self.noise is None:
-            scale = self.gap_scale(tau, self.aggregations(tau), active)
+            scale = self.gap_scale(tau, self.aggregations(tau), len(self.limits))
             return scale * (1 - self.trusted) * self.device_gap, scale * self.trusted * self.edge_gap
-        added = self.remaining / tau * self.noise(tau) * (len(self.limits) / active) ** 2
+        added = self.remaining / tau * self.noise(tau)
         return added * (1 - self.trusted) * self.limits, added * self.trusted * self.limits**2
 
     def terms(self, tau: int, participation: Integers) -> ObjectiveTerms:
-        """The weighted terms at one point; `participation` (N,) holds 0 for subnets that sit out."""
-        active = participation > 0
-        local, rest, taking = self.aggregations(tau), self.remaining / tau, participation[active]
+        """The weighted terms at one point, with `participation` (N,) devices, at least 1 of each subnet."""
+        local, rest = self.aggregations(tau), self.remaining / tau
         prices, upper = self.prices, self.upper(tau)
         joules = prices.global_joules + local * prices.local_joules
-        energy = rest * float((taking * joules[active] + prices.wired_joules(upper)[active]).sum())
-        energy += self.remaining * prices.step_joules * float(taking.sum())
-        delay = rest * float((taking * prices.seconds(local, upper)[active]).sum())
-        energy += rest * (local + 1) * float((taking**2 * prices.pairs(1.0, 0.0)[active]).sum())
-        delay += rest * (local + 1) * float((taking**2 * prices.pairs(0.0, 1.0)[active]).sum())
+        energy = rest * float((participation * joules + prices.wired_joules(upper)).sum())
+        energy += self.remaining * prices.step_joules * float(participation.sum())
+        delay = rest * float((participation * prices.seconds(local, upper)).sum())
+        energy += rest * (local + 1) * float((participation**2 * prices.pairs(1.0, 0.0)).sum())
+        delay += rest * (local + 1) * float((participation**2 * prices.pairs(0.0, 1.0)).sum())
         if self.noise is None:
-            trusted = self.trusted[active]
-            weights = trusted * self.edge_gap / taking**2 + (1 - trusted) * self.device_gap / taking
-            gap = self.gap_scale(tau, local, int(active.sum())) * float(weights.sum()) / self.phi
+            weights = self.trusted * self.edge_gap / participation**2
+            weights = weights + (1 - self.trusted) * self.device_gap / participation
+            gap = self.gap_scale(tau, local, len(self.limits)) * float(weights.sum()) / self.phi
         else:
-            over_s, over_s2 = self._gaps(tau, int(active.sum()))
-            gap = float((over_s2[active] / taking**2 + over_s[active] / taking).sum()) / self.phi
+            over_s, over_s2 = self._gaps(tau)
+            gap = float((over_s2 / participation**2 + over_s / participation).sum()) / self.phi
         return ObjectiveTerms(self.alpha1 * energy, self.alpha2 * delay, self.alpha3 * gap)
 
 
@@ -253,8 +242,6 @@ def solve(problem: ControlProblem, solver: str = "exact") -> BestSolutions:
 
 def exact(problem: ControlProblem, tau: int) -> Integers:
     """(N,) the best participation for one tau: each subnet's own optimum, since P separates over subnets."""
-    if problem.allow_idle:
-        return _with_idle_subnets(problem, tau)
     return problem.coefficients(tau).best(problem.limits)
 
 
@@ -273,40 +260,3 @@ def two_level(problem: ControlProblem, tau: int) -> Integers:
 
 
 SOLVERS: dict[str, Participation] = {"exact": exact, "two-level": two_level}
-
-
-def _with_idle_subnets(problem: ControlProblem, tau: int) -> Integers:
-    """(N,) the best participation when subnets may sit out (0).
-
-    For each number n of active subnets nu counts n of them; every subnet takes its best s and the n cheapest stay.
-    The n are searched by branch and bound: shares fall with n, so the sum of the `low` smallest shares at `high`
-    bounds all n between from below.
-    """
-    subnets = len(problem.limits)
-
-    def shares(active: int) -> tuple[np.ndarray, Integers]:
-        coefficients = problem.coefficients(tau, active)
-        best = coefficients.best(problem.limits)
-        return coefficients.at(best), best
-
-    def bound(low: int, high: int) -> float:
-        return float(np.sort(shares(high)[0])[:low].sum())
-
-    best_cost, best_active = np.inf, 1
-    queue = [(bound(1, subnets), 1, subnets)]
-    while queue:
-        lowest, low, high = heapq.heappop(queue)
-        if lowest > best_cost:
-            break
-        if low == high:  # the bound of a single n is its value
-            if (lowest, low) < (best_cost, best_active):
-                best_cost, best_active = lowest, low
-            continue
-        middle = (low + high) // 2
-        heapq.heappush(queue, (bound(low, middle), low, middle))
-        heapq.heappush(queue, (bound(middle + 1, high), middle + 1, high))
-    costs, participation = shares(best_active)
-    staying = np.argsort(costs, kind="stable")[:best_active]
-    active = np.zeros_like(problem.limits)
-    active[staying] = participation[staying]
-    return active

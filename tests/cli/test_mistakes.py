@@ -58,16 +58,11 @@ def test_a_wrong_value_gets_one_line_and_exit_code_2(h2fdp, experiment, tmp_path
         ("model:\n  name: softmax\n  from: missing.pt\n", "model.from: expected a run directory or a model's file"),
         ("data:\n  name: digits\n  public: 1.0e-9\n", "data.public: a share of 1e-09 of these data does not hold out "),
         ("method:\n  privacy:\n    {name: hierarchical, input_bound: 1}\n", "method.privacy.input_bound: a device "),
-        (
-            "topology:\n  edges: [{name: a, devices: {count: 2}}]\n  mobility: {stay: 0.5}\n"
-            "privacy: {calibration: accounted}\n",
-            "topology.mobility.stay: expected at least two edge servers to move between, found one",
-        ),
     ],
 )
 def test_what_the_data_or_other_files_show_to_be_wrong_has_its_line_too(h2fdp, tmp_path, line, words):
     file = tmp_path / "late.yaml"
-    topology = "" if "topology" in line else "topology: {edges: [{name: a, devices: {count: 2}}]}\n"
+    topology = "topology: {edges: [{name: a, devices: {count: 2}}]}\n"
     file.write_text(line + topology + "training: {intervals: 1}\n")
     if "data" not in line:
         file.write_text(file.read_text() + "data: digits\n")

@@ -157,7 +157,7 @@ def test_an_object_that_is_no_link_is_refused_with_what_it_lacks():
         network(Silent())
     for handover in (Ferry(), Passes(delay_s=0.1)):
         with pytest.raises(UserError, match=r"mobility\.handover: expected a Wire"):
-            replace(network(FREE, FREE), mobility=Mobility(stay=0.5, handover=handover))
+            replace(network(FREE, FREE), mobility=Mobility(handover=handover))
 
 
 def through(windows, sending, at):

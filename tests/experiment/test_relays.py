@@ -90,7 +90,7 @@ def test_what_needs_subnets_is_refused(told):
     buffered = "  extends: h2fdp\n  schedule: {name: buffered, buffer: {edge: 2}}\n"
     (line,) = told(("  extends: h2fdp\n", buffered), accounted)
     assert "the shares of the noise of a secure sum are sized for all devices" in line
-    (line,) = told(("  edges:\n", "  mobility: {stay: 0.5}\n  edges:\n"), accounted)
+    (line,) = told(("  edges:\n", "  mobility: {trace: []}\n  edges:\n"), accounted)
     assert line.endswith("expected no secure sums, found those of a")
 
 

@@ -84,6 +84,11 @@ def test_a_source_of_estimates_is_refused_with_what_to_state_instead(stated):
     assert words in refusal(method="h2fdp-adaptive", control={"estimates": stated})
 
 
+def test_edge_servers_that_may_stay_out_are_refused_with_what_to_state_instead():
+    words = "control.allow_idle: this key is gone; all edge servers take part: leave the line out"
+    assert words in refusal(method="h2fdp-adaptive", control={"allow_idle": False})
+
+
 @pytest.mark.parametrize(
     ("settings", "observer", "words"),
     [

@@ -107,6 +107,7 @@ def test_the_program_writes_a_trace_that_a_topology_names(tmp_path, monkeypatch)
     table.write_text("name,x_m,y_m\nedge-1,200,500\nedge-9,900,400\n")
     with pytest.raises(UserError, match="expected a point for each of edge-1, edge-2; found edge-1, edge-9"):
         run()
-    (tmp_path / "moving.yaml").write_text(text + "mobility: {waypoint: {edges: {edge-1: [0, 0]}}}\n")
-    with pytest.raises(UserError, match=r"mobility\.waypoint: this key is gone; .*experiments\.parts\.waypoint"):
-        read(tmp_path / "moving.yaml", seed=5)
+    for key, stated in (("waypoint", "{edges: {edge-1: [0, 0]}}"), ("stay", "0.8")):
+        (tmp_path / "moving.yaml").write_text(f"{text}mobility: {{{key}: {stated}}}\n")
+        with pytest.raises(UserError, match=rf"mobility\.{key}: this key is gone; .*experiments\.parts\.waypoint"):
+            read(tmp_path / "moving.yaml", seed=5)

@@ -339,7 +339,5 @@ def test_an_association_says_which_program_makes_it(tmp_path):
 def test_how_devices_move_is_part_of_a_summary(tmp_path):
     network = "edges:\n  - {name: a, devices: {count: 2}}\n  - {name: b, devices: {count: 1}}\n"
     (tmp_path / "n.yaml").write_text(f"{network}mobility: {{trace: [[3, a/1, b], [5, a/2, b], [6, a/1, '-']]}}\n")
-    (tmp_path / "m.yaml").write_text(f"{network}mobility: {{stay: 0.8}}\n")
     assert "mobility      2 devices move, a trace from interval 3 to 6" in run("check", tmp_path / "n.yaml")
-    assert "devices move, each stays with probability 0.8" in run("check", tmp_path / "m.yaml")
     assert "3 devices; devices move" in run("show", tmp_path / "n.yaml")

@@ -1,16 +1,13 @@
-"""Devices that change their edge server: traces, random ways, and the rows that a network has for them."""
+"""Devices that change their edge server: traces, and the rows that a network has for them."""
 
-from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from h2fdp import Topology
 from h2fdp.errors import UserError
 from h2fdp.network import read, write
 from h2fdp.network.mobility import Line, Mobility
-from h2fdp.streams import Streams
 
 STILL = Topology.regular(edges=3, devices=2)
 
@@ -91,45 +88,10 @@ def test_a_trace_inside_a_topology_is_refused_with_its_line_too(tmp_path):
         assert [problem.where for problem in each.value.problems] == [f"{path}:{lines + 4}"]
 
 
-@pytest.mark.parametrize("text", ["{}", "{trace: a.csv, stay: 0.5}", "{stay: 2}", "{trace: none.csv}", "{move: 1}"])
+@pytest.mark.parametrize("text", ["{}", "{trace: a.csv, stay: 0.5}", "{stay: 0.5}", "{trace: none.csv}", "{move: 1}"])
 def test_a_section_that_says_nothing_is_refused(tmp_path, text):
-    """One of both keys, and files that are there."""
+    """A trace, whose file is there."""
     write(STILL, tmp_path / "tree.yaml")
     (tmp_path / "tree.yaml").write_text((tmp_path / "tree.yaml").read_text() + f"mobility: {text}\n")
     with pytest.raises(UserError):
         read(tmp_path / "tree.yaml", seed=1)
-
-
-def test_staying_for_certain_is_a_trace_without_lines():
-    """And one edge server leaves nowhere to go."""
-    assert Mobility(stay=1.0).settled(STILL.subnets, 50, Streams(1)) == Mobility()
-    with pytest.raises(UserError, match="two edge servers"):
-        Mobility(stay=0.5).settled(STILL.subnets[:1], 5, Streams(1))
-
-
-def test_ways_are_public_and_a_longer_run_goes_on_with_them():
-    """The noise key does not change them; the first intervals are those of a shorter run."""
-    long = Mobility(stay=0.6).settled(STILL.subnets, 20, Streams(4))
-    assert long == Mobility(stay=0.6).settled(STILL.subnets, 20, Streams(4, secret=b"key"))
-    short = Mobility(stay=0.6).settled(STILL.subnets, 10, Streams(4))
-    assert short.lines == tuple(line for line in long.lines if line.interval <= 10)
-
-
-def test_random_ways_against_the_markov_chain():
-    """Stays are Bernoulli(0.6), moves uniform over the others, and after many steps every edge server is as probable:
-    chi-square of devices that are independent, at an error rate of 1e-4 each."""
-    stay, tree = 0.6, Topology.regular(edges=4, devices=500)
-    mobility = Mobility(stay=stay).settled(tree.subnets, 25, Streams(11))
-    network = replace(tree, mobility=mobility).with_visits()
-    homes = np.repeat(np.arange(network.edges), network.sizes)
-    before, last = (homes[network.visits.rows_at(interval)] for interval in (23, 24))
-    assert _chi_square(np.bincount(last, minlength=4), np.full(4, 500.0)) < 21.1  # 3 degrees of freedom
-    pairs = Counter(zip(before.tolist(), last.tolist(), strict=True))
-    starts = np.bincount(before, minlength=4)
-    observed = np.array([[pairs[one, other] for other in range(4)] for one in range(4)])
-    expected = starts[:, None] * np.where(np.eye(4) == 1, stay, (1 - stay) / 3)
-    assert _chi_square(observed, expected) < 39.2  # 12 degrees of freedom
-
-
-def _chi_square(observed, expected):
-    return float(((observed - expected) ** 2 / expected).sum())

@@ -17,7 +17,7 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.algorithms.registry import audited
 from h2fdp.network import Adversaries
 from h2fdp.network.adversaries import Scaling, SignFlip
-from h2fdp.network.mobility import Mobility
+from tests.network.walks import walking
 from tests.networks import placed
 from tests.protocol.measured import (
     FREE,
@@ -228,7 +228,7 @@ class _Drawn:
         settings.pop("participation", None)
         settings.pop("device_turns", None)
         network = flat(rng, ["trusted", "untrusted", "untrusted"])
-        return replace(network, mobility=Mobility(stay=pick(rng, [0.3, 0.6])))
+        return replace(network, mobility=walking(network.subnets, pick(rng, [0.3, 0.6]), seed=int(rng.integers(1000))))
 
     @staticmethod
     def lying_edges(rng, settings):

@@ -94,7 +94,7 @@ def test_every_observer_keeps_to_the_target(tmp_path):
         ("training.device_turns", {"device_turns": 3}),
         ("method.schedule", {"method": "hfl-async", "calibration": None}),
         ("control.least_ghz", {"topology": FLAT.with_devices(cycles_per_record=1e6), "control": {"least_ghz": 0.2}}),
-        ("topology", {"topology": replace(FLAT, mobility=Mobility(stay=0.5))}),
+        ("topology", {"topology": replace(FLAT, mobility=Mobility())}),
     ],
 )
 def test_what_no_battery_goes_with_is_refused(key, settings):

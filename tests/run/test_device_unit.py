@@ -119,7 +119,7 @@ REFUSED = [
     ("control.enabled", {"method": "h2fdp-adaptive"}),
     ("training.clip_norm", {"clip_norm": None}),
     ("compression.device", {"compression": {"device": {"top_k": 0.5}}}),
-    ("method.privacy", {"topology": replace(FLAT, mobility=Mobility(stay=0.5))}),
+    ("method.privacy", {"topology": replace(FLAT, mobility=Mobility())}),
     ("method.privacy.secure_sum.rounding", {"method": {"privacy": {"name": "devices", "secure_sum": {"rounding": 8}}}}),
 ]
 

@@ -69,7 +69,7 @@ def ledger(run):
 
 
 @pytest.mark.parametrize(
-    "mobility", [Mobility(stay=1.0), Mobility([(2, "e0/1", "e0"), (4, "e1/2", "e1")])], ids=["stay", "trace"]
+    "mobility", [Mobility(), Mobility([(2, "e0/1", "e0"), (4, "e1/2", "e1")])], ids=["stay", "trace"]
 )
 def test_devices_that_stay_have_the_bits_of_a_network_that_stands_still(tmp_path, mobility):
     still, moving = experiment().run(tmp_path / "still"), experiment(mobility).run(tmp_path / "moving")
@@ -238,7 +238,7 @@ def test_a_single_edge_server_holds_its_epoch_and_what_everybody_receives_of_the
 
 
 def test_a_device_that_stays_is_the_same_to_one_edge_server_and_to_all(tmp_path):
-    run = experiment(Mobility(stay=1.0)).run(tmp_path / "run")
+    run = experiment(Mobility()).run(tmp_path / "run")
     worst = run.summary["privacy"]["worst"]
     assert worst["single-edge"]["pld"] == worst["edge"]["pld"] == run.privacy.epsilon("single-edge", "pld")
     assert worst["single-edge"]["verdict"] == worst["edge"]["verdict"] == "met"
@@ -267,15 +267,6 @@ def test_messages_about_devices_that_move_are_paid_for():
         assert more["delay_s"] == pytest.approx(messages * seconds, abs=1e-9)
         assert more["clock_s"] == pytest.approx(one_after_another * seconds, abs=1e-9)
         assert more["bytes"] == pytest.approx(messages * bits / 8)
-
-
-def test_random_ways_are_in_the_run_directory_and_the_run_repeats(tmp_path):
-    """What was drawn is written as a trace, so that the directory says which rows are one device's."""
-    run = experiment(Mobility(stay=0.5), intervals=3).run(tmp_path / "run")
-    assert "trace" in (run.directory / "topology.yaml").read_text()
-    assert RunPrivacy(run.directory).statement(("rdp",))["worst"]["public"]["rdp"] == pytest.approx(
-        run.summary["privacy"]["worst"]["public"]["rdp"]
-    )
 
 
 def test_a_visit_costs_what_a_device_at_its_distance_costs():

@@ -31,9 +31,7 @@ def prices_of(
 
 
 @st.composite
-def problems(
-    draw: st.DrawFn, subnets: int = 3, largest: int = 4, tau_max: int = 6, idle: bool = False
-) -> ControlProblem:
+def problems(draw: st.DrawFn, subnets: int = 3, largest: int = 4, tau_max: int = 6) -> ControlProblem:
     """Instances small enough to look at every integer point, with zeros and equal subnets among their numbers."""
     count = draw(st.integers(1, subnets))
     numbers = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-3, 1e3))
@@ -58,7 +56,6 @@ def problems(
         alpha2=draw(numbers),
         alpha3=draw(numbers),
         phi=draw(st.floats(1e-2, 1e2)),
-        allow_idle=idle,
     )
 
 
@@ -68,27 +65,22 @@ def objective(problem: ControlProblem, tau: int, participation: tuple[int, ...])
     rounds = problem.remaining / tau
     prices = problem.prices
     energy = delay = weights = 0.0
-    active = sum(s > 0 for s in participation)
     for c, s in enumerate(participation):
-        if s == 0:
-            continue
         energy += rounds * (s * prices.global_joules[c] + prices.link_joules[c] + local * s * prices.local_joules[c])
         energy += rounds * (local + 1) * s * s * prices.pair_joules[c] + problem.remaining * s * prices.step_joules
         delay += rounds * (s * prices.global_seconds[c] + local * s * prices.local_seconds[c])
         delay += rounds * (local + 1) * s * s * prices.pair_seconds[c]
         trust = problem.trusted[c]
         weights += trust * problem.edge_gap / s**2 + (1 - trust) * problem.device_gap / s
-    gap = gap_scale(tau, local, active) * weights / problem.phi
+    gap = gap_scale(tau, local, len(participation)) * weights / problem.phi
     return problem.alpha1 * energy + problem.alpha2 * delay + problem.alpha3 * gap
 
 
 def every_point(problem: ControlProblem) -> list[tuple[float, int, tuple[int, ...]]]:
     """(objective, tau, participation) of all integer points."""
-    lowest = 0 if problem.allow_idle else 1
-    choices = [range(lowest, limit + 1) for limit in problem.limits.tolist()]
+    choices = [range(1, limit + 1) for limit in problem.limits.tolist()]
     return [
         (objective(problem, tau, participation), tau, participation)
         for tau in range(1, min(problem.tau_max, problem.remaining) + 1)
         for participation in itertools.product(*choices)
-        if any(participation)
     ]

@@ -29,15 +29,6 @@ def test_exact_finds_the_least_of_all_integer_points(problem: ControlProblem) ->
     assert close(found.objective, objective(problem, found.tau, tuple(found.participation.tolist())))
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(problems(idle=True))
-def test_with_idle_subnets_too(problem: ControlProblem) -> None:
-    found = solve(problem, "exact").best
-    assert close(found.objective, min(every_point(problem))[0])
-    assert (found.participation > 0).any()
-
-
 @given(problems())
 def test_two_levels_are_the_best_two_levels(problem: ControlProblem) -> None:
     trusted = problem.trusted > 0
@@ -100,7 +91,7 @@ def test_ten_thousand_subnets_are_solved() -> None:
     assert (solutions.best.participation <= problem.limits).all()
 
 
-@given(problems(idle=True))
+@given(problems())
 @settings(max_examples=25)
 def test_noise_that_is_really_added_takes_the_place_of_nu(problem):
     """Noise of the size of its own parts, over the rest of the run, leaves the optimum as it is."""
