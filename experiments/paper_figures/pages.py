@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from experiments.paper_figures.matrices import SUFFIXES, as_written, matrix
 from h2fdp.network import draw
 from h2fdp.records.atomic import output_file
-from h2fdp.reports.figures import AXES, Curve, CurveChart, Explorer, Figure, Heatmap, Series
+from h2fdp.reports.figures import AXES, Curve, CurveChart, Explorer, Figure, Series
 from h2fdp.reports.network import MOST_DRAWN
 from h2fdp.reports.pictures import STYLE, add_legend, look_of, new_picture
 from h2fdp.reports.writing import content
@@ -64,9 +64,6 @@ def _pictures(figures: Sequence[Figure], every: Sequence[Series]) -> Iterator[tu
             for x in (each.x,) if each.x else AXES if several else ("interval",):
                 if (picture := _curves(each, every, x)) is not None:
                     yield f"{each.key}-{x}" if several else each.key, picture
-        elif isinstance(each, Heatmap):
-            titles = each.x_title, each.y_title, each.z_title
-            yield each.key, matrix(each.values, titles, each.columns, each.rows)
         elif isinstance(each, Explorer) and len(each.keys) == 2:
             for metric in each.metrics:
                 yield f"grid-{metric}", _grid(each, metric)

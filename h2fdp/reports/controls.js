@@ -1,5 +1,5 @@
 // What the reader chooses, and what is drawn then.
-const drawers = { curves: drawCurves, heat: drawHeat, explorer: drawExplorer };
+const drawers = { curves: drawCurves, explorer: drawExplorer };
 const draw = (figure) => drawers[figure.kind](figure);
 const drawAll = () => report.figures.forEach(draw);
 

@@ -9,8 +9,6 @@ from typing import Any
 from h2fdp.reports.figures import (
     Column,
     CurveChart,
-    Figure,
-    Heatmap,
     ReportSection,
     Series,
     Table,
@@ -21,7 +19,6 @@ from h2fdp.reports.figures import (
 from h2fdp.wording import counted
 
 MOST_ROWS = 60  # of the table of decisions
-MOST_SHOWN = 400  # intervals along a heat map, and edge servers up it
 TERMS = ("energy", "delay", "gap")
 
 
@@ -93,29 +90,6 @@ def _cost(joules: float, seconds: float) -> str:
     return f"{number(joules)} J and {number(seconds)} s"
 
 
-def participation(series: int, name: str, decisions: Sequence[Mapping[str, Any]]) -> Heatmap:
-    """How many devices of each subnet the controller lets take part, interval by interval."""
-    rows = [decisions[place] for place in places(len(decisions), MOST_SHOWN)]
-    edges = list(rows[0]["participation"])
-    shown = [edges[place] for place in places(len(edges), MOST_SHOWN)]
-    summed = set(edges) == {"smallest", "median", "largest"}
-    what = "The smallest, median and largest number" if summed else "The number"
-    thinned = "" if len(rows) == len(decisions) and len(shown) == len(edges) else " Evenly thinned out."
-    return Heatmap(
-        key=f"participation-{series}",
-        title=f"Participation chosen in {name}",
-        caption=f"{what} of devices of each edge server that take part in an interval, as the controller chose it "
-        f"(s_c^k); darker means more.{thinned}",
-        series=series,
-        x_title="interval k",
-        y_title="edge server",
-        z_title="devices taking part",
-        columns=[row["interval"] for row in rows],
-        rows=shown,
-        values=[[row["participation"].get(edge) for row in rows] for edge in shown],
-    )
-
-
 def decision_table(decisions: Sequence[Mapping[str, Any]]) -> Table:
     """Decisions with their reasons, evenly thinned out where there are many."""
     kept = places(len(decisions), MOST_ROWS)
@@ -132,7 +106,6 @@ def _decision(row: Mapping[str, Any]) -> list[Any]:
 def schedule(
     every: Sequence[Series],
     bands: str,
-    heats: Sequence[Figure] = (),
     folded: Mapping[str, Table | str] = MappingProxyType({}),
 ) -> ReportSection:
     """Interval length, participation and step size as they were chosen; what never changes is said in a sentence."""
@@ -145,7 +118,7 @@ def schedule(
     said = [f"{figure.y_title} {number(constants[figure.key])}" for figure in figures if figure.key in constants]
     lead = f"In every interval the same: {', '.join(said)}." if said else ""
     changing = [figure for figure in figures if figure.curves and figure.key not in constants]
-    return ReportSection("schedule", "Schedule", lead, [*changing, *heats], folded=folded)
+    return ReportSection("schedule", "Schedule", lead, changing, folded=folded)
 
 
 def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:

@@ -1,4 +1,7 @@
 // A sweep along one or two of its keys.
+const bar = (title) => ({ title: { text: title, side: "right", font: { size: 13 } }, thickness: 12, outlinewidth: 0, len: 1 });
+const shortened = (name) => (name.length > 18 ? name.slice(0, 17) + "…" : name);
+
 function chooser(figure, name, label, options, chosen) {
   const wrapper = document.createElement("label");
   const select = document.createElement("select");

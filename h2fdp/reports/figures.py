@@ -93,28 +93,6 @@ class CurveChart:
 
 
 @dataclass(frozen=True)
-class Heatmap:
-    """A matrix in colours.
-
-    Attributes:
-        series: the run that it belongs to; hidden with it.
-        rows: names along y; columns: numbers along x; values: a list for each row.
-    """
-
-    kind: ClassVar[Literal["heat"]] = "heat"
-    key: str
-    title: str
-    caption: str
-    series: int
-    x_title: str
-    y_title: str
-    z_title: str
-    columns: Sequence[float]
-    rows: Sequence[str]
-    values: Sequence[Sequence[float | None]]
-
-
-@dataclass(frozen=True)
 class Drawing:
     """A picture that needs no script: `svg` is an element of the page."""
 
@@ -144,7 +122,7 @@ class Explorer:
     metrics: Mapping[str, tuple[str, Sequence[tuple[float, float, float] | None]]]
 
 
-Figure = CurveChart | Heatmap | Drawing | Explorer
+Figure = CurveChart | Drawing | Explorer
 
 
 @dataclass(frozen=True)

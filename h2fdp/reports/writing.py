@@ -24,7 +24,7 @@ from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
 from h2fdp.records import versions
 from h2fdp.records.atomic import json_values, output_file, write_text
-from h2fdp.reports.decisions import decision_table, participation, schedule
+from h2fdp.reports.decisions import decision_table, schedule
 from h2fdp.reports.figures import (
     AXES,
     DASHES,
@@ -199,20 +199,17 @@ def _sections(runs: Sequence[RunView], every: Sequence[Series]) -> list[ReportSe
 
 
 def _schedule(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
-    controlled = [(at, run) for at, run in enumerate(runs) if run.decisions]
-    heats = [
-        participation(at, run.name, run.decisions) for at, run in controlled if "participation" in run.decisions[0]
-    ]
     folded: dict[str, Table | str] = {
         f"The controller's decisions in {run.name}, with its reasons": decision_table(run.decisions)
-        for _, run in controlled
+        for run in runs
+        if run.decisions
     }
-    return schedule(every, "", heats, folded)
+    return schedule(every, "", folded)
 
 
 _DIGITS = 6
 _MOST_TICKED = 8  # curves that a page shows at first
-_SCRIPTS = ("look.js", "curves.js", "shapes.js", "explorer.js", "controls.js")
+_SCRIPTS = ("look.js", "curves.js", "explorer.js", "controls.js")
 
 
 def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series], made: datetime, version: str) -> str:

@@ -76,7 +76,6 @@ def test_a_controlled_run_says_why_it_decided_as_it_did(runs, tmp_path):
     assert len(reasons) == 3
     assert all(reason.startswith("P = ") and "next best tau" in reason for reason in reasons)
     assert found.figure("tau")["curves"][0]["words"] == "reason"
-    assert found.figure("participation-0")["rows"] == ["edge-1", "edge-2", "edge-3"]
     assert "next best tau" in found.words  # in the table, for those who cannot point
 
 

@@ -9,7 +9,7 @@ from experiments.paper_figures import __main__ as program
 from experiments.paper_figures.labels import across, labels_of, plot_in, table_in
 from experiments.paper_figures.pages import write_pages, write_pictures
 from h2fdp import UserError
-from h2fdp.reports.figures import Curve, CurveChart, Heatmap, Series
+from h2fdp.reports.figures import Curve, CurveChart, Series
 from h2fdp.reports.paper import along_runs, over_key, paper_table
 from h2fdp.reports.study_numbers import study_numbers
 from h2fdp.reports.sweep_view import SweepView
@@ -88,9 +88,8 @@ def test_names_with_dollars_gaps_and_many_series_are_drawn(tmp_path):
     columns = {"interval": [1, 2, 3], "loss": [None, 2.0, 1.0], "low": [None, 1, 1], "high": [None, 3, 1]}
     every = [Series(f"$\\frac{{{number}$", columns) for number in range(30)]
     curves = [Curve(number, "loss", "$x", band=("low", "high")) for number in range(30)]
-    heat = Heatmap("heat", "t", "c", 0, "x", "y", "z", [1, 2], ["$\\frac{$", "b"], [[1, None], [2, 3]])
-    written = write_pictures([CurveChart("some", "t", "c", "y", curves), heat], every, tmp_path)
-    assert {path.name for path in written} == {"some.png", "some.pdf", "heat.png", "heat.pdf"}
+    written = write_pictures([CurveChart("some", "t", "c", "y", curves)], every, tmp_path)
+    assert {path.name for path in written} == {"some.png", "some.pdf"}
 
 
 def test_who_holds_which_labels_is_drawn(tmp_path, monkeypatch):
