@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Number, Text, shape
 from h2fdp.config.parsing import DECIMAL_COMMA, separated, separated_by
-from h2fdp.data.from_python import LABELS, from_python, holds_words, is_number, stated_column
+from h2fdp.data.from_python import LABELS, from_python, holds_words, numbers_of, stated_column
 from h2fdp.data.partition import Partition
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import (
@@ -213,11 +213,15 @@ class Table(Columned):
         import pandas as pd
 
         try:
-            frame = self._parquet(file) if file.suffix in _PARQUET else self._csv(file)
+            with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
+                frame = self._parquet(file) if file.suffix in _PARQUET else self._csv(file)
         except FileNotFoundError:
             raise UserError(f"there is no file {file}", key=_KEY) from None
         except pd.errors.EmptyDataError:
             frame = pd.DataFrame()
+        except pd.errors.ParserWarning:
+            text = "lines have more cells than the first line has names, perhaps by a separator at their end"
+            raise UserError(f"{text}; expected as many", str(file), _KEY) from None
         except (OSError, ValueError) as error:
             reason = reason_of(error).removeprefix("Error tokenizing data. C error: ")
             raise UserError(f"cannot be read as a table: {reason}"[:300], str(file), _KEY) from None
@@ -269,23 +273,21 @@ class Table(Columned):
                 na_values={column: list(gaps.difference(stated[column])) for column in heads},
                 keep_default_na=False,
                 dtype={column: str for column in heads if stated[column] or column in self.text},
+                index_col=False,
                 low_memory=False,
             )
 
         frame, decimal = read(self.decimal or "."), self.decimal
-        texts = [
-            x
-            for x in heads
-            if x not in (*words, *self.text, self.by, *self.exclude) and frame[x].dtype.kind not in "buif"
-        ]
+        used = [each for each in heads if each not in (*words, *self.text, self.by, *self.exclude)]
+        texts = [x for x in used if frame[x].dtype.kind not in "buif" and not holds_words(frame[x])]
+        for each in texts:  # among whole numbers beyond 64 bits pandas leaves gaps as they are
+            frame[each] = frame[each].mask(frame[each].isin(gaps))
         commas = [each for each in texts if frame[each].astype(str).str.fullmatch(DECIMAL_COMMA).any()]
         if commas and decimal is None and separator != ",":
             frame, decimal = read(","), ","
         how = f"guessed from column {commas[0]}" if decimal != self.decimal else "stated" if decimal else "assumed"
-        for each in texts if decimal == "," else ():  # columns that have words, or points, too
-            frame[each] = [float(x.replace(",", ".")) if re.match(DECIMAL_COMMA, str(x)) else x for x in frame[each]]
         text = f"decimal {'commas' if decimal == ',' else 'points'} were {how}; state data.decimal, one for all columns"
-        frame.attrs["decimal"] = "data.decimal", text
+        frame.attrs["decimal"] = decimal == ",", self.decimal is not None, text
         if self.separator is None and separator != ",":
             note(f"{separated_by(file, separator, decimal != self.decimal)} (data.separator, data.decimal)")
         return frame
@@ -326,7 +328,8 @@ def section_of(file: Path, table: Table) -> str:
         few = len(different) <= min(_MOST_KINDS, max(2, len(frame) // 4))
         listed = ", ".join(sorted(map(_scalar, different.tolist()))) if few else ""
         said = f", gaps in {gaps} of {len(frame)} rows" if gaps else ""
-        words = [] if values.dtype.kind in "buif" else [each for each in different if not is_number(each)]
+        pairs = () if values.dtype.kind in "buif" else zip(different, numbers_of(values.drop_duplicates()), strict=True)
+        words = [each for each, number in pairs if number is None]
         if name in (*table.exclude, *table.text):
             rows["exclude" if name in table.exclude else "text"].append(f"    - {_scalar(name)}")
         elif name == label:

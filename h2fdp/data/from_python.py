@@ -14,6 +14,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,9 @@ from h2fdp.wording import counted, note
 LABELS = ("label", "labels", "target", "targets", "class", "y", "fine_label", "character")
 INPUTS = ("image", "img", "pixel_values", "x", "input", "inputs", "features", "input_ids")
 _NO_HEADING = re.compile(r"\s*|Unnamed: [\d.]+")  # what pandas calls it
-_MARKED = re.compile(r"[+-]?[\d.,' ]*\d ?%?")  # a number, perhaps with marks that Python's have not
+_GROUPED = re.compile(r"[+-]?\d{1,3}([,' \u00a0\u202f]\d{3})+(\.\d+)?")  # a number whose thousands are set apart
+_SWAPPED = str.maketrans(",.", ".,")
+_POINTS = False, False, ""  # of a frame: whether decimal marks are commas, whether that is stated, what to say about it
 _KINDS = (
     "(inputs, labels), a torch Dataset, a Hugging Face Dataset or a pandas frame; or, for data by device, a mapping or "
     "a function from a device's name to (inputs, labels)"
@@ -123,12 +126,7 @@ class Columns:
             return [self.inputs] if isinstance(self.inputs, str) else self.inputs
         heads = list(frame.columns)
         others = _column(self.label, LABELS, heads, "label", what), self.by, *self.exclude
-        used = [each for each in heads if each not in others]
-        if bare := [each for each in used if _NO_HEADING.fullmatch(each)]:
-            rest = ", ".join(each for each in used if each not in bare)
-            text = f"{what}: column {heads.index(bare[0]) + 1} has no heading, as row numbers that pandas wrote"
-            raise UserError(f"{text}; leave it out (index=False), or say inputs: [{rest}]"[:400], key="data")
-        return used
+        return [each for each in heads if each not in others and not _NO_HEADING.fullmatch(each)]
 
     def _of_frame(self, frame: Any, what: str) -> Arrays:
         frame = _named(frame, what)
@@ -153,7 +151,7 @@ class Columns:
         stated |= {f"text[{place}]": each for place, each in enumerate(self.text)}
         for key, each in stated.items():
             if tried(stated_column, each, heads, key) and used and each not in (*used, target, owner, *self.exclude):
-                text = f"{what}: {each} is no input; inputs are {', '.join(used)}"
+                text = f"{what}: {each} is no input; inputs are {_listed(used)}"
                 problems.append(Problem(text, key=f"data.{key}"))
         lost = {self.by, *self.exclude}.difference([None, *heads])  # each may be meant for one of the inputs
         before = len(problems)
@@ -247,7 +245,7 @@ def _column(stated: str | None, usual: Sequence[str], heads: Sequence[str], key:
     if stated is not None:
         return stated_column(stated, heads, key, what)
     if not (matches := [name for name in usual if name in heads]):
-        raise UserError(f"{what}: which column is meant? State {key}, one of {', '.join(heads)}", key=f"data.{key}")
+        raise UserError(f"{what}: which column is meant? State {key}, one of {_listed(heads)}", key=f"data.{key}")
     return matches[0]
 
 
@@ -258,7 +256,7 @@ def stated_column(name: str, heads: Sequence[str], key: str, what: str) -> str:
         UserError: it is not.
     """
     if name not in heads:
-        near = hint(name, heads) or f"; expected one of {', '.join(heads)}"
+        near = hint(name, heads) or f"; expected one of {_listed(heads)}"
         raise UserError(f"{what}: there is no column {name}{near}", key=f"data.{key}")
     return name
 
@@ -317,15 +315,21 @@ def _features(
     array: NDArray[Any] = values.dropna().to_numpy()
     key = "data" if bounds is None else f"data.ranges.{name}"
     if len(array) and array.dtype.kind not in "buif":
-        cells = values.tolist()
-        odd = ~gaps * [1 + (isinstance(each, str) and "." in each) + 2 * (not is_number(each)) for each in cells]
-        texts = odd == odd.max() if odd.max() < 3 else odd >= 3  # no numbers, else with points where others have commas
-        found = cells[texts.argmax()]
-        wrong = f"{found!r} in {first_row(texts)}, which is no number"
-        right = f"where it means a gap, make it one (in a file data.missing); categories: {{{name}: []}} hashes values"
-        if is_number(str(found).replace(",", ".")):  # of another type, or with another decimal mark
-            key, right = values.attrs.get("decimal", (key, "make numbers of these, as astype(float) does"))
-        raise UserError(f"{column} has {wrong}; {right}", key=key)
+        read = numbers_of(values.dropna())
+        if None in read:
+            odd, cell = ~gaps, values.dropna().tolist()[read.index(None)]
+            odd[odd] = [each is None for each in read]
+            _, _, why = values.attrs.get("decimal", _POINTS)
+            right = (
+                f"data.missing has words for gaps, dates are as 2024-12-31; categories: {{{name}: []}} hashes values"
+            )
+            if why and is_number(str(cell).replace(",", ".")):
+                key, right = "data.decimal", why
+            raise UserError(
+                f"{column} has {cell!r} in {first_row(odd)}, which is no number; {right}",
+                key=key,
+            )
+        array = np.array(read, np.float64)
     if array.dtype.kind in "iu" and array.dtype != np.uint64 and bounds is None and not gaps.any():
         return array.astype(np.int64)[:, None]  # whole numbers stay such where all inputs are
     numbers = np.full(len(gaps), np.nan)
@@ -346,16 +350,46 @@ def _features(
 
 
 def holds_words(values: Any) -> bool:
-    """Whether a column is one of words, or of truths: more than half of its values are, and at least two.
+    """Whether a column is one of words, or of true and false: more than half of its values are, and at least two.
 
-    Fewer are refused among numbers. So no single record decides what a column is.
+    Words have letters, and are neither numbers nor dates. Fewer of them are refused among numbers, as is what has no
+    letters and is no number. So no single record decides what a column is.
     """
-    array = values.dropna().to_numpy()
-    if array.dtype.kind in "uif":
-        return False
-    cells = array.tolist()
-    words = sum(isinstance(x, bool) or not (is_number(x) or _MARKED.fullmatch(str(x))) for x in cells)
-    return words > max(1, len(cells) / 2)
+    cells = [] if values.dtype.kind in "uifM" else values.dropna().tolist()
+    return sum(map(_is_word, cells)) > max(1, len(cells) / 2)
+
+
+def _is_word(cell: Any) -> bool:
+    letters = re.search(r"[^\W\d_]", str(cell)) is not None
+    return isinstance(cell, bool | np.bool_) or (letters and not is_number(cell) and _days(cell) is None)
+
+
+def numbers_of(values: Any) -> list[float | None]:
+    """The cells of a column without gaps as numbers, or where none is, as days since 1970; None of each other one.
+
+    Thousands may be set apart, as in 1,234.5, and a percentage is its number. Of 1,234 a decimal mark has to be stated.
+    """
+    commas, sure, _ = values.attrs.get("decimal", _POINTS)
+
+    def number(cell: Any) -> float | None:
+        if isinstance(cell, str):
+            cell = cell.strip().removesuffix("%").rstrip()
+            cell = cell.translate(_SWAPPED) if commas else cell
+            if _GROUPED.fullmatch(cell) and (sure or not re.fullmatch(r"[+-]?\d+,\d+", cell)):
+                cell = re.sub(r"[^\d.+-]", "", cell)
+        return float(cell) if is_number(cell) else None
+
+    read = [number(each) for each in values.tolist()]
+    return read if any(each is not None for each in read) else [_days(each) for each in values.tolist()]
+
+
+def _days(cell: Any) -> float | None:
+    """Of a date of ISO 8601, perhaps with a time, the days since 1970; else None."""
+    try:
+        date = datetime.fromisoformat(str(cell).strip())
+    except ValueError:
+        return None
+    return (date.replace(tzinfo=date.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
 
 
 def is_number(value: Any) -> bool:
@@ -365,6 +399,11 @@ def is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names in a sentence; of a thousand the first."""
+    return textwrap.shorten(", ".join(names), 200, placeholder=" ...")
 
 
 def first_row(marked: NDArray[np.bool_]) -> str:
@@ -483,10 +522,12 @@ def from_python(
     of = f" of {place}" if place else ""
     train = _records(columns, training, f"the training data{of}")
     columns = replace(columns, hashed=columns.of_words(training))
+    heads = list(map(str, getattr(training, "columns", ())))
+    if inputs is None and (bare := [each for each in heads if _NO_HEADING.fullmatch(each)]):
+        note(f"column {heads.index(bare[0]) + 1} has no heading, as row numbers that pandas writes: it is left out")
     if columns.hashed:
-        words = textwrap.shorten(", ".join(columns.hashed), 200, placeholder=" ...")
         better = "better: data.categories, data.text or data.exclude"
-        note(f"{words}: words are hashed to {BUCKETS} numbers a column; {better}")
+        note(f"{_listed(columns.hashed)}: words are hashed to {BUCKETS} numbers a column; {better}")
     about = (note_of_texts(),) if columns.text else ()
     for each in about:
         note(each)
@@ -503,8 +544,8 @@ def from_python(
         valid = _records(without_owners, validation, f"the validation data{of}")[0]
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
     pool = pool_of(train, test, valid, classes, stored, "data")
-    unbounded, heads = columns.unbounded(training), columns.of_features(training)
-    return PythonData(replace(pool, unbounded=unbounded, columns=heads, notes=about), options)
+    unbounded, features = columns.unbounded(training), columns.of_features(training)
+    return PythonData(replace(pool, unbounded=unbounded, columns=features, notes=about), options)
 
 
 def _records(columns: Columns, source: Any, what: str) -> Owned:

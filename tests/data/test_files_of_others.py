@@ -171,7 +171,10 @@ def test_a_folder_of_tables_is_read_part_by_part(tmp_path, suffix):
         ({"data.csv": "x,label\n1,0\n"}, "expected a table, or a folder with train.csv"),
         ({"train.csv": "x,label\n1,0\n", "train.parquet": ""}, "expected train.csv or train.parquet, found both"),
         ({"train.csv": "x,label\n1,0\n", "test.csv": "x\n1\n"}, ": there is no column label"),
-        ({"train.csv": ",x,label\n0,1,0\n"}, "column 1 has no heading, as row numbers that pandas wrote"),
+        (
+            {"train.csv": "x,label\n1,0,\n2,1,\n"},
+            "train.csv: data.path: lines have more cells than the first line has names, perhaps by a separator",
+        ),
         (
             {"train.csv": "x,label\n1,0\n2,1,9,9\n"},
             "train.csv: data.path: cannot be read as a table: Expected 2 fields in line 3",
@@ -268,7 +271,7 @@ def test_all_problems_of_a_table_are_told_at_once(tmp_path):
     told = [str(each) for each in caught.value.problems]
     for text, words in zip(told, ["column age: expected", "column dose has '?'", "column smoker has"], strict=True):
         assert words in text
-    assert "where it means a gap, make it one (in a file data.missing)" in told[1]
+    assert "data.missing has words for gaps" in told[1]
     assert f"h2fdp data {shlex.quote(str(tmp_path / 'excel.csv'))} prints a data section to fill in" in told[-1]
 
 
@@ -330,13 +333,6 @@ def test_decimal_marks_of_two_kinds_are_told_by_value_and_remedy(tmp_path, text,
         loaded(excel(tmp_path, text, label="y", **stated))
     assert told in str(caught.value)
     assert all(each.key == "data.decimal" for each in caught.value.problems)
-
-
-def test_numbers_of_a_frame_that_are_texts_are_told_by_row():
-    from h2fdp.data.from_python import from_python
-
-    with pytest.raises(UserError, match=r"column a has '1' in row 1 .*; make numbers of these, as astype\(float\)"):
-        from_python(pd.DataFrame({"a": ["1", "2"], "y": [0, 1]}), test=0.5)
 
 
 @pytest.mark.parametrize("text", ["a;b;label\n-99,5;1;0\n1,5;-999;1\n", "a,b,label\n-99.5,1,0\n1.5,-999.0,1\n"])

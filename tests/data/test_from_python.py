@@ -112,8 +112,8 @@ TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1]
         ({"source": FRAME, "test": FRAME, "label": "lable"}, "there is no column lable; did you mean `label`?"),
         (
             {"source": FRAME.assign(a=["x", *range(39)]), "test": 0.2},
-            "a has 'x' in row 1 (the first is 1), which is no number; where it means a gap, make it one (in a file "
-            "data.missing); categories: {a: []} hashes values",
+            "a has 'x' in row 1 (the first is 1), which is no number; data.missing has words for gaps, dates "
+            "are as 2024-12-31; categories: {a: []} hashes values",
         ),
         (
             {"source": FRAME.assign(label="x"), "test": 0.2},
