@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.algorithms import Aggregation, WeightedAverage
+from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
@@ -111,6 +112,7 @@ class Average:
 Interval = Generator[Broadcast | Average, Any, Upload]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Aggregator(ABC):
     """An edge server, or a node above edge servers: its children are devices or aggregators.
 
@@ -119,15 +121,17 @@ class Aggregator(ABC):
         aggregation: what it makes of its children's uploads.
         law: of the noise that it adds to them.
         ends_chain: whether the node above may not see raw updates.
+        lies: what children that lie send instead; None where none does.
         down: what its own models pass before they are sent down.
     """
 
     name: str
     streams: Streams
-    aggregation: Aggregation
-    law: NoiseLaw
-    ends_chain: bool
-    down: Pipeline
+    aggregation: Aggregation = _AVERAGE
+    law: NoiseLaw = GAUSSIAN
+    ends_chain: bool = True
+    lies: Lies | None = None
+    down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     @abstractmethod
     def begin(self, broadcast: Tensor, plan: Any) -> Children[Any]:
@@ -180,13 +184,7 @@ def compressed(pipeline: Pipeline, streams: Streams, name: str, model: Tensor, i
     """
     if not pipeline.stages:
         return model
-    at = Moment(
-        streams=streams,
-        nodes=[name],
-        levels=np.empty(0),
-        segment=Segment(interval, slot, slot),
-        down=True,
-    )
+    at = Moment(streams=streams, nodes=[name], segment=Segment(interval, slot, slot), down=True)
     return pipeline.encode(model.clone()[None], model, at)[0]
 
 

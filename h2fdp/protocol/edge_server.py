@@ -10,23 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.algorithms.fedavg import Plain
-from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.places import Segment
-from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
 from h2fdp.protocol.messages import Order, Plan, SubnetStage, Upload
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, joined
-from h2fdp.streams import Streams
 from h2fdp.training.local_steps import LocalObjective, TrainingResult
 
-_PLAIN, _AVERAGE = Plain(), WeightedAverage()
+_PLAIN = Plain()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EdgeServer(Aggregator):
     """Aggregates what its devices upload; adds one noise vector to each average when it is trusted.
 
@@ -37,22 +33,14 @@ class EdgeServer(Aggregator):
         objective: what the devices minimise; it says what they remember.
         gain: maps m local steps to the number of gradients that their upload adds up (more than m with momentum).
         pipeline: what happens to the devices' uploads.
-        lies: what devices that lie send instead; None where none does.
     """
 
-    name: str
-    streams: Streams
     trusted: bool
     groups: NodeGroup
     spans: dict[str, tuple[int, int]]
     objective: LocalObjective = _PLAIN
     gain: Callable[[int], float] = float
-    ends_chain: bool = True
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
-    aggregation: Aggregation = _AVERAGE
-    law: NoiseLaw = GAUSSIAN
-    lies: Lies | None = None
-    down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: Plan) -> Children[SubnetStage]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""
@@ -153,14 +141,7 @@ class _Subnet(Children[SubnetStage]):
             trained = trained.part(np.argsort(np.concatenate(rows)))
         if not self._server.pipeline.has_code:
             self._work.note(stage, model, trained)
-        at = Moment(
-            streams=self._server.streams,
-            nodes=[],
-            levels=np.empty(0),
-            segment=stage.segment,
-            rows=stage.rows,
-            facts=stage.facts,
-        )
+        at = Moment(streams=self._server.streams, segment=stage.segment, rows=stage.rows, facts=stage.facts)
         updates, weights = self._server.pipeline.decode(trained.updates, stage.weights, at)
         lies, updates = self._server.lies, updates.to(model)
         return updates if lies is None else lies.arriving(updates, stage.rows.tolist()), weights

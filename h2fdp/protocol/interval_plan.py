@@ -57,6 +57,12 @@ class IntervalPlan:
     past: Mapping[str, StreamPast] = field(default_factory=dict)
     began_s: float = 0.0
 
+    @cached_property
+    def classes(self) -> list[int]:
+        """(N,) the class of each subnet: those that look alike, and meet no faults, are one, with one `Plan`."""
+        numbers: dict[int, int] = {}
+        return [numbers.setdefault(id(plan), len(numbers)) for plan in self.subnets.values()]
+
     @property
     def parts(self) -> Mapping[str, Plan | TierPlan]:
         """The plan of each of the cloud's children."""

@@ -74,12 +74,11 @@ def _noise_and_steps(
         children = plan.branches.values()
         return np.array([each.noise_variance for each in children]), np.array([each.steps for each in children])
     planned = PlannedNoise(facts, noise)
-    known: dict[Hashable, tuple[float, float]] = {}  # subnets that look alike have the same `Plan`
-    likenesses = [(id(subnet), facts[name].likeness) for name, subnet in plan.subnets.items()]
-    for (name, subnet), likeness in zip(plan.subnets.items(), likenesses, strict=True):
-        if likeness not in known:
-            known[likeness] = sum(planned.variances(plan, name).tolist()), _mean_steps(subnet)
-    return np.array([known[each][0] for each in likenesses]), np.array([known[each][1] for each in likenesses])
+    known: dict[int, tuple[float, float]] = {}
+    for (name, subnet), number in zip(plan.subnets.items(), plan.classes, strict=True):
+        if number not in known:
+            known[number] = sum(planned.variances(plan, name).tolist()), _mean_steps(subnet)
+    return np.array([known[each][0] for each in plan.classes]), np.array([known[each][1] for each in plan.classes])
 
 
 def _mean_steps(subnet: Plan) -> float:
@@ -194,8 +193,8 @@ class PlannedNoise:
     def _alike(self, plan: IntervalPlan) -> Iterable[list[tuple[str, float]]]:
         """Subnets that have the same releases, with their weights in the global average."""
         alike: dict[Hashable, list[tuple[str, float]]] = {}
-        for (name, subnet), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
-            likeness = id(subnet), self.facts[name].likeness, share, tuple(plan.vectors.get(name, {}).items())
+        for name, number, share in zip(plan.subnets, plan.classes, plan.weights.tolist(), strict=True):
+            likeness = number, share, tuple(plan.vectors.get(name, {}).items())
             alike.setdefault(likeness, []).append((name, share))
         return alike.values()
 

@@ -9,16 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.algorithms import Aggregation, WeightedAverage
 from h2fdp.network import Lies
 from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.places import Segment
-from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.messages import AggregationStage, Plan, SubnetState, Upload
 from h2fdp.streams import Streams
-
-_AVERAGE = WeightedAverage()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +56,9 @@ class UpperAggregator(Aggregator):
 
     Attributes:
         guarded: the children whose trusted chain includes this node.
-        lies: what edge servers that lie send instead; None where none does.
     """
 
-    name: str
-    streams: Streams
-    aggregation: Aggregation = _AVERAGE
-    law: NoiseLaw = GAUSSIAN
     guarded: frozenset[str] = frozenset()
-    ends_chain: bool = True
-    lies: Lies | None = None
-    down: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
     def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierStage]:
         """The aggregators below, at the model (M,) that was sent."""
@@ -136,7 +124,6 @@ class Uplinks:
         at = Moment(
             streams=self._streams,
             nodes=[name],
-            levels=np.empty(0),
             segment=Segment(end.interval, end.last_slot, end.last_slot),
             memory=None if memory is None else memory[None],
         )

@@ -245,21 +245,21 @@ class Blueprint:
 
     def edge_server_above(self, number: int, groups: NodeGroup, spans: dict[str, tuple[int, int]]) -> EdgeServer:
         """The number-th edge server with groups of its devices anywhere; `spans` says which rows each group holds."""
-        subnet = self.topology.subnets[number]
+        subnet, liars = self.topology.subnets[number], self.topology.adversaries
         return EdgeServer(
-            subnet.name,
-            self.streams,
-            bool(self._chains[subnet.name]),
-            groups,
-            spans,
-            self.objective,
-            partial(gain, self.momentum),
-            subnet.name not in self._goes_on,
-            self._pipelines[subnet.trust],
-            self.aggregation.at("device"),
-            self._pipelines[subnet.trust].law,
-            None if (liars := self.topology.adversaries) is None else liars.among(self.topology.lying_devices(number)),
-            self.downlink,
+            name=subnet.name,
+            streams=self.streams,
+            trusted=bool(self._chains[subnet.name]),
+            groups=groups,
+            spans=spans,
+            objective=self.objective,
+            gain=partial(gain, self.momentum),
+            ends_chain=subnet.name not in self._goes_on,
+            pipeline=self._pipelines[subnet.trust],
+            aggregation=self.aggregation.at("device"),
+            law=self._pipelines[subnet.trust].law,
+            lies=None if liars is None else liars.among(self.topology.lying_devices(number)),
+            down=self.downlink,
         )
 
     def lone_device(self, number: int, row: int) -> DeviceGroup:

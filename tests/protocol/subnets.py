@@ -57,7 +57,9 @@ def device_group(targets, source, first=0, name="edge"):
 def edge_server(targets, source, groups=None, name="edge"):
     groups = groups or InProcessNodes({"devices": device_group(targets, source, name=name)})
     spans = {"devices": (0, len(targets))}
-    return EdgeServer(name, STREAMS, source == "edge", groups, spans, pipeline=pipeline_of(source))
+    return EdgeServer(
+        name=name, streams=STREAMS, trusted=source == "edge", groups=groups, spans=spans, pipeline=pipeline_of(source)
+    )
 
 
 def subnet_plan(segments, devices, noise_std, interval=0, first_slot=0, step_size=0.5):

@@ -78,8 +78,8 @@ class Moment(Rows):
     """
 
     streams: Streams
-    nodes: list[str]
-    levels: np.ndarray
+    nodes: list[str] = field(default_factory=list)
+    levels: np.ndarray = field(default_factory=lambda: np.empty(0))
     segment: Segment
     down: bool = False
     steps: np.ndarray | None = None
