@@ -35,7 +35,7 @@ class H2fdpController(Schedule):
     For each interval:
     1. gamma = min{1/tau_{k-1}, 1/K_g} / beta, eta_k = gamma / sqrt(k + 1);
     2. tau_k and s_c^k minimise P, with the rates of the coming interval or their mean costs;
-    3. afterwards beta and the other constants are estimated from what came up.
+    3. afterwards beta is estimated from what came up.
     """
 
     observes: ClassVar[bool] = True
@@ -145,7 +145,6 @@ class H2fdpController(Schedule):
             "tau_max": section.tau_max,
             "step_joules": self._step_joules,
             "gamma": self.first_step_size,
-            **self._constants.values(),
             "beta_estimate": self._constants.beta,
             "beta": self.beta,
         }

@@ -1,14 +1,14 @@
-"""The controller's view of beta and zeta (H2FDP, Sec. 10).
+"""The controller's view of beta, the smoothness of the loss (H2FDP, Sec. 10).
 
-Constants of the loss from what the cloud receives anyway, noisy uploads and its own models, at no cost of privacy; and
-averages of these that settle over the intervals.
+It is estimated from what the cloud receives anyway, noisy uploads and its own models, at no cost of privacy, and
+averaged, so that it settles over the intervals.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,50 +73,23 @@ class Denoised:
         return None if self.swamped else self.norm
 
 
-@dataclass(frozen=True)
-class ReleasedConstants:
-    """Estimates of beta and zeta with what noise leaves of them.
+def released_smoothness(current: ReleasedInterval, previous: ReleasedInterval | None) -> Denoised | None:
+    """beta after interval k from its releases and those of interval k - 1; None where there is nothing to compare with:
+    no interval before, or a model that stood still.
 
-    Attributes:
-        smoothness: beta; None when there is nothing to compare with: no interval before, or a model that stood still.
-        network_dispersion: zeta.
-    """
-
-    smoothness: Denoised | None
-    network_dispersion: Denoised
-
-
-def released_constants(current: ReleasedInterval, previous: ReleasedInterval | None) -> ReleasedConstants:
-    """Estimates after interval k from its releases and those of interval k - 1.
-
-    beta = ||g^k - g^{k-1}|| / ||w(t_k) - w(t_{k-1})|| with g^k the weighted mean of g_c; zeta = max_c ||g_c - g^k||.
-    Both norms without the expected energy of their noise.
+    beta = ||g^k - g^{k-1}|| / ||w(t_k) - w(t_{k-1})|| with g^k the weighted mean of g_c, without the expected energy of
+    the noise.
 
     beta errs to the safe side, upwards: the noise of g^{k-1} also moved w(t_k), so that the squared change of
     gradients has, beyond both noises' energies, about 2 eta tau v^{k-1} tr(H), H the Hessian and v^{k-1} the noise
     variance of g^{k-1}. It is as noisy as one secant along one direction is.
     """
-    secant = None if previous is None else _secant(current, previous)
-    return ReleasedConstants(secant, _network_dispersion(current))
-
-
-def _secant(current: ReleasedInterval, previous: ReleasedInterval) -> Denoised | None:
-    distance = float(np.linalg.norm(current.model - previous.model))
-    if distance < SHORTEST_SECANT:
+    distance = 0.0 if previous is None else float(np.linalg.norm(current.model - previous.model))
+    if previous is None or distance < SHORTEST_SECANT:
         return None
     change = current.weights @ current.gradients - previous.weights @ previous.gradients
     variance = sum(float(each.weights**2 @ each.gradient_variance) for each in (current, previous))
     return denoised_norm(change / distance, variance / distance**2)
-
-
-def _network_dispersion(interval: ReleasedInterval) -> Denoised:
-    """The largest norm that noise does not swamp; the largest of all when it swamps each."""
-    apart = interval.gradients - interval.weights @ interval.gradients
-    of_mean = interval.weights**2 * interval.gradient_variance
-    # n_c is in the mean too: (1 - w_c)^2 v_c + sum over d != c of w_d^2 v_d.
-    variances = (1 - interval.weights) ** 2 * interval.gradient_variance + (of_mean.sum() - of_mean)
-    norms = [denoised_norm(vector, float(v)) for vector, v in zip(apart, variances, strict=True)]
-    return max(norms, key=lambda denoised: (not denoised.swamped, denoised.norm))
 
 
 def denoised_norm(noisy: np.ndarray, noise_variance: float) -> Denoised:
@@ -139,7 +112,6 @@ def denoised_norm(noisy: np.ndarray, noise_variance: float) -> Denoised:
     return Denoised(math.sqrt(left), swamped=noise_variance > 0 and excess <= 3 * spread)
 
 
-NAMES = ("beta", "zeta")
 _WEIGHT = 0.2  # of the newest value: about the last five intervals count
 
 
@@ -154,16 +126,15 @@ def smoothed(value: float | None, new: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class LearnedConstants:
-    """Constants of the loss as far as they were estimated; None where one was not.
+    """Constants of the loss as far as they were estimated.
 
     Attributes:
-        beta, zeta: smoothness, and dispersion of subnets.
+        beta: smoothness; None where it was not estimated yet.
         swamped: the constants whose newest estimate drowned in noise, so that the last good value stays.
         previous: the last interval's releases, to compare the next with.
     """
 
     beta: float | None = None
-    zeta: float | None = None
     swamped: tuple[str, ...] = ()
     previous: ReleasedInterval | None = field(default=None, repr=False)
 
@@ -179,28 +150,18 @@ class LearnedConstants:
             seen.mean_steps,
             seen.model.numpy().astype(np.float64),
         )
-        released = released_constants(current, self.previous)
-        values: dict[str, float | None] = {}
-        if len(seen.uploads) > 1:  # one subnet is at no distance from itself
-            values["zeta"] = released.network_dispersion.clear
-        if released.smoothness is not None:
-            values["beta"] = released.smoothness.clear
-        values = {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
-        averages = {name: smoothed(getattr(self, name), value) for name, value in values.items()}
-        swamped = tuple(name for name, value in values.items() if value is None)
-        return replace(self, **averages, swamped=swamped, previous=current)
-
-    def values(self) -> dict[str, float | None]:
-        """The constants by name."""
-        return {name: getattr(self, name) for name in NAMES}
+        found = released_smoothness(current, self.previous)
+        clear = None if found is None or found.clear is None or not math.isfinite(found.clear) else found.clear
+        swamped = ("beta",) if found is not None and clear is None else ()
+        return LearnedConstants(smoothed(self.beta, clear), swamped, current)
 
     def state(self) -> dict[str, Any]:
         """All of it in plain values and tensors."""
-        return {"values": self.values(), "swamped": self.swamped, "previous": _stored(self.previous)}
+        return {"beta": self.beta, "swamped": self.swamped, "previous": _stored(self.previous)}
 
     def loaded(self, state: Mapping[str, Any]) -> LearnedConstants:
         """As it was when `state` was taken."""
-        return replace(self, **state["values"], swamped=tuple(state["swamped"]), previous=_restored(state["previous"]))
+        return LearnedConstants(state["beta"], tuple(state["swamped"]), _restored(state["previous"]))
 
 
 def _stored(interval: ReleasedInterval | None) -> dict[str, Any] | None:
