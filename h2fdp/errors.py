@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,19 @@ class UserError(Exception):
     def __reduce__(self) -> tuple[type[UserError], tuple[tuple[Problem, ...]]]:
         """Survive the way from a Ray worker to the driver."""
         return type(self), (self.problems,)
+
+
+def refused(reason: str, *rows: tuple[str, bool, object, object]) -> Iterator[tuple[str, str]]:
+    """Key and text of what a capability does not go with.
+
+    Args:
+        reason: why, of all rows.
+        rows: key, whether it is wrong, what would be right, what was found.
+
+    >>> list(refused("devices move", ("method.schedule", True, "fixed", "h2fdp"), ("seed", False, 1, 2)))
+    [('method.schedule', 'devices move; expected fixed, found h2fdp')]
+    """
+    return ((key, f"{reason}; expected {right}, found {found}") for key, wrong, right, found in rows if wrong)
 
 
 _ADDRESSES_GB = 6.0  # a small run maps 4.9 GB, most of it libraries that it never touches

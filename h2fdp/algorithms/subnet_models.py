@@ -6,16 +6,19 @@ that have their noise, and of models that were sent. What a device receives is t
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from h2fdp.algorithms.aggregation import weighted_sum
+from h2fdp.algorithms.aggregation import rules_in, weighted_sum
 from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions
 from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.config.fields import Expect
+from h2fdp.errors import refused
+from h2fdp.network import Topology
 
 
 class SubnetModels(ServerUpdate):
@@ -61,3 +64,30 @@ class SubnetModelsOptions(ServerOptions):
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""
         return SubnetModels(self.mix)
+
+
+_STEP_BY_STEP = ("none", "hierarchical", "local", "dp-sgd")  # what is uploaded adds up steps from what was sent
+
+
+def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
+    """What models of subnets do not go with: who sees a sum of several subnets does not know where each began.
+
+    Args:
+        experiment: an `ExperimentFile`.
+        topology: as it was drawn; `network`: that is simulated.
+    """
+    method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
+    placement, liars, down = method.privacy, topology.adversaries, experiment.compression.down
+    shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
+    return refused(
+        f"{method.server.name} keeps a model for each edge server",
+        ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
+        ("topology.cloud.trust", placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
+        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+        ("topology", liars is not None and bool(liars.edges), "honest edge servers", "some that lie"),
+        ("method.privacy", placement.name not in _STEP_BY_STEP, f"one of {', '.join(_STEP_BY_STEP)}", placement.name),
+        ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
+        ("method.aggregation", rule != "average", "average", rule),
+        ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
+        ("compression.down", down is not None, "null", down),
+    )

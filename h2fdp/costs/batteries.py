@@ -7,13 +7,15 @@ plan, which are public, so that who takes part tells nothing of records, and eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from h2fdp.costs.interval_cost import interval_cost
 from h2fdp.costs.messages import NetworkCosts
 from h2fdp.costs.traffic import ExchangeSizes, Tasks
+from h2fdp.errors import refused
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats, Integers
 
@@ -82,3 +84,22 @@ class Batteries:
             return np.zeros(topology.devices)
         sums = next((sizes for sizes in self._masked if sizes is not None), None)
         return interval_cost(self._costs.drawn(interval), topology, tasks, self._heights, sums).device_energy_j
+
+
+def refusals(experiment: Any, topology: Topology) -> Iterator[tuple[str, str]]:
+    """What decides who takes part by more than the plan and the channels, so that no one knows before what is paid.
+
+    Args:
+        experiment: an `ExperimentFile`.
+    """
+    training, schedule, pace = experiment.training, experiment.method.schedule.name, experiment.control.least_ghz
+    part, turns = training.participation, training.device_turns
+    return refused(
+        f"devices take part as long as their batteries last ({BATTERY})",
+        ("method.schedule", schedule != "fixed", "fixed", schedule),
+        ("training.participation", part != 1, "1", f"{part:g}"),
+        ("training.device_turns", turns != 1, "1", turns),
+        ("training.local_epochs", training.local_epochs is not None, "local_steps", training.local_epochs),
+        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+        ("control.least_ghz", pace is not None, "null, as who is left computes faster and pays more", pace),
+    )

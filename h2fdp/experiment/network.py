@@ -1,22 +1,21 @@
-"""What an experiment asks of its network: local aggregations, compression, movement, liars, radio."""
+"""What an experiment asks of its network; what is optional states in its own file what it does not go with."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from h2fdp.algorithms import ServerOptions, rules_in
+from h2fdp.algorithms import ServerOptions, subnet_models
 from h2fdp.config import Document
-from h2fdp.costs.batteries import BATTERY
+from h2fdp.costs import batteries
 from h2fdp.errors import Problem, UserError, hint
 from h2fdp.experiment.privacy_rules import Found, problems_of_network
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.network import CLOUD, TRUSTS, Adversaries, Topology
+from h2fdp.network import CLOUD, TRUSTS, Topology, adversaries, mobility
 from h2fdp.privacy import Holder
+from h2fdp.privacy.mechanisms import compression
 from h2fdp.privacy.mechanisms.noise_placement import simulated
-from h2fdp.schedules import AggregationTimes
+from h2fdp.schedules import AggregationTimes, buffered
 from h2fdp.wording import counted
-
-_STEP_BY_STEP = ("none", "hierarchical", "local", "dp-sgd")  # what is uploaded adds up steps from what was sent
 
 
 def check_network(
@@ -30,7 +29,9 @@ def check_network(
     Raises:
         UserError: it cannot.
     """
-    found = [*_of_tiers(experiment, topology), *_of_buffers(experiment, topology), *_of_relays(experiment, topology)]
+    found = [*_of_tiers(experiment, topology), *_of_relays(experiment, topology)]
+    if experiment.method.traits.buffers:
+        found += buffered.refusals_of_network(experiment, topology)
     if not found:
         found += _of_choices(experiment, topology)
         star = experiment.method.topology == "star"
@@ -41,17 +42,17 @@ def check_network(
         if experiment.method.local_objective.memory is not None:
             found += _of_memory(experiment, network)
         if experiment.compression.asked:
-            found += _of_compression(experiment, topology, network)
+            found += compression.refusals_of_network(experiment, topology, network)
         if isinstance(server := experiment.method.server, ServerOptions) and server.personal:
-            found += _of_subnet_models(experiment, topology, network)
+            found += subnet_models.refusals(experiment, topology, network)
         if topology.mobility is not None:
-            found += _of_mobility(experiment, topology)
+            found += mobility.refusals(experiment, topology)
         if (liars := topology.adversaries) is not None:
-            found += _of_adversaries(experiment, topology, network, liars)
+            found += adversaries.refusals(experiment, topology, network, liars)
         if topology.radio.billed or topology.radio.truncation is not None:
             found += _of_access(experiment, topology, network)
-        if BATTERY in network.table.columns:
-            found += _of_batteries(experiment, topology)
+        if batteries.BATTERY in network.table.columns:
+            found += batteries.refusals(experiment, topology)
         if not all(server.link.plain for server in topology.servers()):
             found += _of_links(experiment, topology, network)
         found += [*_of_trust(experiment, topology), *problems_of_network(experiment, topology, network, times)]
@@ -87,20 +88,6 @@ def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
             text = f"expected a number for the edge server {subnet.name}, by its name or as {subnet.trust}; found none"
             yield key, text
             return
-
-
-def _of_buffers(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What no schedule with buffers has: edge servers above edge servers, and secure sums."""
-    method = experiment.method
-    if not method.traits.buffers:
-        return
-    key, tail = "method.schedule", "expected schedule fixed, or another network"
-    if topology.depth > 1 and method.topology != "star":
-        yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
-    placement = method.privacy
-    if "sum" in {placement.sees(trust) for trust in (topology.cloud_trust, *(each.trust for each in topology.subnets))}:
-        text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
-        yield key, f"{text}, not for those that have arrived; {tail}"
 
 
 def _of_relays(experiment: ExperimentFile, topology: Topology) -> Found:
@@ -139,78 +126,6 @@ def _of_trust(experiment: ExperimentFile, topology: Topology) -> Found:
         text = f"{untrusted[0].name} is {untrusted[0].trust}{others} and would see raw updates"
         right = "expected trusted edge servers, topology: star, or privacy hierarchical or local"
         yield "method.privacy", f"{text}; {right}; found {method.privacy.name}"
-
-
-def _of_subnet_models(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
-    """What models of subnets do not go with: who sees a sum of several subnets does not know where each began."""
-    method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
-    placement, liars = method.privacy, topology.adversaries
-    shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
-    compressed = experiment.compression.down is not None
-    for key, wrong, expected, found in (
-        ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
-        ("topology.cloud.trust", placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
-        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
-        ("topology", liars is not None and bool(liars.edges), "honest edge servers", "some that lie"),
-        ("method.privacy", placement.name not in _STEP_BY_STEP, f"one of {', '.join(_STEP_BY_STEP)}", placement.name),
-        ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
-        ("method.aggregation", rule != "average", "average", rule),
-        ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
-        ("compression.down", compressed, "null", experiment.compression.down),
-    ):
-        if wrong:
-            yield key, f"{method.server.name} keeps a model for each edge server; expected {expected}, found {found}"
-
-
-def _of_mobility(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What does not go with devices that change their edge server, or is not accounted for them."""
-    method, training, privacy = experiment.method, experiment.training, experiment.privacy
-    placement, moving = method.privacy, "devices change their edge server (mobility in the topology)"
-    if topology.depth > 1 or method.topology == "star":
-        shape = "a star" if method.topology == "star" else f"{topology.depth} tiers"
-        yield "topology", f"{moving}; expected one tier of edge servers, found {shape}"
-    if method.schedule.name != "fixed":
-        yield "method.schedule", f"{moving}; expected fixed, found {method.schedule.name}"
-    if training.participation != 1:
-        found = f"{training.participation:g}"
-        yield "training.participation", f"{moving}; expected 1, and a trace for who takes part; found {found}"
-    if training.device_turns != 1:
-        text = f"{moving}, and turns are those of one; expected 1"
-        yield "training.device_turns", f"{text}, found {training.device_turns}"
-    if (memory := method.local_objective.memory) is not None:
-        yield "method.objective", f"{moving}, which do not carry {memory} along; expected an objective without a memory"
-    for key, stages in (("device", experiment.compression.of_devices), ("edge", experiment.compression.of_edges)):
-        if stages:
-            yield f"compression.{key}", f"{moving}; expected null"
-    if experiment.runtime.placement == "entity":
-        yield "runtime.placement", f"{moving}, which has no host of its own for each; expected packed or subnet"
-    if not placement.private:
-        return
-    if privacy.calibration != "accounted":
-        text = f"{moving}, and no formula counts what they release"
-        yield "privacy.calibration", f"{text}; expected accounted, found {privacy.calibration}"
-    if placement.name not in ("hierarchical", "local"):
-        yield "method.privacy", f"{moving}; expected hierarchical or local, found {placement.name}"
-        return
-    trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
-    if summing := [name for name, trust in trusts.items() if placement.sees(trust) == "sum"]:
-        yield "topology", f"{moving}; expected no secure sums, found those of {summing[0]}"
-
-
-def _of_batteries(experiment: ExperimentFile, topology: Topology) -> Found:
-    """What decides who takes part by more than the plan and the channels, so that no one knows before what is paid."""
-    training, schedule, pace = experiment.training, experiment.method.schedule.name, experiment.control.least_ghz
-    for key, wrong, expected, found in (
-        ("method.schedule", schedule != "fixed", "fixed", schedule),
-        ("training.participation", training.participation != 1, "1", f"{training.participation:g}"),
-        ("training.device_turns", training.device_turns != 1, "1", training.device_turns),
-        ("training.local_epochs", training.local_epochs is not None, "local_steps", training.local_epochs),
-        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
-        ("control.least_ghz", pace is not None, "null, as who is left computes faster and pays more", pace),
-    ):
-        if wrong:
-            text = f"devices take part as long as their batteries last ({BATTERY})"
-            yield key, f"{text}; expected {expected}, found {found}"
 
 
 def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
@@ -310,85 +225,3 @@ def _of_choices(experiment: ExperimentFile, topology: Topology) -> Found:
         )
         if own <= least:
             yield f"control.{key}", f"expected a number below {own:g}, the {column} of {name}; found {least:g}"
-
-
-def _of_compression(experiment: ExperimentFile, topology: Topology, network: Topology) -> Found:
-    """What is compressed before it has noise, or is to be hidden by secure sums.
-
-    Args:
-        network: that is simulated.
-    """
-    placement, compression = experiment.method.privacy, experiment.compression
-    star, subnets = experiment.method.topology == "star", network.subnets
-    trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
-    known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
-    summing = [name for name, trust in known if placement.sees(trust) == "sum"]
-    upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]
-    unknown = "and nothing says how far a record moves"
-    for subnet in subnets if placement.private and compression.of_devices and not summing else ():
-        place = placement.place((subnet.trust,), 1)
-        if place is not None and place.by_node and "cloud" not in placement.trusted:
-            text = f"{subnet.name} adds the noise, {unknown} a compressed update"
-            yield "compression.device", f"{text}; expected null, untrusted edge servers or method.privacy local"
-            break
-    for subnet in subnets if placement.private and compression.of_edges and not upper and not star else ():
-        path = topology.path(subnet.name)
-        place = placement.place([trusts[name] for name in path], len(path))
-        if place is not None and 1 < place.trusted <= len(path):
-            text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
-            yield "compression.edge", f"{text}; expected null"
-            break
-    if summing and compression.of_models:
-        text = f"{summing[0]} holds secure sums, whose messages are counted by those of whole models"
-        yield "compression.down", f"{text}; expected null"
-    for key, holders in (("device", summing), ("edge", upper)):
-        if placement.private and key in compression.stated and holders:
-            text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
-            yield f"compression.{key}", f"{text}; expected null"
-
-
-def _of_adversaries(experiment: ExperimentFile, topology: Topology, network: Topology, liars: Adversaries) -> Found:
-    """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack."""
-    method = experiment.method
-    edges, attack, schedule = "topology.adversaries.edges", liars.attack, method.traits
-    if liars.edges and attack.poisons:
-        text = f"edge servers have no records, which {attack.name} makes false"
-        yield edges, f"{text}; expected devices, or another attack"
-    if liars.edges and network is not topology:
-        yield (
-            edges,
-            "edge servers of a star, and relays, pass messages on; expected devices that lie, or another network",
-        )
-    if topology.mobility is not None:
-        yield "topology.mobility", "liars are counted where they are; expected no mobility, or no adversaries"
-    if schedule.controlled or schedule.measures is not None or schedule.buffers:
-        text = f"{method.schedule.name} counts on all devices alike; expected schedule fixed, or no adversaries"
-        yield "method.schedule", text
-    yield from _of_lies_under_noise(experiment, network, liars)
-
-
-def _of_lies_under_noise(experiment: ExperimentFile, network: Topology, liars: Adversaries) -> Found:
-    placement = experiment.method.privacy
-    if not placement.private:
-        return
-    edges, attack = "topology.adversaries.edges", "topology.adversaries.attack"
-    trusts = {each.name: each.trust for each in network.servers()}
-    summing = any(placement.sees(trust) == "sum" for trust in (*trusts.values(), network.cloud_trust))
-    if summing and (liars.edges or liars.attack.omniscient or placement.rounding is not None):
-        text = "secure sums hide single uploads from liars, too, and edge servers follow their protocol"
-        yield attack, f"{text}; expected devices with another attack and rounding: null, or no secure sums"
-    if liars.attack.omniscient and liars.edges and network.depth > 1:
-        yield attack, f"{liars.attack.name} of edge servers knows single averages; expected one tier, or another attack"
-    for number, subnet in enumerate(network.subnets):
-        path = network.path(subnet.name)
-        place = placement.place([trusts[name] for name in path], len(path))
-        if place is None or not place.by_node:
-            continue
-        if lying := [name for name in path[: place.node] if name in liars.edges]:
-            text = f"{lying[0]} sends up what has no noise yet, and that further up is sized for the truth"
-            yield edges, f"{text}; expected edge servers that add noise, or untrusted ones"
-            return
-        if liars.attack.omniscient and (network.lying_devices(number) or place.node >= len(path)):
-            text = f"{liars.attack.name} needs what others upload, which has no noise below {subnet.name} and is secret"
-            yield attack, f"{text}; expected untrusted edge servers, or another attack"
-            return

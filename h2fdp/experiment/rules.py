@@ -15,8 +15,9 @@ from h2fdp.experiment.privacy_rules import Found, calibration_of
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.registry import Auto, PublicFeatures, start_of
 from h2fdp.privacy import HierarchicalDp
-from h2fdp.privacy.mechanisms.compression import Quantise, TopK, link_in_words
-from h2fdp.schedules.buffered import BufferedOptions
+from h2fdp.privacy.mechanisms import compression
+from h2fdp.privacy.mechanisms.compression import Quantise, link_in_words
+from h2fdp.schedules import buffered
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
 from h2fdp.training.losses import CrossEntropy, LabelSmoothing
@@ -39,11 +40,11 @@ def problems(experiment: ExperimentFile) -> Found:
     if isinstance(experiment.model, PublicFeatures) and experiment.model.head == "centred":
         yield from _of_centring(experiment, experiment.model)
     if method.traits.buffers:
-        yield from _of_buffers(experiment, objective, combination)
+        yield from buffered.refusals(experiment, objective, combination, calibration_of(experiment))
     yield from _of_turns(experiment)
     yield from _of_control(experiment)
     if experiment.compression.asked:
-        yield from _of_compression(experiment, objective)
+        yield from compression.refusals(experiment, objective)
     yield from privacy_rules.problems(experiment)
 
 
@@ -94,34 +95,6 @@ def _of_no_sum(experiment: ExperimentFile) -> Found:
         yield "method.aggregation", "central sizes its noise for an average; expected average"
 
 
-def _of_compression(experiment: ExperimentFile, objective: LocalObjective) -> Found:
-    """What knows uploads as devices made them, or the noise of their average, does not know compressed ones."""
-    compression, central = experiment.compression, "cloud" in experiment.method.privacy.trusted
-    if compression.of_edges and (central or experiment.method.topology == "star"):
-        why = "edge servers send raw averages up" if central else "a star has no edge servers"
-        yield "compression.edge", f"{why}; expected null"
-    schedule = experiment.method.traits
-    for key in compression.stated if schedule.controlled or schedule.measures is not None else ():
-        text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
-        yield f"compression.{key}", f"{text}; expected null, or schedule fixed"
-    if compression.of_models and objective.memory is not None:
-        text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
-        yield "compression.down", f"{text}; expected null, or another objective"
-    if not compression.of_devices:
-        return
-    # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.
-    if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
-        text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
-        yield _COMPRESSED, f"{text}; expected null, or top_k alone"
-    if objective.memory is not None:
-        name = experiment.method.objective.name
-        text = f"devices of {name} would remember what is left of their updates"
-        yield _COMPRESSED, f"{text}; expected null, or another objective"
-
-
-_COMPRESSED = "compression.device"
-
-
 def _of_epochs(experiment: ExperimentFile) -> Found:
     placement, key = experiment.method.privacy, "training.local_epochs"
     if not experiment.method.traits.allows_epochs:
@@ -163,43 +136,6 @@ def _of_turns(experiment: ExperimentFile) -> Found:
     elif calibration_of(experiment) == "paper":
         text = "the formula counts releases under equal noise"
         yield "training.budget_decay", f"{text}; {right}, or privacy.calibration: accounted"
-
-
-def _of_buffers(experiment: ExperimentFile, objective: LocalObjective, combination: Aggregation) -> Found:
-    """What waits for all, or counts rounds of all, where aggregators average what has arrived."""
-    training, placement, method = experiment.training, experiment.method.privacy, experiment.method
-    name = method.schedule.name
-    if training.participation != 1:
-        text = f"under {name} the devices that have uploaded take part; expected 1, found {training.participation:g}"
-        yield "training.participation", text
-    if method.topology == "star" and isinstance(method.schedule, BufferedOptions) and method.schedule.buffer.edge:
-        text = "a star has no edge servers between devices and the cloud; expected null, with buffer.cloud stated"
-        yield "method.schedule.buffer.edge", text
-    if experiment.faults.faults().possible:
-        text = f"faults are drawn for rounds in which all devices begin together, which {name} has not"
-        yield "faults", f"{text}; expected none, slow processors or links, or schedule fixed"
-    if objective.memory is not None:
-        text = f"devices of {method.objective.name} would remember models that others have left"
-        yield "method.objective", f"{text}; expected another objective, or schedule fixed"
-    if combination.visible == "each":
-        text = "the rule orders uploads by their values and has no weights, which age reduces"
-        yield "method.aggregation", f"{text}; expected average, or schedule fixed"
-    if experiment.control.least_ghz is not None:
-        yield "control.least_ghz", f"under {name} no device waits for the slowest; expected null, or schedule fixed"
-    if not placement.private:
-        return
-    if any(stage.keeps_sums for stage in experiment.compression.of_devices):
-        text = "devices keep other coordinates at other slots of their own clocks, so that no sum hides them"
-        yield _COMPRESSED, f"{text}; expected top_k or quantise, error_feedback: true, or schedule fixed"
-    if not placement.accounted:
-        text = f"{method.privacy.name} has no account of devices that release unequally often, as under {name}"
-        yield "method.privacy", f"{text}; expected hierarchical or local, or schedule fixed"
-    elif calibration_of(experiment) == "paper" and not placement.noise_is_given:
-        text = f"the formula counts rounds that are the same for all devices, which {name} has not"
-        yield "privacy.calibration", f"{text}; expected accounted"
-    if placement.all_steps_noisy:
-        text = "noise on steps allows a number of steps, which devices do not take together"
-        yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
 
 
 def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:

@@ -9,7 +9,7 @@ account credits their noise.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -246,3 +246,55 @@ class Lies:
         changed = updates.clone()
         changed[lying] = self.attack.lie(updates[lying], updates[honest]).to(updates)
         return changed
+
+
+def refusals(experiment: Any, topology: Any, network: Any, liars: Adversaries) -> Iterator[tuple[str, str]]:
+    """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack.
+
+    Args:
+        experiment: an `ExperimentFile`.
+        topology: its `Topology`, as it was drawn; `network`: that is simulated.
+    """
+    method = experiment.method
+    edges, attack, schedule = "topology.adversaries.edges", liars.attack, method.traits
+    if liars.edges and attack.poisons:
+        text = f"edge servers have no records, which {attack.name} makes false"
+        yield edges, f"{text}; expected devices, or another attack"
+    if liars.edges and network is not topology:
+        yield (
+            edges,
+            "edge servers of a star, and relays, pass messages on; expected devices that lie, or another network",
+        )
+    if topology.mobility is not None:
+        yield "topology.mobility", "liars are counted where they are; expected no mobility, or no adversaries"
+    if schedule.controlled or schedule.measures is not None or schedule.buffers:
+        text = f"{method.schedule.name} counts on all devices alike; expected schedule fixed, or no adversaries"
+        yield "method.schedule", text
+    yield from _under_noise(experiment, network, liars)
+
+
+def _under_noise(experiment: Any, network: Any, liars: Adversaries) -> Iterator[tuple[str, str]]:
+    placement = experiment.method.privacy
+    if not placement.private:
+        return
+    edges, attack = "topology.adversaries.edges", "topology.adversaries.attack"
+    trusts = {each.name: each.trust for each in network.servers()}
+    summing = any(placement.sees(trust) == "sum" for trust in (*trusts.values(), network.cloud_trust))
+    if summing and (liars.edges or liars.attack.omniscient or placement.rounding is not None):
+        text = "secure sums hide single uploads from liars, too, and edge servers follow their protocol"
+        yield attack, f"{text}; expected devices with another attack and rounding: null, or no secure sums"
+    if liars.attack.omniscient and liars.edges and network.depth > 1:
+        yield attack, f"{liars.attack.name} of edge servers knows single averages; expected one tier, or another attack"
+    for number, subnet in enumerate(network.subnets):
+        path = network.path(subnet.name)
+        place = placement.place([trusts[name] for name in path], len(path))
+        if place is None or not place.by_node:
+            continue
+        if lying := [name for name in path[: place.node] if name in liars.edges]:
+            text = f"{lying[0]} sends up what has no noise yet, and that further up is sized for the truth"
+            yield edges, f"{text}; expected edge servers that add noise, or untrusted ones"
+            return
+        if liars.attack.omniscient and (network.lying_devices(number) or place.node >= len(path)):
+            text = f"{liars.attack.name} needs what others upload, which has no noise below {subnet.name} and is secret"
+            yield attack, f"{text}; expected untrusted edge servers, or another attack"
+            return

@@ -7,14 +7,14 @@ device's. Where a device is, is public.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from h2fdp.config.fields import LARGEST_INTEGER
-from h2fdp.errors import Problem, UserError
+from h2fdp.errors import Problem, UserError, refused
 from h2fdp.network.devices import Column, Integers
 from h2fdp.network.links import Wire
 from h2fdp.network.network import COLUMNS, Subnet
@@ -235,4 +235,33 @@ def _with_visitors(
         columns={name: np.concatenate([subnet.column(name), more]) for name, more in numbers.items()},
         names=(*subnet.device_names(), *(home.device_name(row) for home, row in homes)),
         rules={},
+    )
+
+
+def refusals(experiment: Any, topology: Any) -> Iterator[tuple[str, str]]:
+    """What does not go with devices that change their edge server, or is not accounted for them.
+
+    Args:
+        experiment: an `ExperimentFile`.
+        topology: its `Topology`, as it was drawn.
+    """
+    method, training, calibration = experiment.method, experiment.training, experiment.privacy.calibration
+    placement, compression, memory = method.privacy, experiment.compression, method.local_objective.memory
+    star, private, accounted = method.topology == "star", placement.private, placement.name in ("hierarchical", "local")
+    trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
+    summing = [name for name, trust in trusts.items() if private and accounted and placement.sees(trust) == "sum"]
+    shape, part = "a star" if star else f"{topology.depth} tiers", training.participation
+    return refused(
+        "devices change their edge server (mobility in the topology)",
+        ("topology", star or topology.depth > 1, "one tier of edge servers", shape),
+        ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
+        ("training.participation", part != 1, "1, with a trace for who takes part", f"{part:g}"),
+        ("training.device_turns", training.device_turns != 1, "1", training.device_turns),
+        ("method.objective", memory is not None, "one without a memory, which stays behind", memory),
+        ("compression.device", bool(compression.of_devices), "null", "a compressor"),
+        ("compression.edge", bool(compression.of_edges), "null", "a compressor"),
+        ("runtime.placement", experiment.runtime.placement == "entity", "packed or subnet", "entity"),
+        ("privacy.calibration", private and calibration != "accounted", "accounted", calibration),
+        ("method.privacy", private and not accounted, "hierarchical or local", placement.name),
+        ("topology", bool(summing), "no secure sums", f"those of {summing[0]}" if summing else ""),
     )

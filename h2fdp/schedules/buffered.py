@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from h2fdp.config.fields import Count, Expect, Positive, Section
 from h2fdp.errors import UserError
+from h2fdp.network import Topology
 from h2fdp.network.devices import Floats
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
@@ -245,3 +247,58 @@ class BufferedOptions(ScheduleOptions):
     def build(self, context: ScheduleContext) -> Schedule:
         """The events of the run; rounds of all where each aggregator waits for all."""
         return BufferedSchedule(context, self) if self.buffers else FixedSchedule.of(context)
+
+
+def refusals(experiment: Any, objective: Any, combination: Any, calibration: str) -> Iterator[tuple[str, str]]:
+    """What waits for all, or counts rounds of all, where aggregators average what has arrived.
+
+    Args:
+        experiment: an `ExperimentFile`.
+        objective, combination: its `LocalObjective` and its `Aggregation`.
+        calibration: as it is stated, or the default.
+    """
+    training, placement, method = experiment.training, experiment.method.privacy, experiment.method
+    name = method.schedule.name
+    if training.participation != 1:
+        text = f"under {name} the devices that have uploaded take part; expected 1, found {training.participation:g}"
+        yield "training.participation", text
+    if method.topology == "star" and isinstance(method.schedule, BufferedOptions) and method.schedule.buffer.edge:
+        text = "a star has no edge servers between devices and the cloud; expected null, with buffer.cloud stated"
+        yield "method.schedule.buffer.edge", text
+    if experiment.faults.faults().possible:
+        text = f"faults are drawn for rounds in which all devices begin together, which {name} has not"
+        yield "faults", f"{text}; expected none, slow processors or links, or schedule fixed"
+    if objective.memory is not None:
+        text = f"devices of {method.objective.name} would remember models that others have left"
+        yield "method.objective", f"{text}; expected another objective, or schedule fixed"
+    if combination.visible == "each":
+        text = "the rule orders uploads by their values and has no weights, which age reduces"
+        yield "method.aggregation", f"{text}; expected average, or schedule fixed"
+    if experiment.control.least_ghz is not None:
+        yield "control.least_ghz", f"under {name} no device waits for the slowest; expected null, or schedule fixed"
+    if not placement.private:
+        return
+    if any(stage.keeps_sums for stage in experiment.compression.of_devices):
+        text = "devices keep other coordinates at other slots of their own clocks, so that no sum hides them"
+        yield "compression.device", f"{text}; expected top_k or quantise, error_feedback: true, or schedule fixed"
+    if not placement.accounted:
+        text = f"{method.privacy.name} has no account of devices that release unequally often, as under {name}"
+        yield "method.privacy", f"{text}; expected hierarchical or local, or schedule fixed"
+    elif calibration == "paper" and not placement.noise_is_given:
+        text = f"the formula counts rounds that are the same for all devices, which {name} has not"
+        yield "privacy.calibration", f"{text}; expected accounted"
+    if placement.all_steps_noisy:
+        text = "noise on steps allows a number of steps, which devices do not take together"
+        yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
+
+
+def refusals_of_network(experiment: Any, topology: Topology) -> Iterator[tuple[str, str]]:
+    """What no schedule with buffers has: edge servers above edge servers, and secure sums."""
+    method = experiment.method
+    key, tail = "method.schedule", "expected schedule fixed, or another network"
+    if topology.depth > 1 and method.topology != "star":
+        yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
+    placement = method.privacy
+    if "sum" in {placement.sees(trust) for trust in (topology.cloud_trust, *(each.trust for each in topology.subnets))}:
+        text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
+        yield key, f"{text}, not for those that have arrived; {tail}"

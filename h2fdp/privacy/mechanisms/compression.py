@@ -7,7 +7,7 @@ sums, no sender is credited with the noise of the others any more (docs/privacy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
@@ -16,6 +16,7 @@ from pydantic import AfterValidator
 
 from h2fdp.config.fields import Expect
 from h2fdp.errors import hint
+from h2fdp.network import CLOUD, Topology
 from h2fdp.privacy.mechanisms.pipeline import Moment, Stage
 from h2fdp.streams import generator_of
 
@@ -268,3 +269,68 @@ def _of_a_model(link: dict[str, Any]) -> dict[str, Any]:
 
 CompressedLink = Annotated[dict[str, Any], AfterValidator(_checked), Expect("a stage with its value, as {quantise: 8}")]
 CompressedModel = Annotated[dict[str, Any], AfterValidator(_of_a_model), Expect("{quantise: 8}")]
+
+
+def refusals(experiment: Any, objective: Any) -> Iterator[tuple[str, str]]:
+    """What knows uploads as devices made them, or the noise of their average, does not know compressed ones.
+
+    Args:
+        experiment: an `ExperimentFile`.
+        objective: its `LocalObjective`.
+    """
+    compression, central = experiment.compression, "cloud" in experiment.method.privacy.trusted
+    if compression.of_edges and (central or experiment.method.topology == "star"):
+        why = "edge servers send raw averages up" if central else "a star has no edge servers"
+        yield "compression.edge", f"{why}; expected null"
+    schedule = experiment.method.traits
+    for key in compression.stated if schedule.controlled or schedule.measures is not None else ():
+        text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
+        yield f"compression.{key}", f"{text}; expected null, or schedule fixed"
+    if compression.of_models and objective.memory is not None:
+        text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
+        yield "compression.down", f"{text}; expected null, or another objective"
+    if not compression.of_devices:
+        return
+    # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.
+    if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
+        text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
+        yield "compression.device", f"{text}; expected null, or top_k alone"
+    if objective.memory is not None:
+        name = experiment.method.objective.name
+        text = f"devices of {name} would remember what is left of their updates"
+        yield "compression.device", f"{text}; expected null, or another objective"
+
+
+def refusals_of_network(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
+    """What is compressed before it has noise, or is to be hidden by secure sums.
+
+    Args:
+        network: that is simulated.
+    """
+    placement, compression = experiment.method.privacy, experiment.compression
+    star, subnets = experiment.method.topology == "star", network.subnets
+    trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
+    known = [*trusts.items(), (CLOUD, topology.cloud_trust)]
+    summing = [name for name, trust in known if placement.sees(trust) == "sum"]
+    upper = [name for name in summing if name == CLOUD or topology.height(name) > 1]
+    unknown = "and nothing says how far a record moves"
+    for subnet in subnets if placement.private and compression.of_devices and not summing else ():
+        place = placement.place((subnet.trust,), 1)
+        if place is not None and place.by_node and "cloud" not in placement.trusted:
+            text = f"{subnet.name} adds the noise, {unknown} a compressed update"
+            yield "compression.device", f"{text}; expected null, untrusted edge servers or method.privacy local"
+            break
+    for subnet in subnets if placement.private and compression.of_edges and not upper and not star else ():
+        path = topology.path(subnet.name)
+        place = placement.place([trusts[name] for name in path], len(path))
+        if place is not None and 1 < place.trusted <= len(path):
+            text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
+            yield "compression.edge", f"{text}; expected null"
+            break
+    if summing and compression.of_models:
+        text = f"{summing[0]} holds secure sums, whose messages are counted by those of whole models"
+        yield "compression.down", f"{text}; expected null"
+    for key, holders in (("device", summing), ("edge", upper)):
+        if placement.private and key in compression.stated and holders:
+            text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
+            yield f"compression.{key}", f"{text}; expected null"
