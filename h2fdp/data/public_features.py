@@ -12,25 +12,25 @@ are close to those of photographs (Lee, Mumford and Huang 2001, "Occlusion model
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import blake2b
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from h2fdp.data.feature_cache import kept_array, kept_rows
 from h2fdp.data.federated import DeviceData, FederatedData
-from h2fdp.data.images import bundled, user_cache
+from h2fdp.data.images import bundled
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.scattering import AVERAGES, SMALLEST_SIDE, Whitening, cells_of, scattering
 from h2fdp.errors import UserError
+
+if TYPE_CHECKING:
+    from h2fdp.data.encoders import Encoder
 
 BIAS = 0.1  # a feature that is the same for all records; the others have length 1 together
 _RECIPE = 4  # raised by whatever changes the features, so that those kept before are not taken
@@ -41,14 +41,7 @@ _TOLD = 5_000  # images, of which the wait is a matter of seconds
 
 _COLOURS = Scaling(255.0, (0.47, 0.47, 0.47), (0.25, 0.25, 0.25))  # of no data set: a grey in the middle
 _LEAVES = 2_000
-
-Kept = TypeVar("Kept", bound=np.generic)
-
-
-def note(shape: tuple[int, ...]) -> str:
-    """The note that every account of a run on the features of such images carries."""
-    source = SOURCE if shape[0] == 1 else "dead leaves, images of discs that a fixed seed draws"
-    return f"model public-features: whitened on {source}; no account covers these, and no device holds them"
+SIZE = 384  # features by scattering, where none is stated
 
 
 def are_images(shape: tuple[int, ...]) -> bool:
@@ -67,14 +60,16 @@ class PublicFeatures:
     Attributes:
         channels, side: of the square images that are transformed; others are padded and scaled to it.
         size: number of features besides the constant one.
+        encoder: makes them, in place of scattering.
     """
 
     channels: int
     side: int
     size: int
+    encoder: Encoder | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], size: int) -> PublicFeatures:
+    def of(cls, shape: tuple[int, ...], size: int | None, encoder: Encoder | None = None) -> PublicFeatures:
         """For records of a shape (channels, height, width); of small images there are fewer than `size`.
 
         Raises:
@@ -83,17 +78,43 @@ class PublicFeatures:
         >>> PublicFeatures.of((1, 8, 8), 512)
         PublicFeatures(channels=1, side=8, size=324)
         """
+        if encoder is not None:
+            return cls(shape[0], max(shape[1:]), encoder.size, encoder)
         if not are_images(shape):
             text = f"public features are those of images, 1 or 3 channels of at least {SMALLEST_SIDE}x{SMALLEST_SIDE}"
             raise UserError(f"{text}; found records of shape {shape}", key="model.name")
         side = min(_LARGEST_SIDE, max(shape[1:]) + max(shape[1:]) % 2)
-        return cls(shape[0], side, min(size, shape[0] * AVERAGES * cells_of(shape[0], side) ** 2))
+        return cls(shape[0], side, min(size or SIZE, shape[0] * AVERAGES * cells_of(shape[0], side) ** 2))
+
+    @property
+    def note(self) -> str:
+        """What every account of a run on these features says."""
+        if self.encoder is not None:
+            return f"model public-features: {self.encoder.note}"
+        source = SOURCE if self.channels == 1 else "dead leaves, images of discs that a fixed seed draws"
+        return f"model public-features: whitened on {source}; no account covers these, and no device holds them"
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Features of images (n, channels, height, width) from 0 to 1: (n, size + 1), of length 1 but for the last."""
+        if self.encoder is not None:
+            return self._centred(_encoded(self.encoder, images), images.shape[1:])
         white = _whitening(self.channels, self.side, self.size)(scattering(_squared(images, self.side)))
-        white /= np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-12)
-        return np.concatenate([white, np.full((len(white), 1), BIAS, np.float32)], axis=1)
+        return np.concatenate([_of_length_1(white), np.full((len(white), 1), BIAS, np.float32)], axis=1)
+
+    def _centred(self, rows: NDArray[np.float16], shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Features of what an encoder makes of images: less what it makes of photographs, on average.
+
+        Outputs that are never negative have much in common, which is half their length. Without it more of the length
+        that is clipped tells images apart; that of photographs costs no budget.
+        """
+        assert self.encoder is not None, "scattering is whitened"
+        sides = shape[1:] if self.encoder.side is None else (_PART_SIDE, _PART_SIDE)
+        parts = crops(_PARTS, max(sides), colours=self.channels)[:, :, : sides[0], : sides[1]]
+        middle = _rows(self.encoder, parts, 0.0, 255.0).mean(axis=0, dtype=np.float64).astype(np.float32)
+        features = np.full((len(rows), self.size + 1), BIAS, np.float32)
+        centred = np.subtract(rows, middle, out=features[:, :-1])  # in place: there may be a gigabyte of them
+        centred /= np.maximum(np.sqrt(np.einsum("ij,ij->i", centred, centred)), 1e-12)[:, None]
+        return features
 
     def kept(
         self, images: NDArray[Any], lowest: float, highest: float, meanwhile: Callable[[], None] = lambda: None
@@ -103,8 +124,9 @@ class PublicFeatures:
         Args:
             meanwhile: called where that will take seconds.
         """
-        key = blake2b(f"{_RECIPE}|{self}|{lowest}|{highest}|{images.shape}|{images.dtype}|".encode(), digest_size=16)
-        key.update(np.ascontiguousarray(images).view(np.uint8).data)
+        if self.encoder is not None:
+            rows = _rows(self.encoder, images, lowest, highest, meanwhile)
+            return self._centred(rows, images.shape[1:]).astype(np.float16)
 
         def computed() -> NDArray[np.float16]:
             from h2fdp.arithmetic import on_threads
@@ -121,22 +143,20 @@ class PublicFeatures:
             none = np.empty((0, self.size + 1), np.float16)  # of no images there are no parts
             return np.concatenate([none, *on_threads(of, range(0, len(images), _AT_ONCE))])
 
-        return _kept(key.hexdigest(), (len(images), self.size + 1), np.float16, computed)
+        key = blake2b(f"{_RECIPE}|{self}|{lowest}|{highest}|{images.shape}|{images.dtype}|".encode(), digest_size=16)
+        key.update(np.ascontiguousarray(images).view(np.uint8).data)
+        return kept_array(key.hexdigest(), (len(images), self.size + 1), np.float16, computed)
 
 
 def with_features(
-    data: DeviceData, size: int, meanwhile: Callable[[], None] = lambda: None, computed: bool = True
+    data: DeviceData, features: PublicFeatures, meanwhile: Callable[[], None] = lambda: None, computed: bool = True
 ) -> DeviceData:
     """A copy with features for inputs.
 
     Args:
         meanwhile: called where computing them will take seconds.
         computed: else they are zeros, which stand for them in what depends on their number alone.
-
-    Raises:
-        UserError: these are no images.
     """
-    features = PublicFeatures.of(data.shape, size)
     assert isinstance(data, FederatedData), "images are not drawn"
     bounds = pixel_bounds(data)
 
@@ -168,7 +188,40 @@ def pixel_bounds(data: DeviceData) -> tuple[float, float]:
     return (0.0, highest) if least >= 0 and most <= highest else (least, most if most > least else least + 1)
 
 
-def _squared(images: NDArray[np.float32], side: int) -> NDArray[np.float32]:
+_PARTS, _PART_SIDE = 256, 64  # of photographs; pixels, where the encoder resizes
+
+
+def _encoded(encoder: Encoder, images: NDArray[np.float32]) -> NDArray[np.float16]:
+    """(n, size) what an encoder makes of images, each by itself, at length 1."""
+    if encoder.side is not None:
+        squares = [_squared(each, encoder.side, "bicubic") for each in images[:, None]]
+        images = np.concatenate(squares).clip(0, 1)
+    return _of_length_1(encoder.features(images)).astype(np.float16)
+
+
+def _rows(
+    encoder: Encoder,
+    images: NDArray[Any],
+    lowest: float,
+    highest: float,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> NDArray[np.float16]:
+    """The same, of stored images: from the user's cache, or computed and kept there."""
+
+    def of(part: NDArray[Any]) -> NDArray[np.float16]:
+        return _encoded(encoder, (part.astype(np.float32) - lowest) / (highest - lowest))
+
+    key = f"{encoder.key}|{lowest}|{highest}|{images.shape[1:]}|{images.dtype}"
+    digest = blake2b(key.encode(), digest_size=16).hexdigest()
+    return kept_rows(digest, encoder.size, images, of, f"features by {encoder.name}", meanwhile)
+
+
+def _of_length_1(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    unit: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
+def _squared(images: NDArray[np.float32], side: int, mode: str = "bilinear") -> NDArray[np.float32]:
     """Images of side x side pixels: padded by their borders to squares, then scaled."""
     if images.shape[2:] == (side, side):
         return images
@@ -180,7 +233,7 @@ def _squared(images: NDArray[np.float32], side: int) -> NDArray[np.float32]:
     wide = functional.pad(
         torch.from_numpy(images), (right // 2, right - right // 2, down // 2, down - down // 2), mode="replicate"
     )
-    scaled = functional.interpolate(wide, size=(side, side), mode="bilinear", antialias=True)
+    scaled = functional.interpolate(wide, size=(side, side), mode=mode, antialias=True)
     squared: NDArray[np.float32] = scaled.numpy()
     return squared
 
@@ -198,7 +251,7 @@ def _whitening(channels: int, side: int, size: int) -> Whitening:
         return np.concatenate([whitening.mean[:, None], whitening.axes], axis=1)
 
     key = blake2b(f"{_RECIPE}|{_CROPS}|{_LEAVES}|{channels}|{side}|{size}".encode(), digest_size=16).hexdigest()
-    both = _kept(key, (values, size + 1), np.float32, fitted)
+    both = kept_array(key, (values, size + 1), np.float32, fitted)
     return Whitening(both[:, 0], both[:, 1:])
 
 
@@ -254,16 +307,17 @@ SOURCE = "china.jpg by danielbuechele and flower.jpg by vultilion (CC BY 2.0), w
 _FILES = ("china.jpg", "flower.jpg")
 
 
-def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Square parts of the photographs, in grey, at random places and of random sizes, turned and mirrored at random.
+def crops(count: int, side: int, seed: int = 0, colours: int = 1) -> NDArray[np.uint8]:
+    """Square parts of the photographs, at random places and of random sizes, turned and mirrored at random.
 
     Sizes lie between `side` and the whole height on a logarithmic scale, as things are seen from any distance.
 
     Args:
         side: to which each part is scaled, in pixels.
+        colours: 1 for grey parts, or 3.
 
     Returns:
-        shape (count, 1, side, side), from 0 to 255; equal seeds, equal crops.
+        shape (count, colours, side, side), from 0 to 255; equal seeds, equal crops.
 
     >>> crops(2, 8).shape
     (2, 1, 8, 8)
@@ -271,45 +325,18 @@ def crops(count: int, side: int, seed: int = 0) -> NDArray[np.uint8]:
     from PIL import Image
 
     folder = bundled("public features are whitened on photographs that come") / "images"
-    photographs = [Image.open(folder / name).convert("L") for name in _FILES]
+    photographs = [Image.open(folder / name).convert("L" if colours == 1 else "RGB") for name in _FILES]
     rng = np.random.Generator(np.random.Philox(seed))
-    patches = np.empty((count, 1, side, side), np.uint8)
+    patches = np.empty((count, colours, side, side), np.uint8)
     for place in range(count):
         photograph = photographs[place % len(photographs)]
         width, height = photograph.size
         most = min(width, height)
-        size = side * (most / side) ** rng.random()
+        size = min(most, side * (most / side) ** rng.random())
         left, top = rng.random() * (width - size), rng.random() * (height - size)
         part = photograph.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + size, top + size))
         pixels = np.rot90(np.asarray(part), int(rng.integers(4)))
         if rng.random() < 0.5:
             pixels = pixels[:, ::-1]
-        patches[place] = pixels
+        patches[place] = np.moveaxis(pixels, -1, 0) if colours > 1 else pixels
     return patches
-
-
-def _kept(key: str, shape: tuple[int, int], kind: type[Kept], computed: Callable[[], NDArray[Kept]]) -> NDArray[Kept]:
-    """An array from the user's cache; else what is computed, which is then kept."""
-    path = user_cache() / "features" / f"{key}.npy"
-    with contextlib.suppress(Exception):  # NumPy, zipfile and ast have many for a damaged file
-        with path.open("rb") as file:  # NumPy leaves open what it cannot read
-            kept: NDArray[Any] = np.load(file, allow_pickle=False)
-        if kept.shape == shape and kept.dtype == kind:
-            return kept
-    value = computed()
-    with contextlib.suppress(OSError, RuntimeError):  # no home, or nowhere to write: the next process computes again
-        _keep(value, path)
-    return value
-
-
-def _keep(features: NDArray[Any], path: Path) -> None:
-    """Written next to its place, then renamed: a process that reads meanwhile finds all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.save(file, features)
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise

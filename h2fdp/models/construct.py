@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -26,7 +27,7 @@ from h2fdp.wording import note
 ModelSource = str | nn.Module | Callable[[], nn.Module]
 
 
-_SEEDED = RLock()  # torch has one generator for all threads of a process
+SEEDED = RLock()  # torch has one generator for all threads of a process
 _FIT: set[str | None] = set()  # named models that have passed their check
 
 
@@ -59,7 +60,7 @@ def build(
     """
     # Torch's CPU generator keeps 32 bits of its seed, which bars it from drawing noise. Here that is harmless: initial
     # models are public, no privacy rests on them, and two seeds with equal initial models would cost nothing.
-    with _SEEDED, torch.random.fork_rng(devices=[]):
+    with SEEDED, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_key % 2**63)
         module = _make(source, shape, classes, options or {})
         if whole and not _takes(module, torch.ones(2, *shape)) and _takes(module, torch.ones(2, *shape).long()):
@@ -188,7 +189,7 @@ def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int, whole
             (dropout), inputs that it changes, no trainable parameter, parameters that are not 32-bit floats, an output
             that is not (n, classes).
     """
-    if reason := _unfit_layer(module) or _unfit_forward(module, shape, classes, whole) or _unfit_parameters(module):
+    if reason := _unfit_layer(module) or unfit_forward(module, shape, classes, whole) or _unfit_parameters(module):
         raise UserError(reason, key="model")
 
 
@@ -209,10 +210,10 @@ _RANDOM = (
     "random numbers in the forward pass (dropout) come from torch's own generator and are not reproducible; "
     "leave it out, or put it in eval mode"
 )
-_SMALL, _LARGE = [4, 0], [3, 2]  # of the records of `_unlike`
+_SMALL, _LARGE = [4, 0], [3, 2]  # of the records of `unlike`
 
 
-def _unlike(module: nn.Module, shape: tuple[int, ...], whole: bool) -> Tensor:
+def unlike(module: nn.Module, shape: tuple[int, ...], whole: bool) -> Tensor:
     """(7, *shape) random records from 0 to 1: two small, two large, nothing, ones, any.
 
     Without one of them the largest, the least and the mean value of a batch are others. Numbers of words go as far as
@@ -228,7 +229,7 @@ def _unlike(module: nn.Module, shape: tuple[int, ...], whole: bool) -> Tensor:
     return (x * (min(words, default=2) - 1)).round()
 
 
-def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int, whole: bool) -> str:
+def unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int, whole: bool) -> str:
     """What a few records through the module show: failures, the output's shape, randomness, mixing, state."""
     first = _scores(module, torch.ones(2, *shape))  # lazy layers are there now
     if not isinstance(first, Tensor) or first.shape != (2, classes):
@@ -236,7 +237,7 @@ def _unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int, whol
         return f"the model must map 2 records of shape {shape} to scores of shape (2, {classes}), found {actual}"
     if bool(first.isnan().any()):
         return f"the model's scores of two records of shape {shape} are NaN; expected numbers"
-    records = _unlike(module, shape, whole)
+    records = unlike(module, shape, whole)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     given = records.clone()
     graded = _scores(module, given, graded=True)
@@ -297,11 +298,14 @@ def _called(name: str, layer: nn.Module) -> str:
     return f"the layer `{name}` ({type(layer).__name__})" if name else f"the model ({type(layer).__name__})"
 
 
-def load_parameters(module: nn.Module, source: Path) -> str:
+def load_parameters(module: nn.Module, source: Path, key: str = "model.from", frozen: bool = False) -> str:
     """Put the parameters of a file into a module, in place.
 
     Args:
-        source: a state dict as `torch.save` wrote it, such as a run's `model.pt`; or a run directory, which has one.
+        source: a state dict as `torch.save` or safetensors wrote it, such as a run's `model.pt`; or a run directory,
+            which has one.
+        key: that names the file, for messages.
+        frozen: the file has what is not trained, too: of an encoder, of which nothing is.
 
     Returns:
         The SHA-256 of the file, 64 hexadecimal digits.
@@ -315,20 +319,21 @@ def load_parameters(module: nn.Module, source: Path) -> str:
         content = file.read_bytes()
     except OSError as error:
         raise UserError(
-            f"expected a run directory or a model's file, found {file} ({error.strerror})", key="model.from"
+            f"expected a run directory or a model's file, found {file} ({error.strerror})", key=key
         ) from None
-    wanted, state = module.state_dict(), _state_of(file)
+    wanted, state = module.state_dict(), _state_of(file, key)
     trained = {parameter.data_ptr() for parameter in _trainable(module).values()}
-    for name in wanted.keys() | state.keys():
+    if frozen:  # a classifier above the encoder is left out, and old files have no counts of batches
+        state = {name: value for name, value in state.items() if name in wanted}
+        wanted = {name: each for name, each in wanted.items() if name in state or "num_batches_tracked" not in name}
+    for name in sorted(wanted.keys() | state.keys()):
         if name not in state or name not in wanted:
             has, lacks = ("the file", "this model") if name in state else ("this model", "the file")
-            raise UserError(
-                f"{has} has a parameter {name} that {lacks} has not; expected the same model", key="model.from"
-            )
-        if problem := _unlike_parameter(state[name], wanted[name], wanted[name].data_ptr() in trained):
+            raise UserError(f"{has} has a parameter {name} that {lacks} has not; expected the same model", key=key)
+        if problem := _unlike_parameter(state[name], wanted[name], frozen or wanted[name].data_ptr() in trained):
             found, expected = problem
-            raise UserError(f"{name} {found} in {file}; expected {expected}", key="model.from")
-    module.load_state_dict({name: value.to(wanted[name].dtype) for name, value in state.items()})
+            raise UserError(f"{name} {found} in {file}; expected {expected}", key=key)
+    module.load_state_dict({name: value.to(wanted[name].dtype) for name, value in state.items()}, strict=not frozen)
     return hashlib.sha256(content).hexdigest()
 
 
@@ -347,16 +352,33 @@ def _unlike_parameter(found: Tensor, wanted: Tensor, trained: bool) -> tuple[str
     return None
 
 
-def _state_of(file: Path) -> Mapping[str, Tensor]:
+def _state_of(file: Path, key: str) -> Mapping[str, Tensor]:
     """The tensors of a file, which runs no code of it."""
     try:
+        if file.suffix == ".safetensors":
+            return extra("safetensors.torch", key).load_file(file)  # type: ignore[no-any-return]
         state = torch.load(file, weights_only=True, map_location="cpu")
-    except Exception as error:  # torch, zipfile and pickle have many
-        text = f"expected a state dict as torch.save writes it, found {file}, which torch cannot read"
-        raise UserError(text, key="model.from") from error
+    except UserError:
+        raise
+    except Exception as error:  # torch, zipfile, pickle and safetensors have many
+        text = f"expected a state dict as torch.save or safetensors writes it, found {file}, which cannot be read"
+        raise UserError(text, key=key) from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise UserError(f"expected a state dict, names with tensors, in {file}", key="model.from")
+        raise UserError(f"expected a state dict, names with tensors, in {file}", key=key)
     return state
+
+
+def extra(module: str, key: str) -> Any:
+    """A module of the extra `encoders`.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        text = f"{error}; expected the extra of encoders: pip install 'h2fdp[encoders]'"
+        raise UserError(text, key=key) from error
 
 
 class ParameterLayout:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import Field, create_model
+from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from h2fdp.config.fields import Count, Expect, FilePath, Flag, Options
 from h2fdp.config.named_options import Choices
@@ -16,7 +16,7 @@ from h2fdp.errors import UserError
 _Startable: Any = create_model("_Startable", __base__=Options, **{"from": (FilePath | None, None)})  # type: ignore[call-overload]
 
 
-FROM = "from"
+FROM, ENCODER = "from", "encoder"
 VOCABULARY = 10_000  # words of LEAF's data, by default
 FIX = "fix"  # of a model of the user's own: batch norm becomes group norm
 WARM_STARTED = (
@@ -44,12 +44,13 @@ class ModelOptions(_Startable):  # type: ignore[misc]
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """The options of the builder: all but where parameters come from."""
-        return {key: value for key, value in super().options().items() if key != FROM}
+        """The options of the builder: all but where parameters and features come from."""
+        return {key: value for key, value in super().options().items() if key not in (FROM, ENCODER)}
 
     def options(self) -> dict[str, Any]:
-        """All but the name; without `from` where there is none."""
-        return self.architecture | ({} if (file := start_of(self)) is None else {FROM: file})
+        """All but the name; without `from` and `encoder` where there is none."""
+        given = {key: getattr(self, key, None) for key in (ENCODER, FROM)}
+        return self.architecture | {key: value for key, value in given.items() if value is not None}
 
 
 CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX, FROM), files=(FROM,)))
@@ -73,12 +74,43 @@ def default_model() -> Auto | Softmax:
     return model
 
 
+ENCODERS: Choices[Options] = Choices(OwnKind("an encoder", reserved=("weights", "source", "side"), files=("weights",)))
+
+
+@ENCODERS.register
+class EfficientNetLite0(Options):
+    """EfficientNet-Lite0 with its weights of ImageNet, from the extra `encoders`.
+
+    Attributes:
+        side: of the squares to which images are resized, in pixels; ImageNet's were 224.
+    """
+
+    name: Literal["efficientnet-lite0"] = "efficientnet-lite0"
+    side: Annotated[int, Field(ge=32, le=1_024), Expect("a whole number from 32 to 1024")] = 128
+
+
+def _of_library(value: Any) -> Any:
+    """`torchvision:resnet18` and `timm:resnet18`, as one would write them, by where the function is."""
+    named = {"name": value} if isinstance(value, str) else value
+    library, _, name = str(named.get("name")).partition(":") if isinstance(named, Mapping) else ("", "", "")
+    if library == "torchvision":
+        return {**named, "name": f"torchvision.models:{name}"}
+    if library == "timm" and name != "create_model":
+        return {"model_name": name, **named, "name": "timm:create_model"}
+    return value
+
+
+EncoderSection = Annotated[EfficientNetLite0 | OwnPart, ENCODERS]
+
+
 @CHOICES.register
 class PublicFeatures(ModelOptions):
     """A model on features of images that no private record had a part in.
 
     Attributes:
-        size: number of features; small images have fewer. They are those of most variance among public images.
+        size: number of features; small images have fewer. They are those of most variance among public images. Null:
+            384, or all those of an encoder.
+        encoder: a frozen module that makes the features, in place of scattering; what it was trained on is declared.
         head: what is trained on them. `centred`: softmax regression on features less their private mean, which the
             first interval releases; `discriminant`: the linear model of `method: one-shot`.
     """
@@ -89,10 +121,19 @@ class PublicFeatures(ModelOptions):
     shape: ClassVar[tuple[int, ...]] = (385,)
     nulls: ClassVar[bool] = False
     name: Literal["public-features"] = "public-features"
-    size: Annotated[int, Field(ge=1, le=1_000), Expect("a whole number from 1 to 1000")] = 384
+    size: Annotated[int, Field(ge=1, le=1_000), Expect("a whole number from 1 to 1000")] | None = None
     head: Annotated[
         Literal["softmax", "centred", "mlp", "discriminant"], Expect("softmax, centred, mlp or discriminant")
     ] = "softmax"
+    encoder: Annotated[EncoderSection | None, BeforeValidator(_of_library)] = None
+
+    @model_validator(mode="after")
+    def _has_a_size(self) -> Self:
+        if self.encoder is not None and self.size is not None:
+            raise ValueError(
+                f"an encoder has as many features as it has outputs; expected size: null, found {self.size}"
+            )
+        return self
 
 
 @CHOICES.register

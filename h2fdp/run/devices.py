@@ -10,11 +10,10 @@ import numpy as np
 
 from h2fdp.costs import NetworkCosts
 from h2fdp.data.federated import DeviceData, FederatedData
-from h2fdp.data.public_features import PublicFeatures, pixel_bounds
+from h2fdp.data.public_features import pixel_bounds
 from h2fdp.data.records import Records
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.models import registry
 from h2fdp.network import Topology
 from h2fdp.network.adversaries import Backdoor, LabelFlip
 from h2fdp.network.devices import Floats
@@ -120,9 +119,8 @@ def triggered(run: RunInputs, attack: Backdoor) -> Records:
     raw = run.given
     others = raw.test.part(np.flatnonzero(raw.test.y != attack.target))
     inputs = _with_square(others.x, raw)
-    if isinstance(run.config.model, registry.PublicFeatures):
-        features = PublicFeatures.of(raw.shape, run.config.model.size)
-        inputs = features.kept(inputs, *pixel_bounds(raw)).astype(np.float32)
+    if run.features is not None:
+        inputs = run.features.kept(inputs, *pixel_bounds(raw)).astype(np.float32)
     elif run.standardizing is not None:
         inputs = run.standardizing(inputs)
     return Records(inputs, np.full(len(others), attack.target))

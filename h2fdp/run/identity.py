@@ -73,7 +73,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> Digest:
         "code": package_digests() | handed,
         OWN_CODE: own,
         READ: {name: _content(name, run.noise_key) for name in sorted(names)},
-        FROZEN: _untrained(run.blueprint.module()),
+        FROZEN: untrained(run.blueprint.module()) | untrained(getattr(run.features, "encoder", None)),
         # Under the noise key, so that without it the records cannot be compared with guessed ones.
         "data": {"": blake2b(run.data.fingerprint().encode(), key=run.noise_key, digest_size=16).hexdigest()},
         "configuration": {
@@ -140,8 +140,10 @@ def _content(name: str, key: bytes) -> str:
     return digest.hexdigest()
 
 
-def _untrained(module: nn.Module) -> dict[str, str]:
+def untrained(module: nn.Module | None) -> dict[str, str]:
     """Of parameters that are not trained, and of buffers; what is trained is in each checkpoint."""
+    if module is None:
+        return {}
     tensors = [*module.named_parameters(), *module.named_buffers()]
     return {name: _value(tensor) for name, tensor in tensors if not tensor.requires_grad}
 
@@ -245,6 +247,8 @@ def _digests_of_own(parts: Iterable[Any]) -> tuple[dict[str, str], set[Path]]:
         name = getattr(part, "__qualname__", type(part).__qualname__)
         found[name] = ""
         try:
+            if inspect.isfunction(part) and is_installed(inspect.getfile(inspect.unwrap(part))):
+                part = inspect.unwrap(part)  # libraries wrap theirs, and their versions say all
             if not isinstance(part, type) and (getattr(part, "__closure__", None) or getattr(part, "__self__", None)):
                 raise TypeError("holds values that are not in any file")
             if is_dataclass(part) and not isinstance(part, type):  # its class and its fields say all

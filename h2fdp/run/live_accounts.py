@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from h2fdp.data import public_features
 from h2fdp.data.federated import STANDARDIZED
 from h2fdp.data.source import DEVICES_TEST, PUBLIC_RECORDS
 from h2fdp.errors import UserError
@@ -69,7 +68,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
     protects_devices = setup.placement.protects == "device"
     units = setup.drawn.devices if protects_devices else int(setup.data.sizes.min())
     delta = about_delta(setup.config.privacy.delta, units, protects_devices)
-    features = None if setup.image_shape is None else public_features.note(setup.image_shape)
+    features = None if setup.features is None else setup.features.note
     conditions = {
         delta: delta is not None,
         noise_key.BY_SEED: not setup.has_noise_key,

@@ -15,17 +15,18 @@ from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.costs.batteries import BATTERY, Batteries
 from h2fdp.data.federate import DataSource, configured_data
 from h2fdp.data.federated import DeviceData, Standardizing, dealt, refuse_gaps, within_unit_ball
-from h2fdp.data.public_features import are_images, with_features
+from h2fdp.data.public_features import PublicFeatures, are_images, with_features
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
-from h2fdp.models.registry import Logistic, PublicFeatures, start_of
+from h2fdp.models.registry import Logistic, start_of
 from h2fdp.network import Topology
 from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate
 from h2fdp.run.devices import costs_of, of_visits, poisoned
+from h2fdp.run.encoders import features_of
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
@@ -90,10 +91,11 @@ def prepare(
         config = recipe.with_model(config, data, plans, topology)
         standardize = isinstance(config.model, Logistic) and config.model.standardize
         given = data = data if standardize else data.rounded  # columns are standardised first
-        _refuse_small_budget(config, topology, data)
-    if isinstance(config.model, PublicFeatures):
-        products = int(data.sizes.sum()) * config.model.size * data.classes
-        data = with_features(data, config.model.size, meanwhile=partial(_compile_if_likely, config, products))
+        features = features_of(config.model, data.shape)
+        _refuse_small_budget(config, topology, data, features)
+    if features is not None:
+        products = int(data.sizes.sum()) * features.size * data.classes
+        data = with_features(data, features, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
         standardizing = Standardizing.of(data) if standardize else None
         data = data.rounded if standardizing is None else standardizing.applied(data)
@@ -105,24 +107,27 @@ def prepare(
         )
         complete, lines = recipe.completed(config, data, module, plans, topology)
         inputs = inputs_of(complete, topology, data)
-        inputs = replace(inputs, given=given, standardizing=standardizing, chosen=(*lines, *filter(None, [owners])))
+        inputs = replace(inputs, given=given, features=features, standardizing=standardizing)
+        inputs = replace(inputs, chosen=(*lines, *filter(None, [owners])))
         setup = RunSetup.of(inputs, plans.noise(inputs)).keyed()
         if own_parts_of(complete, topology):
             try_own_parts(setup)
         return setup
 
 
-def _refuse_small_budget(config: ExperimentFile, topology: Topology, images: DeviceData) -> None:
+def _refuse_small_budget(
+    config: ExperimentFile, topology: Topology, images: DeviceData, features: PublicFeatures | None
+) -> None:
     """Refuse a budget that pays for no plan before features are computed: the length of messages says what they cost.
 
     Raises:
         UserError: see `TurnsController`.
     """
-    if not (config.control.has_budget and isinstance(config.model, PublicFeatures)):
+    if features is None or not config.control.has_budget:
         return
     if (found := recipe.foreseen(config, topology)) is None:
         return
-    blank = replace(with_features(images, config.model.size, computed=False), public=None)
+    blank = replace(with_features(images, features, computed=False), public=None)
     run = RunSetup.of(inputs_of(_untrained(found), topology, blank), Noise())
     servers = len(run.topology.subnets)
     run.traits.build(replace(run.context, noise=lambda tau: np.ones(servers), releases=lambda tau: 1))
@@ -152,7 +157,7 @@ def with_settings(setup: RunSetup, config: ExperimentFile) -> RunSetup:
         runtime = config.runtime.model_copy(update={"engine": setup.blueprint.engine})
         config = config.model_copy(update={"runtime": runtime})
     inputs = inputs_of(config, setup.drawn, setup.data, setup)
-    inputs = replace(inputs, given=setup.given, standardizing=setup.standardizing)
+    inputs = replace(inputs, given=setup.given, features=setup.features, standardizing=setup.standardizing)
     return RunSetup.of(inputs, calibrate(inputs))
 
 

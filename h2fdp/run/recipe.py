@@ -102,7 +102,10 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
 
 def _one_shot(model: ModelSection, data: DeviceData, objective: ObjectiveOptions) -> registry.PublicFeatures:
     """Public features under the head of the objective, as many as the file says or as the objective is best of."""
-    stated = isinstance(model, registry.PublicFeatures) and "size" in model.model_fields_set and model.size
+    if isinstance(model, registry.PublicFeatures) and model.encoder is not None:
+        encoded: registry.PublicFeatures = model.model_copy(update={"head": objective.trains})
+        return encoded
+    stated = isinstance(model, registry.PublicFeatures) and model.size
     size = PublicFeatures.of(data.shape, stated or objective.features).size
     found: registry.PublicFeatures = registry.PublicFeatures.model_validate({"size": size, "head": objective.trains})
     return found

@@ -21,12 +21,11 @@ from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
 from h2fdp.data.federated import Standardizing
-from h2fdp.data.public_features import PublicFeatures
 from h2fdp.errors import UserError, no_directory
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
 from h2fdp.models.construct import ParameterLayout, build, own_model
-from h2fdp.models.registry import CHOICES
+from h2fdp.models.registry import CHOICES, ModelSection
 from h2fdp.network.files import yaml_text
 from h2fdp.network.summary import summarise
 from h2fdp.records import (
@@ -45,6 +44,7 @@ from h2fdp.records import (
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.directory import LAST, SUMMARY
 from h2fdp.records.json_lines import write_sums
+from h2fdp.run.encoders import features_of
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.privacy import RunPrivacy
@@ -81,11 +81,13 @@ class WithInputs(nn.Module):
         return scores
 
 
-def whole(model: nn.Module, summary: dict[str, Any]) -> nn.Module:
+def whole(model: nn.Module, summary: dict[str, Any], spec: ModelSection) -> nn.Module:
     """The trained model of a run, of inputs as they were before the run changed them; images from 0 to 1."""
     shape = tuple(summary["shape"])
     if summary.get("image_shape"):
-        return WithInputs(PublicFeatures.of(tuple(summary["image_shape"]), shape[0] - 1), model)
+        features = features_of(spec, tuple(summary["image_shape"]))
+        assert features is not None, "records are images where the model has features of them"
+        return WithInputs(features, model)
     if stated := summary.get("standardized_by"):
         mean, deviation = (np.array(stated[key]).reshape(shape) for key in ("mean", "deviation"))
         return WithInputs(Standardizing(mean, deviation), model)
@@ -196,7 +198,7 @@ def load_model(run: str | Path) -> torch.nn.Module:
         source, tuple(summary["shape"]), summary["classes"], options, 0, summary.get("whole_inputs", False)
     )
     module.load_state_dict(state)
-    return whole(module, summary)
+    return whole(module, summary, spec)
 
 
 def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:

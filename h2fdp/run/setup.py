@@ -14,8 +14,8 @@ from h2fdp.algorithms.centring import Centring
 from h2fdp.algorithms.server_update import ServerUpdate, Upcycled
 from h2fdp.costs import ExchangeSizes, NetworkCosts
 from h2fdp.data.federated import DeviceData, Standardizing
+from h2fdp.data.public_features import PublicFeatures
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.models.registry import PublicFeatures
 from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
@@ -68,6 +68,7 @@ class RunInputs:
             participants afresh.
         warm_start: SHA-256 of the file that w(0) is from; None where it is random.
         given: the data before they became features or were standardised; `data` itself where they are as they were.
+        features: what the data became; None where they are no features.
         standardizing: how inputs were standardised; None where they are as they were given.
         chosen: what was chosen for keys that the file leaves open, in words (`run.recipe`).
     """
@@ -85,13 +86,14 @@ class RunInputs:
     world: Streams
     given: DeviceData
     warm_start: str | None = None
+    features: PublicFeatures | None = None
     standardizing: Standardizing | None = None
     chosen: tuple[str, ...] = ()
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:
         """Of the images whose public features the data are; None where they are no features."""
-        return self.given.shape if isinstance(self.config.model, PublicFeatures) else None
+        return None if self.features is None else self.given.shape
 
     @property
     def server_context(self) -> ServerContext:

@@ -115,7 +115,7 @@ def test_other_sides_are_padded_and_scaled(shape):
 @pytest.mark.usefixtures("few_crops")
 def test_devices_hold_the_features_of_their_images_and_the_same_labels():
     data = load(Digits(), 4, Streams(1))
-    featured = with_features(data, 20)
+    featured = with_features(data, PublicFeatures.of(data.shape, 20))
     assert (featured.shape, featured.train.x.dtype, featured.scaling) == ((21,), np.float32, Scaling())
     assert pixel_bounds(data) == (0.0, 16.0)
     np.testing.assert_array_equal(featured.sizes, data.sizes)

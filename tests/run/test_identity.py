@@ -13,7 +13,7 @@ from h2fdp.arithmetic import flushing
 from h2fdp.records import PACKAGE
 from h2fdp.records.directory import _version
 from h2fdp.run import identity
-from h2fdp.run.identity import _untrained, code_of, package_digests
+from h2fdp.run.identity import code_of, package_digests, untrained
 
 MODELS = "from net_helper import scale\nclass A:\n    pass\nclass B:\n    pass\ndef made(n):\n    return lambda: n\n"
 
@@ -43,7 +43,7 @@ def test_buffers_and_frozen_parameters_count_and_trained_ones_do_not():
         module.register_buffer("table", torch.arange(3))
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             tensor.data.fill_(changed.get(name.replace(".", "_"), 1))
-        return _untrained(module)
+        return untrained(module)
 
     assert set(digest()) == {"0.weight", "0.bias", "table"}
     assert digest(**{"1_weight": 2}) == digest()

@@ -292,8 +292,8 @@ def test_the_less_noise_the_more_features_images_have(epsilon, size, control, mo
     class Asked(Exception):
         """Features are not computed here."""
 
-    def with_features(_, number, **_meanwhile):
-        raise Asked(number)
+    def with_features(_, features, **_meanwhile):
+        raise Asked(features.size)
 
     monkeypatch.setattr("h2fdp.run.prepare.with_features", with_features)
     with pytest.raises(Asked, match=f"^{size}$"):

@@ -56,7 +56,7 @@ def test_what_the_first_model_knows_is_said_beside_every_account(first, tmp_path
     ("make", "words"),
     [
         (lambda path: None, "expected a run directory or a model's file, found .*none.pt"),
-        (lambda path: path.write_text("no model"), "which torch cannot read"),
+        (lambda path: path.write_text("no model"), "which cannot be read"),
         (lambda path: torch.save({"1.weight": torch.zeros(3, 64)}, path), r"1.weight has the shape \(3, 64\)"),
         (lambda path: torch.save({"1.weight": torch.full((10, 64), torch.nan)}, path), "not finite everywhere"),
         (

@@ -1,0 +1,86 @@
+"""Frozen encoders: modules that make features of images, which no training changes.
+
+The features of a record depend on that record alone, so no account has to cover them. None covers what the encoder was
+trained on either, so that is declared with each epsilon (Tramer, Kamath and Carlini 2024, "Considerations for
+differentially private learning with large-scale public pretraining").
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Scale = tuple[float, ...]  # of pixels: of all, or of each channel
+
+
+class Encoder(nn.Module):
+    """A frozen module with what it takes: (n, channels, height, width) from 0 to 1 -> (n, size).
+
+    Args:
+        name: as in the file.
+        source: what it was trained on, in words.
+        module: the module; it is put in eval mode.
+        side: of the squares to which images are resized, in pixels; None: they stay as they are.
+        mean, deviation: of its pixels, by which those from 0 to 1 are standardised.
+
+    Attributes:
+        size: number of outputs.
+        channels: that it takes; 0: as they are.
+        together: images of a call, where neither their number nor the others among them move a bit.
+        key: a digest of all that an image's features depend on but the image.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        module: nn.Module,
+        side: int | None = None,
+        mean: Scale = (0.0,),
+        deviation: Scale = (1.0,),
+    ) -> None:
+        super().__init__()
+        self.name, self.source, self.side, self.encoder = name, source, side, module
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("deviation", torch.tensor(deviation).view(-1, 1, 1))
+        self.channels = 3 if len(mean) == 3 else 0
+        self.size, self.together, self.key = 0, 1, ""
+        kinds = [each.dtype for each in module.parameters() if each.is_floating_point()]
+        self.kind = kinds[0] if kinds else torch.float32
+        self.requires_grad_(False).eval()
+
+    @property
+    def note(self) -> str:
+        """What every account of a run on its features says."""
+        text = f"by the encoder {self.name}, trained on {self.source}; no account covers what it learned there"
+        return f"{text}, so no record of a device may be among that"
+
+    def forward(self, pixels: Tensor) -> Any:
+        """What the module answers; of transformers the pooled output, or that of the first token."""
+        if self.channels and pixels.shape[1] != self.channels:  # grey in three colours, or colours by their mean
+            pixels = pixels.mean(1, keepdim=True).expand(-1, self.channels, -1, -1)
+        found = self.encoder(((pixels - self.mean) / self.deviation).to(self.kind))
+        if not isinstance(found, Tensor) and hasattr(found, "last_hidden_state"):
+            pooled = getattr(found, "pooler_output", None)
+            found = found.last_hidden_state[:, 0] if pooled is None else pooled
+        return found.float() if isinstance(found, Tensor) else found
+
+    def features(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(n, size) of images (n, channels, height, width), each by itself; what is no number counts as 0."""
+        # A forward pass may keep values in its module, of one thread; parameters and buffers are shared.
+        own = copy.deepcopy(self, {id(each): each for each in (*self.parameters(), *self.buffers())})
+        found = np.empty((len(images), self.size), np.float32)
+        for first in range(0, len(images), self.together):
+            part = torch.from_numpy(images[first : first + self.together])
+            full = torch.cat([part, part[-1:].expand(self.together - len(part), -1, -1, -1)])
+            with torch.no_grad():
+                found[first : first + len(part)] = own(full)[: len(part)].numpy()
+        return np.nan_to_num(found, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
