@@ -112,10 +112,28 @@ def test_seconds_replace_those_of_the_same_files_and_forget_files_that_are_gone(
     }
 
 
-def test_a_turn_keeps_the_seconds_of_cases_whose_turn_it_was_not(monkeypatch):
+def test_a_turn_keeps_the_seconds_of_what_had_another_turn(monkeypatch):
     monkeypatch.setattr(tiers, "TURN", "1")
-    before = {"files": {HERE: 3.0}, "functions": {f"{HERE}::a": 5.0, f"{HERE}::gone": 2.0}}
-    before["tests"] = {f"{HERE}::a[1]": 3.0, f"{HERE}::a[2]": 2.0, f"{HERE}::gone[1]": 2.0}
-    after = tiers.merged(before, {f"{HERE}::a[2]": 0.6, f"{HERE}::b": 0.2})
-    assert after["functions"] == {f"{HERE}::a": 5.0}
-    assert after["tests"] == {f"{HERE}::a[1]": 3.0, f"{HERE}::a[2]": 0.6}
+    known = "test_a_process_needs_its_mark", "test_a_run_needs_its_mark"
+    cases, other = (f"{HERE}::{name}" for name in known)
+    before = {"files": {HERE: 3.0}, "functions": {cases: 5.0, f"{HERE}::gone": 2.0}}
+    before["tests"] = {f"{cases}[1]": 3.0, f"{cases}[2]": 2.0, other: 4.0, f"{HERE}::gone[1]": 2.0}
+    after = tiers.merged(before, {f"{cases}[2]": 0.6, f"{HERE}::b": 0.2})
+    assert after["functions"] == {cases: 5.0}
+    assert after["tests"] == {f"{cases}[1]": 3.0, f"{cases}[2]": 0.6, other: 4.0}
+
+
+def test_what_takes_long_has_a_turn_but_for_the_guards_of_planted_faults(monkeypatch):
+    turns = tiers._turns()
+    many = [list(turns.values()).count(turn) for turn in range(3)]
+    assert max(many) - min(many) <= 1
+    assert not any(each.startswith(tuple(tiers.GUARDS)) for each in turns)
+    assert set(tiers.TOGETHER) <= set(turns)
+    longest = max(turns, key=lambda test: tiers._stored()["tests"].get(test, 0))
+    alone = SimpleNamespace(path=tiers.ROOT / longest.partition("::")[0], nodeid=longest)
+    tried = []
+    for turn in "012":
+        monkeypatch.setattr(tiers, "TURN", turn)
+        tried.append(tiers._is_tried(alone))
+        assert tiers._is_tried(SimpleNamespace(path=tiers.ROOT / HERE, nodeid=f"{HERE}::test"))
+    assert sum(tried) == 1

@@ -2,7 +2,7 @@
 
 A file of mixed tests marks single ones (`@pytest.mark.run`). A test that does what its marks do not say fails.
 `tests/seconds.json` stores what tests took: those that take long are slow, and the files that take long begin first.
-Random cases, and the cases of slow tests, are tried by thirds where H2FDP_TURN says which.
+Random cases, the cases of slow tests, and tests that take long turn: H2FDP_TURN says which third is tried.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from typing import Any
 
 import pytest
 from _pytest.doctest import DoctestModule
+
+from benchmarks.planted_faults import FAULTS
 
 ROOT = Path(__file__).parents[1]
 MARKS = {
@@ -81,6 +83,14 @@ DRAWN = {
 TURN = os.environ.get("H2FDP_TURN", "all")  # 0, 1, 2 or all
 SECONDS = ROOT / "tests" / "seconds.json"  # that files took, and single tests: `make test OPTIONS=--store-seconds`
 SLOW_S = 0.5  # of a test, in that file
+LONG_S = 2.0  # of a test that turns as a whole
+# Files whose tests share what takes longest: they turn together.
+TOGETHER = {
+    "tests/reports/test_browser.py",
+    "tests/reproduction/test_reproducing.py",
+    "tests/runtime/test_cluster.py",
+}
+GUARDS = {test for fault in FAULTS.values() for test in fault.tests}  # whose tests never turn as a whole
 
 LOOKS_AROUND = {"ldconfig", "gcc", "ld", "uname", "lscpu", "fc-list"}  # what libraries call when they are imported
 WAYS_AROUND_POPEN = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")  # of `os`; its others use one of these
@@ -200,7 +210,7 @@ def _stored() -> dict[str, dict[str, float]]:
 def merged(stored: dict[str, dict[str, float]], took: dict[str, float]) -> dict[str, dict[str, float]]:
     """What is stored, with new seconds of all tests of these files: of each file, slow test, and slow function.
 
-    A function is all cases of a test. Where a third of them was tried, what is stored of the others and of all is kept.
+    A function is all cases of a test. In a turn, what is stored of the others and of all cases is kept.
     """
     files, functions = Counter[str](), Counter[str]()
     for test, seconds in took.items():
@@ -208,7 +218,10 @@ def merged(stored: dict[str, dict[str, float]], took: dict[str, float]) -> dict[
         functions[_function(test)] += seconds
 
     def is_kept(test: str) -> bool:
-        return _file(test) not in files or (TURN != "all" and test not in took and _function(test) in functions)
+        if _file(test) not in files:
+            return True
+        name = _function(test).rpartition("::")[2]
+        return TURN != "all" and test not in took and f"def {name}(" in (ROOT / _file(test)).read_text()
 
     kept = {test: seconds for test, seconds in stored["tests"].items() if is_kept(test)}
     whole = {test: seconds for test, seconds in stored["functions"].items() if is_kept(test)}
@@ -251,14 +264,33 @@ def _third(item: pytest.Item) -> int:
     return sum(item.callspec.indices.values()) % 3
 
 
+@cache
+def _turns() -> dict[str, int]:
+    """Turn of each test that takes long by itself, and of each file whose tests take long together.
+
+    The longest three have a turn each, and so on: turns take about as long. Guards of planted faults have all.
+    """
+    stored = _stored()
+    long = {
+        test: seconds for test, seconds in stored["tests"].items() if seconds > LONG_S and _file(test) not in TOGETHER
+    }
+    long |= {file: stored["files"].get(file, 0.0) for file in TOGETHER}
+    turning = [each for each in long if not any(_file(each).startswith(guard) for guard in GUARDS)]
+    return {each: rank % 3 for rank, each in enumerate(sorted(turning, key=lambda each: (-long[each], each)))}
+
+
 def _is_tried(item: pytest.Item, turning: AbstractSet[str] = frozenset()) -> bool:
-    """All but two thirds of the random cases, by their numbers, and of the cases of tests that take long."""
-    if TURN == "all" or not hasattr(item, "callspec"):
+    """All but two thirds of random cases, by their numbers, of the cases of slow tests, and of tests that take long."""
+    if TURN == "all":
         return True
-    numbered = DRAWN.get(item.path.relative_to(ROOT).as_posix(), set()) & set(item.callspec.indices)
-    if numbered:
-        return all(item.callspec.indices[name] % 3 == int(TURN) for name in numbered)
-    return _function(item.nodeid) not in turning or _third(item) == int(TURN)
+    turns, file, indices = _turns(), item.path.relative_to(ROOT).as_posix(), {}
+    if hasattr(item, "callspec"):
+        indices = item.callspec.indices
+    if numbered := DRAWN.get(file, set()) & set(indices):
+        return all(indices[name] % 3 == int(TURN) for name in numbered)
+    if file not in TOGETHER and _function(item.nodeid) in turning:
+        return _third(item) == int(TURN)
+    return int(TURN) == turns.get(file, turns.get(item.nodeid, int(TURN)))
 
 
 def _is_of_an_import(command: object = ()) -> bool:

@@ -61,11 +61,18 @@ UNTRUSTED = "correlated", 7  # devices that upload for themselves
 TURNS = "correlated", 91  # trusted edge servers whose devices take turns
 
 
+class Once(dict):
+    """Family and number -> that network, measured when it is first asked for."""
+
+    def __missing__(self, at):
+        with pytest.MonkeyPatch.context() as patch:
+            self[at] = measured(*at, patch)
+        return self[at]
+
+
 @pytest.fixture(scope="module")
 def tight():
-    """Family and number -> that network, measured."""
-    with pytest.MonkeyPatch.context() as patch:
-        return {at: measured(*at, patch) for at in TIGHT + OTHERS}
+    return Once()
 
 
 @by_network

@@ -81,59 +81,64 @@ def test_noise_on_steps_gives_the_bits_of_one_process_on_all_hosts(session, tmp_
     assert decisions[0] == decisions[1]
 
 
-def test_a_host_for_each_node_keeps_models_of_devices_own_and_measures_for_a_schedule(session, tmp_path):
-    schedule = {"name": "experiments.resource_budget:ResourceBudgetSchedule"}
-    schedule |= {"units": 30.0, "step_cost": 1.0, "aggregation_cost": 5.0}
-    method = {"extends": "h2fdp", "privacy": "dp-sgd", "objective": {"name": "mean-regularised", "penalty": 0.3}}
-    method |= {"schedule": schedule}
-    settings = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "aggregate_every": None}
-    settings |= {"aggregations_per_interval": 0, "evaluate_devices": True}
-    one = small(method, **settings).run(tmp_path / "inline")
-    away = small(method, **settings, runtime={"placement": "entity"}).run(tmp_path / "ray")
-    assert_equal(recorded(one), recorded(away))
-    decisions = [(each.directory / "control.jsonl").read_text() for each in (one, away)]
-    assert decisions[0] == decisions[1]
-    assert '"beta": null' in decisions[0].partition("\n")[0], "nothing is known before the first interval"
-    assert '"beta": null' not in decisions[0].partition("\n")[2], "and then measured"
-
-
 FEEDBACK = {"top_k": 0.1, "error_feedback": True}
+ONE = Topology("net", (placed("b", False, [9], [9]),))
+ONE_BELOW = Topology("net", (placed("a", False, [9], [9], parent="b"),), aggregators=(Aggregator("b", True),))
+COMPRESSED = {"compression": {"device": FEEDBACK, "edge": FEEDBACK, "down": {"quantise": 8}}, "topology": ONE}
+COMPRESSED |= {"calibration": "accounted"}
+LEARNING = {"control": {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 3}, "topology": ONE_BELOW}
+LEARNING |= {"aggregate_every": [1, 2]}
+MEASURING = {"name": "experiments.resource_budget:ResourceBudgetSchedule"}
+MEASURING |= {"units": 30.0, "step_cost": 1.0, "aggregation_cost": 5.0}
+OWN = {"extends": "h2fdp", "privacy": "dp-sgd", "objective": {"name": "mean-regularised", "penalty": 0.3}}
+TWO = {"topology": Topology("net", (placed("b", False, [9, 8], [9, 9]),)), "evaluate_devices": True}
+ONCE = {"aggregate_every": None, "aggregations_per_interval": 0}
+# method, settings, and the host that is killed after the first interval
+ALONE = {
+    # The cloud travels with what it remembers of uplinks, and with its clock of events.
+    "compression": ({"extends": "h2fdp", "privacy": "local"}, COMPRESSED, None),
+    "buffers": (
+        {"extends": "h2fdp", "privacy": "local", "schedule": {"name": "buffered", "buffer": {"edge": 1, "cloud": 1}}},
+        COMPRESSED,
+        None,
+    ),
+    # Models of devices' own, of which a schedule has devices measure.
+    "own models": (OWN | {"schedule": MEASURING}, TWO | ONCE, None),
+    # A controller learns, and an edge server above another runs where the cloud does.
+    "a lost device": ("h2fdp", LEARNING, "device:a/1"),
+    "a lost edge server": ("h2fdp", LEARNING, "edge:a"),
+    "a lost cloud": ("h2fdp", LEARNING, "cloud"),
+}
 
 
-@pytest.mark.parametrize("schedule", ["fixed", {"name": "buffered", "buffer": {"edge": 1, "cloud": 1}}], ids=str)
-def test_a_host_for_each_node_remembers_what_compression_left(session, tmp_path, schedule):
-    """The cloud travels with what it remembers of uplinks, and with its clock of events."""
-    settings = {"topology": Topology("net", (placed("b", False, [9], [9]),)), "compression": {"device": FEEDBACK}}
-    settings["compression"] |= {"edge": FEEDBACK, "down": {"quantise": 8}}
-    method, seen = {"extends": "h2fdp", "privacy": "local", "schedule": schedule}, set()
-    settings |= {"calibration": "accounted"}
-    one = small(method, **settings).run(tmp_path / "inline")
-    other = small(method, **settings, runtime={"placement": "entity"})
-    assert_equal(recorded(one), recorded(other.run(tmp_path / "ray", on_interval=lambda row: seen.update(hosts()))))
-    assert {name.partition("#")[0] for name in seen} == {"cloud", "edge:b", "device:b/1"}
+@pytest.mark.parametrize("name", ALONE)
+def test_an_actor_for_each_node_gives_the_bits_of_one_process(name, session, tmp_path, capsys):
+    method, settings, lost = ALONE[name]
+    edge = settings["topology"].subnets[0]
+    nodes = {
+        "cloud",
+        f"edge:{edge.name}",
+        *(f"device:{edge.name}/{n + 1}" for n in range(len(edge.columns["distance_m"]))),
+    }
 
+    def watch(row):
+        assert {each.partition("#")[0] for each in hosts()} == nodes
+        if lost is not None and row["interval"] == 1:
+            kill(lost)
 
-def test_an_actor_for_each_node_gives_the_bits_of_one_process_whichever_is_lost(session, tmp_path, capsys):
-    """With an edge server above another, which runs where the cloud does, under a controller that learns. The device,
-    its edge server and the cloud are killed, each between two intervals."""
-    topology = Topology("net", (placed("a", False, [9], [9], parent="b"),), aggregators=(Aggregator("b", True),))
-    control = {"enabled": True, "alpha1": 0.01, "alpha2": 0.01, "tau_max": 3}
-    settings = {"topology": topology, "control": control, "intervals": 4, "aggregate_every": [1, 2]}
-    nodes = ["device:a/1", "edge:a", "cloud"]
-
-    def lose(row):
-        assert {name.partition("#")[0] for name in hosts()} == set(nodes)
-        if row["interval"] <= len(nodes):
-            kill(nodes[row["interval"] - 1])
-
-    whole = small(**settings).run(tmp_path / "inline")
-    hurt = small(**settings, runtime={"placement": "entity"}).run(tmp_path / "run", on_interval=lose)
-    assert len(whole.metrics) == 4
-    assert_equal(recorded(whole), recorded(hurt))
-    assert (whole.directory / "control.jsonl").read_bytes() == (hurt.directory / "control.jsonl").read_bytes()
-    told = capsys.readouterr().err
-    assert [f"lost {name}; its work is repeated" in " ".join(told.split()) for name in nodes] == [True] * 3
-    assert (whole.summary["lost_hosts"], hurt.summary["lost_hosts"]) == (0, 3)
+    whole = small(method, **settings).run(tmp_path / "inline")
+    apart = small(method, **settings, runtime={"placement": "entity"}).run(tmp_path / "run", on_interval=watch)
+    assert len(whole.metrics) == 3
+    assert_equal(recorded(whole), recorded(apart))
+    assert (whole.summary["lost_hosts"], apart.summary["lost_hosts"]) == (0, lost is not None)
+    said = " ".join(capsys.readouterr().err.split())
+    assert lost is None or f"lost {lost}; its work is repeated" in said
+    first, second = ((each.directory / "control.jsonl").read_text() for each in (whole, apart))
+    assert first == second
+    if name == "own models":
+        before, _, after = first.partition("\n")
+        assert '"beta": null' in before, "nothing is known before the first interval"
+        assert '"beta": null' not in after, "and then measured"
 
 
 def test_code_that_fails_on_a_host_is_told_with_its_traceback(session, file):
