@@ -228,6 +228,8 @@ class _Drawn:
         settings.pop("participation", None)
         settings.pop("device_turns", None)
         network = flat(rng, ["trusted", "untrusted", "untrusted"])
+        while len(network.subnets) == 1:  # where no device can move
+            network = flat(rng, ["trusted", "untrusted", "untrusted"])
         return replace(network, mobility=walking(network.subnets, pick(rng, [0.3, 0.6]), seed=int(rng.integers(1000))))
 
     @staticmethod
