@@ -109,9 +109,9 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
     """A user's module with group norm in place of batch norm, as Opacus replaces it; all else stays as it is.
 
-    Batch norm in eval mode mixes nothing. That of frozen parameters belongs to a model that was trained with its
-    statistics, so it is put in eval mode. Vectors (BatchNorm1d) are one group: where a group is a single value, that
-    value becomes 0.
+    Batch norm in eval mode mixes nothing. Frozen layers belong to a model that was trained with their statistics, so
+    they keep all but their mode, which becomes eval. Vectors (BatchNorm1d) are one group: where a group is a single
+    value, that value becomes 0.
     """
     made = function()
     if not isinstance(made, nn.Module):
@@ -119,21 +119,26 @@ def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
     new: dict[nn.Module | None, nn.Module] = {}
     replaced, kept = list[str](), list[str]()
     for name, layer in made.named_modules():  # each once, though it may have several places
-        if type(layer) not in _BATCH_NORMS or not isinstance(layer, _BatchNorm) or not _mixes(layer):
-            continue
-        if layer.affine and layer.track_running_stats and not any(each.requires_grad for each in layer.parameters()):
-            layer.eval()
-            kept.append(name)
-            continue
-        groups = 1 if isinstance(layer, nn.BatchNorm1d) else math.gcd(32, layer.num_features)
-        new[layer] = nn.GroupNorm(groups, layer.num_features, affine=layer.affine)
-        replaced.append(name)
+        if _is_frozen(made, name):
+            kept += [name] * (layer.training and isinstance(layer, _BatchNorm | _DropoutNd))
+            layer.training = False
+        elif type(layer) in _BATCH_NORMS and isinstance(layer, _BatchNorm) and _mixes(layer):
+            groups = 1 if isinstance(layer, nn.BatchNorm1d) else math.gcd(32, layer.num_features)
+            new[layer] = nn.GroupNorm(groups, layer.num_features, affine=layer.affine)
+            replaced.append(name)
     for parent in [*made.modules()]:
         for name, child in parent._modules.items():
             parent._modules[name] = new.get(child, child)
     what = {"group norm takes the place of batch norm in": replaced, "eval mode, for frozen parameters, in": kept}
     _say("; ".join(f"{text} {', '.join(names)}" for text, names in what.items() if names) or "there is nothing to fix")
     return new.get(made, made)
+
+
+def _is_frozen(made: nn.Module, name: str) -> bool:
+    """Whether all parameters of a layer are; of one that has none, those of the first module around it that has any."""
+    while not (parameters := [*made.get_submodule(name).parameters()]) and name:
+        name = name.rpartition(".")[0]
+    return bool(parameters) and not any(each.requires_grad for each in parameters)
 
 
 @cache  # a run builds its model several times
@@ -195,6 +200,9 @@ def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int, whole
 
 def _unfit_layer(module: nn.Module) -> str:
     for name, layer in module.named_modules():
+        if isinstance(layer, _BatchNorm) and not layer.training and _mixes(layer):
+            text = "batch norm leaks in eval mode, too, where it has no running statistics"
+            return f"{_called(name, layer)}: {text}: use GroupNorm"
         if isinstance(layer, _BatchNorm) and _mixes(layer):
             return f"{_called(name, layer)}: batch norm leaks and cannot be averaged: use GroupNorm, or {_HINT}"
         if isinstance(layer, _DropoutNd) and layer.p > 0 and layer.training:

@@ -239,6 +239,48 @@ def wrapped(layer: nn.Module) -> nn.Module:
     return nn.Sequential(layer)
 
 
+class Backbone(nn.Module):
+    """A frozen one as it comes: in train mode, of half precision, with numbers of places and norms without weights."""
+
+    def __init__(self, kind: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        self.register_buffer("position_ids", torch.arange(64))
+        self.register_buffer("mask", torch.ones(64, dtype=torch.bool), persistent=False)
+        layers = [nn.Linear(64, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8, affine=False), nn.Dropout(0.5)]
+        self.layers, self.kind = nn.Sequential(*layers).to(kind).requires_grad_(False), kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers((x.flatten(1)[:, self.position_ids] * self.mask).to(self.kind)).float()
+        return found
+
+
+class Headed(nn.Sequential):
+    def __init__(self, kind: torch.dtype = torch.bfloat16) -> None:
+        super().__init__(Backbone(kind), nn.BatchNorm1d(8), nn.Linear(8, 10))
+
+
+def test_fix_touches_no_frozen_layer_but_for_its_mode(capsys):
+    construct._say.cache_clear()
+    made = Headed()
+    fixed = construct._fixed(lambda: made)
+    said = " ".join(capsys.readouterr().err.split())
+    assert [type(each).__name__ for each in fixed[0].layers] == ["Linear", "BatchNorm1d", "BatchNorm1d", "Dropout"]
+    assert not any(each.training for each in fixed[0].layers)
+    assert isinstance(fixed[1], nn.GroupNorm)
+    assert "group norm takes the place of batch norm in 1; eval mode, for frozen parameters, in 0.layers.1, " in said
+    assert said.endswith("0.layers.1, 0.layers.2, 0.layers.3")
+    assert fixed[0].layers[0].weight.dtype == torch.bfloat16
+
+
+def test_a_frozen_batch_norm_without_statistics_is_refused_as_it_mixes_in_eval_mode():
+    def model() -> nn.Module:
+        norm = nn.BatchNorm1d(64, track_running_stats=False).requires_grad_(False)
+        return nn.Sequential(nn.Flatten(), norm, nn.Linear(64, 10))
+
+    with pytest.raises(UserError, match=r"the layer `1` .*batch norm leaks in eval mode, too"):
+        build(lambda: construct._fixed(model), (1, 8, 8), 10)
+
+
 def test_its_scores_are_those_of_torchs_lstm():
     torch.manual_seed(0)
     ours = lstm((6,), 3, vocabulary=20, embedding=5, hidden=4)
