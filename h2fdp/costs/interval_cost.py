@@ -73,9 +73,6 @@ class IntervalCost:
     Attributes:
         energy_j, delay_s: of the whole network, as the paper sums them; energy with that of computation.
         clock_s: from the interval's start to its end, with the time of computation.
-        local_energy_j, local_delay_s: (N,) all local aggregations of a subnet, at whatever height; energy with the edge
-            server's own messages.
-        global_energy_j, global_delay_s: (N,) the global aggregation, relays included.
         compute_energy_j: (N,) all local steps of a subnet.
         device_energy_j: (I,) what a device itself spends: all its messages and steps. The rest of `energy_j` is that of
             the wires, `wired_energy_j`.
@@ -88,13 +85,9 @@ class IntervalCost:
     energy_j: float
     delay_s: float
     clock_s: float
-    local_energy_j: Floats
-    global_energy_j: Floats
     compute_energy_j: Floats
     wired_energy_j: Floats
     aggregator_energy_j: Floats
-    local_delay_s: Floats
-    global_delay_s: Floats
     device_energy_j: Floats
     device_delay_s: Floats
     bytes: float
@@ -180,13 +173,9 @@ def interval_cost(
         energy_j=float((local_energy + sent + wired + compute_energy).sum() + aggregator_energy.sum()),
         delay_s=float((local_delay + round_trips).sum()),
         clock_s=float(wires.clock.max(initial=0.0)),
-        local_energy_j=by_subnet(local_energy),
-        global_energy_j=by_subnet(sent + wired),
         compute_energy_j=by_subnet(compute_energy),
         wired_energy_j=by_subnet(local_wired + wired),
         aggregator_energy_j=aggregator_energy,
-        local_delay_s=by_subnet(local_delay),
-        global_delay_s=by_subnet(round_trips),
         device_energy_j=_spread(device_energy, active.rows, topology.devices),
         device_delay_s=_spread(device_delay, active.rows, topology.devices),
         bytes=float(sent_up * costs.upload_bits + wired_up * costs.uplink_bits) / 8,
@@ -209,7 +198,6 @@ def with_waiting(
     return replace(
         cost,
         energy_j=cost.energy_j + float((sent + computed).sum()),
-        local_energy_j=cost.local_energy_j + sent,
         compute_energy_j=cost.compute_energy_j + computed,
         wired_energy_j=cost.wired_energy_j + wired,
         device_energy_j=cost.device_energy_j + messages + of_steps,

@@ -142,10 +142,6 @@ def written_out(topology, subnets, rows, segments, bits, fading, failing=None):
         "energy_j": sum(local_energy) + sum(global_energy) + of_compute,
         "delay_s": sum(local_delay) + sum(global_delay),
         "clock_s": max(clocks) + max(round_trips),
-        "local_energy_j": local_energy,
-        "global_energy_j": global_energy,
-        "local_delay_s": local_delay,
-        "global_delay_s": global_delay,
         "device_energy_j": of_devices,
     }
 

@@ -32,7 +32,6 @@ def test_energy_and_delay_follow_stated_shares_and_the_clock_is_as_without():
     assert equal.device_energy_j == pytest.approx([2 * 0.003 * HALF] * 2)
     assert plain.device_delay_s == pytest.approx([2 * 4 + 4] * 2, rel=1e-4)  # and the wires'
     assert equal.device_delay_s - plain.device_delay_s == pytest.approx([2 * (HALF - 4)] * 2)
-    assert equal.local_energy_j == pytest.approx([0.003 * HALF * 2])
     assert equal.energy_j == pytest.approx(equal.device_energy_j.sum() + equal.wired_energy_j.sum())
     assert equal.delay_s == pytest.approx(equal.device_delay_s.sum())
 
@@ -49,7 +48,6 @@ def test_a_network_whose_subnets_aggregate_unequally_often_is_billed_for_each():
     one = placed("a", True, [1.0] * 2, [THREE] * 2)
     both = Topology("net", (one, replace(one, name="b")), replace(PLAIN, access=shared("equal")))
     found = cost(both, [0, 1], [[0, 1], [0, 1]], [(1, 1, 1), (3,)])
-    assert found.local_energy_j == pytest.approx([2 * 2 * 0.003 * HALF, 0])
     assert found.device_energy_j == pytest.approx([3 * 0.003 * HALF] * 2 + [0.003 * HALF] * 2)
 
 
