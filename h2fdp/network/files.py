@@ -165,11 +165,10 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
     section = file.mobility
     if section is None:
         return None
-    handover = None if section.handover is None else section.handover.wire()
     if isinstance(section.trace, str):
-        return replace(read_trace(document.folder / section.trace), handover=handover)
+        return read_trace(document.folder / section.trace)
     places = [document.where(("mobility", "trace", at)) for at in range(len(section.trace))]
-    return Mobility(section.trace, handover, places)
+    return Mobility(section.trace, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
@@ -281,8 +280,7 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     if topology.mobility is not None:
-        wire = topology.mobility.handover
-        values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
+        values["mobility"] = topology.mobility.values()
     if topology.adversaries is not None:
         values["adversaries"] = topology.adversaries.values()
     return values
