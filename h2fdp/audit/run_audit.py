@@ -21,6 +21,7 @@ from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.run.live_accounts import LiveAccounts
+from h2fdp.run.prelude import add_planned, with_prelude
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.local_steps import head_size
@@ -219,11 +220,13 @@ def _scores(
     on_interval: OnInterval,
 ) -> tuple[dict[Observer, np.ndarray], LiveAccounts, int]:
     """Observer -> (N,) log likelihood ratio of "in" against "out"; the accounts of the run; its intervals."""
+    run = with_prelude(run, [])  # whose releases are in the accounts; canaries are guessed by those of training
     blueprint = run.blueprint
     mine = design.coordinates(run.topology.devices)
     effects, spy_of = _effects(run, design), spies(run)
     scores = {observer: np.zeros(design.size) for observer, devices in audited.items() if devices.size}
     watch = LiveAccounts(run)
+    add_planned(run, watch.accounts)
     done = 0
     with run_arithmetic():
         instrumented = InstrumentedRun(run, design, noise_scale)

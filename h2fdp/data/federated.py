@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from h2fdp.data.records import Records, Scaling
+from h2fdp.data.statistics import Standardizing
 from h2fdp.data.synthetic import DrawnData
 from h2fdp.errors import UserError
 
@@ -177,59 +177,25 @@ def label_counts(data: DeviceData) -> NDArray[np.int64]:
 STANDARDIZED = (
     "model logistic: inputs are standardised by the test records, which count as public; no account covers these"
 )
-_FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
 
 
-@dataclass(frozen=True, eq=False)
-class Standardizing:
-    """x -> (x - mean) / deviation, cut to -5 .. 5; inputs that do not differ become 0.
+def standardizing_by_tests(data: DeviceData) -> Standardizing | None:
+    """By the test records' inputs; None where these belong to devices, or records are drawn."""
+    if data.test_owners is not None or not isinstance(data, FederatedData) or len(data.test) < 2:
+        return None
+    base = data.test.x[0] if data.test.whole else 0
+    seen = (data.test.x - base).astype(np.float64)
+    return Standardizing(seen.mean(axis=0), seen.std(axis=0), base)
 
-    Columns of large means or unlike deviations make gradient descent slow, and clipping cuts off what is small.
 
-    Attributes:
-        mean, deviation: of each value, float64 (64 bits, for columns of large means), the shape of one record.
-        base: is subtracted first, in whole numbers where inputs are such, as these may be beyond 2^53.
-    """
-
-    mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
-    base: NDArray[Any] | int = 0
-
-    @classmethod
-    def of(cls, data: DeviceData) -> Standardizing | None:
-        """By the test records' inputs; None where these belong to devices, or records are drawn.
-
-        Where the inputs of devices' test records go from 0 to 1, they are standardised as uniform numbers are.
-
-        >>> Standardizing(np.array([2.0]), np.array([0.5]))(np.array([[1.0], [9.0]])).tolist()
-        [[-2.0], [5.0]]
-        """
-        if data.test_owners is not None and data.unbounded == ():
-            return cls(*(np.full(data.shape, each) for each in (1 / 2, 1 / math.sqrt(12))))
-        if data.test_owners is not None or not isinstance(data, FederatedData) or len(data.test) < 2:
-            return None
-        base = data.test.x[0] if data.test.whole else 0
-        seen = (data.test.x - base).astype(np.float64)
-        return cls(seen.mean(axis=0), seen.std(axis=0), base)
-
-    def written(self) -> dict[str, list[float]]:
-        """Both, value after value, for a file."""
-        mean = self.base + self.mean
-        return {"mean": mean.ravel().tolist(), "deviation": self.deviation.ravel().tolist()}
-
-    def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Inputs (n, *shape), alike; only the result is rounded to 32 bits."""
-        divisor = np.where(self.deviation > 0, self.deviation, np.inf)
-        scaled = np.clip((x - self.base - self.mean) / divisor, -_FARTHEST, _FARTHEST)
-        rounded: NDArray[np.float32] = scaled.astype(np.float32)
-        return rounded
-
-    def applied(self, data: DeviceData) -> DeviceData:
-        """A copy with standardised inputs."""
-        assert isinstance(data, FederatedData), "drawn records stay as they are"
-
-        changed = data.of_records(lambda records: Records(self(records.x), records.y))
-        return replace(changed, scaling=Scaling())
+def standardized(data: DeviceData, by: Standardizing) -> DeviceData:
+    """A copy with standardised inputs; without a copy of records that are moved alone."""
+    assert isinstance(data, FederatedData), "drawn records stay as they are"
+    if by.moves and data.scaling == Scaling():
+        mean = tuple(by.mean.ravel().tolist())
+        return replace(data, scaling=Scaling(1.0, mean, (1.0,) * len(mean), of_channels=False))
+    changed = data.of_records(lambda records: Records(by(records.x), records.y))
+    return replace(changed, scaling=Scaling())
 
 
 def refuse_gaps(data: DeviceData) -> None:

@@ -6,7 +6,7 @@ They are `Rows`, as all arrays here that have a row for each of the same things.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -118,6 +118,7 @@ class Scaling:
         divisor: the largest stored value (255 for 8-bit images, 16 for digits), or 1.
         mean: subtracted after the division; one value, or one for each channel.
         deviation: divided by last; as many values as `mean`.
+        of_channels: several values are of channels, not of the numbers of a record of one dimension.
 
     >>> Scaling(255.0, (0.5,), (0.25,)).scale * 255
     array([4.], dtype=float32)
@@ -128,6 +129,7 @@ class Scaling:
     divisor: float = 1.0
     mean: tuple[float, ...] = (0.0,)
     deviation: tuple[float, ...] = (1.0,)
+    of_channels: bool = field(default=True, repr=False)
 
     def __post_init__(self) -> None:
         assert len(self.mean) == len(self.deviation) >= 1, "a mean and a deviation for each channel"
@@ -157,7 +159,7 @@ class Scaling:
         return Scaling(self.divisor, (0.5,), (0.5,))
 
     def _broadcast(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
-        shape = (1,) if len(self.mean) == 1 else (len(self.mean), 1, 1)
+        shape = (-1, 1, 1) if self.of_channels and len(self.mean) > 1 else (-1,)
         return values.astype(np.float32).reshape(shape)
 
 

@@ -11,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PrivateAttr
+from pydantic import Discriminator, Field, PrivateAttr, Tag
 
-from h2fdp.config.fields import Expect, FilePath, Options, Text
+from h2fdp.config.fields import Expect, FilePath, Options, Text, shape
 from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
 from h2fdp.data.records import Records, Scaling, class_count
+from h2fdp.data.statistics import StatisticSection
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -27,6 +28,11 @@ _PARTS |= dict.fromkeys(VALIDATION, VALIDATION[0])
 Classes = Annotated[int, Field(ge=2, le=65_536), Expect("a whole number from 2 to 65536")]
 HeldOut = Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")]
 Share = Annotated[float, Field(gt=0, lt=1), Expect("a number between 0 and 1")]
+PreludeKey = Annotated[
+    Annotated[Literal["auto"], Tag("scalar")] | Annotated[list[StatisticSection], Tag("list")],
+    Discriminator(shape),
+    Expect("auto, or a list of statistics, as [bounds, moments]"),
+]
 
 
 DEVICES_TEST = (
@@ -53,6 +59,9 @@ class DataOptions(Options):
         partition: who holds which records; null: each owner is a device where the data name owners, else `iid`, or
             `{labels_per_device: 3}` for `npz` and the data sets that have names. `synthetic` has tasks that differ,
             and takes `iid` alone, by which all devices share one task and one distribution of inputs.
+        prelude: statistics of inputs that are released, with noise, before training, and by which they are scaled:
+            `auto`, where a model standardises and no public record says how large they are; or a list of `bounds`,
+            `moments` and parts of your own, as `[bounds, moments]`; `[]` for none.
     """
 
     description: ClassVar[str]
@@ -64,6 +73,7 @@ class DataOptions(Options):
     public: HeldOut = 0.0
     test: Share | None = None
     partition: PartitionKey = None
+    prelude: PreludeKey = "auto"
 
     @abstractmethod
     def load(self, request: DataRequest) -> Pool:

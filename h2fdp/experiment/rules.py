@@ -20,7 +20,6 @@ from h2fdp.privacy.mechanisms.compression import Quantise, link_in_words
 from h2fdp.schedules import buffered
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
-from h2fdp.training.losses import CrossEntropy, LabelSmoothing
 
 
 def problems(experiment: ExperimentFile) -> Found:
@@ -37,8 +36,6 @@ def problems(experiment: ExperimentFile) -> Found:
     if isinstance(objective, OwnModels):
         yield from _of_own_models(experiment, objective)
     yield from _of_one_shot(experiment)
-    if isinstance(experiment.model, PublicFeatures) and experiment.model.head == "centred":
-        yield from _of_centring(experiment, experiment.model)
     if method.traits.buffers:
         yield from buffered.refusals(experiment, objective, combination, calibration_of(experiment))
     yield from _of_turns(experiment)
@@ -224,38 +221,6 @@ def _of_first_message(experiment: ExperimentFile, once: str) -> Found:
         if not all(isinstance(stage, Quantise) for stage in stages):
             text = f"{once}, and what is left out of it never comes; expected {{quantise: 8}}, or null"
             yield f"compression.{key}", f"{text}; found {link_in_words(getattr(experiment.compression, key))}"
-
-
-def _of_centring(experiment: ExperimentFile, model: PublicFeatures) -> Found:
-    """What makes something else of the first interval than the mean of features, or of the models after it."""
-    method, training, once = experiment.method, experiment.training, "the first interval releases the mean of features"
-    server, schedule, intervals = method.server, method.schedule.name, training.intervals
-    if not isinstance(server, ServerOptions) or server.personal or server.audited is not server:
-        text = f"{once}, of which {server.name} would make another thing"
-        yield "method.server", f"{text}; expected average, momentum, adam, yogi or adagrad"
-    if start_of(model) is not None:  # the file has the mean
-        return
-    if intervals < 2:
-        yield "training.intervals", f"{once}, and there is none to train in; expected at least 2, found {intervals}"
-    if training.local_steps != 1:
-        yield "training.local_steps", f"{once}, by one step of a known length; expected 1, found {training.local_steps}"
-    if method.objective.name != "plain":
-        yield "method.objective", f"{once}, which is no loss of labels; expected plain, found {method.objective.name}"
-    if not isinstance(method.schedule, FixedOptions):
-        yield "method.schedule", f"{once}, by a step of a known size; expected fixed, found {schedule}"
-    if not isinstance(training.loss, CrossEntropy | LabelSmoothing):
-        text = f"the mean travels where {training.loss.name} may see it"
-        yield "training.loss", f"{text}; expected cross-entropy or label-smoothing"
-    if training.clip_norm is not None and training.clip_scope != "record":
-        text = f"{once}, and of a batch that is cut the cloud knows no length"
-        yield "training.clip_scope", f"{text}; expected record, found {training.clip_scope}"
-    if method.privacy.clips in ("update", "model"):
-        text = f"{once}, and of updates that are cut the cloud knows no length"
-        yield "method.privacy", f"{text}; expected hierarchical or local, found {method.privacy.name}"
-    if method.privacy.states_divisor:
-        text = f"{once}, and sums that are divided by a stated number are no means"
-        yield "method.privacy.normalize", f"{text}; expected expected, found {method.privacy.options()['normalize']}"
-    yield from _of_first_message(experiment, once)
 
 
 def _of_control(experiment: ExperimentFile) -> Found:

@@ -20,47 +20,20 @@ def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def public_features(shape: tuple[int, ...], classes: int, size: int, head: str) -> nn.Module:
-    """Softmax regression on public features of images, whose last one is constant; the same on centred
-    features, a perceptron, or scores whose gradients are class sums and second moments.
+    """Softmax regression on public features of images, whose last one is constant, from 0 where they are centred; a
+    perceptron; or scores whose gradients are class sums and second moments.
 
     Args:
         shape: of the features, (size + 1,), or (1 + fewer,) of small images.
     """
     if head == "discriminant":
         return Discriminant(math.prod(shape), classes)
-    if head == "centred":
-        return nn.Sequential(nn.Flatten(), Centred(math.prod(shape), classes))
-    return softmax(shape, classes) if head == "softmax" else mlp(shape, classes, hidden=196)
-
-
-class Centred(nn.Module):
-    """(w_c - w_0) . (x - m) with m the mean of the w_c but for the last feature, which is constant and stays.
-
-    Softmax takes no notice of what all w_c have in common, and no gradient moves it: so there the mean of the records
-    can travel with the model (`algorithms.centring`). It begins at 0. Less w_0, as classes of equal weights then have
-    equal scores to the bit: by products each class's scores are rounded in an order of its own.
-    """
-
-    def __init__(self, inputs: int, classes: int) -> None:
-        super().__init__()
-        self.centred = nn.Parameter(torch.zeros(classes, inputs))  # no weights of features as they are
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, classes) scores of features (n, K)."""
-        weights = self.centred.detach()
-        scores: Tensor = (x - centre_of(weights)) @ (self.centred - weights[:1]).t()
-        return scores
-
-
-def centre_of(weights: Tensor) -> Tensor:
-    """(..., K) the m of weights (..., classes, K), see `Centred`.
-
-    >>> centre_of(torch.tensor([[1.0, 2.0, 5.0], [3.0, 2.0, 1.0]]))
-    tensor([2., 2., 0.])
-    """
-    mean = weights.mean(dim=-2)
-    mean[..., -1] = 0.0
-    return mean
+    if head == "mlp":
+        return mlp(shape, classes, hidden=196)
+    module = softmax(shape, classes)
+    for each in module.parameters() if head == "centred" else ():
+        nn.init.zeros_(each)
+    return module
 
 
 SHARE = 0.7  # of class sums in the squared length of what a record adds to them and to second moments

@@ -40,6 +40,7 @@ class Release:
     """A group of equal releases: one noisy vector for each of `devices`, as one observer sees it.
 
     Attributes:
+        interval: from 1; 0, -1, ... of what is released before the first.
         devices: the devices whose records it covers, as numbers within the subnet from 1, in ranges: "1-3,5".
         sensitivity: how far one record of such a device moves what the observer sees (L2, or in the norm of the law).
         noise_std: standard deviation of the noise that the observer cannot subtract.
@@ -247,6 +248,9 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+_OF_PRELUDES = range(-99, 1)  # numbers of statistics that are released before the first interval
+
+
 def _number(value: Any, least: float, most: float = math.inf) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
@@ -254,7 +258,7 @@ def _number(value: Any, least: float, most: float = math.inf) -> bool:
 _RANGES = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?(,[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?)*")
 _OF_CLIPPED_BATCHES = {"bound": "batch", "own_gradient": 1.0}
 _FITS: dict[str, Callable[[Any], bool]] = {
-    "interval": _whole,
+    "interval": lambda value: _whole(value) or value in _OF_PRELUDES,
     "slot": _whole,
     "kind": lambda value: value in get_args(ReleaseKind),
     "edge": lambda value: isinstance(value, str),

@@ -35,7 +35,6 @@ class DeviceGroup:
             devices of other subnets.
         device_name: from a row within the subnet to the device's name, the node of its noise streams.
         probe: how to measure for a schedule of a user's own; None in runs that never do.
-        centring: devices release the mean of inputs while the model is 0, see `algorithms.centring`.
     """
 
     streams: Streams
@@ -46,7 +45,6 @@ class DeviceGroup:
     sampler: BatchSampler
     engine: Engine
     probe: Probe | None = None
-    centring: bool = False
 
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
@@ -55,7 +53,7 @@ class DeviceGroup:
         has a host of its own; elsewhere `Lockstep` does the same for many groups together.
         """
         starts = model.expand(len(order.rows), -1)
-        terms, batches, records = self.terms(model, order), self.batches(order), self.records_under(model)
+        terms, batches, records = self.terms(model, order), self.batches(order), self.records
         trained = self.engine.train(starts, records, self.held(order), batches, order.segment.step_size, terms)
         return released(self.pipeline, trained, model, self.moment(order))
 
@@ -66,10 +64,6 @@ class DeviceGroup:
         if own is not None:
             corrections = own if corrections is None else corrections + own
         return StepTerms(corrections=corrections, noise=self.pipeline.step_noise(at), watched=order.watched)
-
-    def records_under(self, model: Tensor) -> DeviceRecords:
-        """What devices train on from `model` (M,): under equal labels where they release the mean of inputs."""
-        return self.records.of_one_class() if self.centring and not model.any() else self.records
 
     def held(self, order: Order | MeasuringOrder) -> np.ndarray:
         """(s,) the ordered devices' rows in `records`."""

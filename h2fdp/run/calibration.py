@@ -20,6 +20,7 @@ from h2fdp.privacy.calibration import Composition, smallest_factor
 from h2fdp.privacy.vectors import LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.subnet_facts import most_of_tiers
 from h2fdp.run.forecast import ModelNoise, first_interval, forecast, planned_accounts
+from h2fdp.run.prelude import add_planned, noises_before
 from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
@@ -48,7 +49,7 @@ def calibrate(inputs: RunInputs, alike: Noise | None = None) -> Noise:
     if noise.noise is None:
         return noise
     if inputs.target is not None:
-        noise = met(inputs, noise) if alike is None else _times(inputs, noise, alike.factor)
+        noise = met(inputs, noise) if alike is None else _as(inputs, noise, alike)
         run = RunSetup.of(inputs, noise)
         if inputs.adapts:
             budgets = dict.fromkeys(inputs.target_observers, inputs.target)
@@ -104,7 +105,12 @@ def met(inputs: RunInputs, noise: Noise, model: ModelNoise | None = None) -> Noi
     """
     devices, intervals = inputs.drawn.devices, inputs.config.training.intervals
     with noted_if_long(f"calibrating noise: {counted(intervals, 'interval')} of {counted(devices, 'device')}"):
-        noise = _scaled_to_target(inputs, noise, planned_accounts(RunSetup.of(inputs, noise), model))
+        run = RunSetup.of(inputs, noise)
+        accounts = planned_accounts(run, model)
+        if inputs.prelude:
+            noise = replace(noise, before=noises_before(run, _multiple(inputs, accounts)))
+            accounts = add_planned(RunSetup.of(inputs, noise), accounts)
+        noise = _scaled_to_target(inputs, noise, accounts)
         if inputs.placement.rounding is not None:
             noise = _settled(inputs, noise)
         if inputs.config.privacy.epsilon < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
@@ -134,7 +140,13 @@ def _times(inputs: RunInputs, noise: Noise, factor: float) -> Noise:
     assert noise.noise is not None, "there is noise to scale"
     scaled = noise.noise.scaled(factor)
     iterations = scaled.iterations(inputs.config.privacy.epsilon, ACCOUNTANTS[inputs.accountant])
-    return replace(noise, noise=scaled, factor=noise.factor * factor, iterations=iterations)
+    before = tuple(each * factor for each in noise.before)
+    return replace(noise, noise=scaled, factor=noise.factor * factor, iterations=iterations, before=before)
+
+
+def _as(inputs: RunInputs, noise: Noise, alike: Noise) -> Noise:
+    """The noise, multiplied as that of a run whose account is the same."""
+    return _times(inputs, replace(noise, before=tuple(each / alike.factor for each in alike.before)), alike.factor)
 
 
 def _settled(inputs: RunInputs, noise: Noise) -> Noise:

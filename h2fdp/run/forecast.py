@@ -18,6 +18,7 @@ from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.protocol.cloud import Cloud, NoiseChoice
 from h2fdp.protocol.planned_releases import NoiseOnModel, noise_and_gradients
+from h2fdp.run.prelude import add_planned, plan_of
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules.fixed import FixedOptions
 
@@ -110,7 +111,7 @@ def planned_accounts(setup: RunSetup, model: ModelNoise | None = None) -> Accoun
     """
     if setup.traits.counts_iterations:
         setup = exhausted(setup)
-    accounts = setup.empty_accounts()
+    accounts = add_planned(setup, setup.empty_accounts()) if setup.before else setup.empty_accounts()
     for expected in forecast(setup):
         accounts.add_alike(expected.releases(), times=expected.times)
         if model is not None:
@@ -138,7 +139,7 @@ def rough_accounts(setup: RunSetup, intervals: int | None = None) -> Accounts:
     planned = forecast(setup.without_faults(), by_participants=False)
     expected = next(each for each in planned if each.plan.participants)  # before that, devices that move are nowhere
     share = expected.plan.participants / setup.topology.devices
-    accounts = setup.empty_accounts()
+    accounts = add_planned(setup, setup.empty_accounts())
     times = max(1, round(setup.config.training.intervals * share)) if intervals is None else intervals
     accounts.add_alike(expected.releases(), times=times)
     return accounts
@@ -245,6 +246,9 @@ def planned_work(run: RunSetup) -> PlannedWork:
     drawn_all = run.config.training.intervals <= most
     intervals = slots = local = steps = 0
     spent = dict.fromkeys(("energy_j", "delay_s", "clock_s", "bytes"), 0.0)
+    for part in run.statistics:
+        for column, more in part.bill.columns(plan_of(part)[1]).items():
+            spent[column] += more
     for expected in forecast(run, by_participants=drawn_all):
         plan, times = expected.plan, expected.times
         intervals += times

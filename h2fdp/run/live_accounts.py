@@ -79,7 +79,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         PUBLIC_RECORDS: setup.data.public is not None,
         WARM_STARTED: setup.warm_start is not None,
         features: features is not None,
-        STANDARDIZED: setup.standardizing is not None and setup.data.test_owners is None,
+        STANDARDIZED: setup.standardizing is not None and setup.data.test_owners is None and not setup.prelude,
         UNTIL: "accuracy" in (setup.config.training.until or {}),
         MOVING: setup.topology.visits is not None,
         LYING: setup.topology.adversaries is not None,

@@ -20,14 +20,17 @@ from pathlib import Path
 
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
+from h2fdp.privacy import Release
+from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.records import JsonLines, Mark, RunDirectory, about, check_start, cut, logged_to, noise_key
 from h2fdp.records.checkpoint import Outcomes, load_checkpoint
 from h2fdp.records.directory import create, full_disk_reported, reopen
 from h2fdp.records.log import lost_hosts
 from h2fdp.run.forecast import budgets_of, noise_choice, planned_work
-from h2fdp.run.identity import OWN, changes, name_of_attempt, run_digest
+from h2fdp.run.identity import OWN, Digest, changes, name_of_attempt, run_digest
 from h2fdp.run.live_accounts import BudgetSpent, LiveAccounts, Row
 from h2fdp.run.model_scores import ModelScores
+from h2fdp.run.prelude import after, with_prelude
 from h2fdp.run.preview import notices
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.recorders import Checkpoints, Journal, Recorder, RunCallbacks, RunState, Unrepeatable, signal_step
@@ -128,7 +131,7 @@ def carry_out(
                 state.cloud = None  # of the update that came second under the same noise nothing is written
             state.rows.complete(state.accounts.missing())
             state.enter_rest(setup, directory)
-            returned = write_results(setup, directory, state)
+            returned = write_results(after(setup, state.averages), directory, state)
             directory.write_summary(summary_of(setup, state, end, wall_s, lost_hosts(directory.log)) | returned)
             if end in FINISHED:
                 noise_key.forget(directory)
@@ -162,14 +165,19 @@ def run_intervals(
     """
     total = setup.config.training.intervals
     with ExitStack() as stack:
-        models = ModelScores(setup, stack)
-        edges = stack.enter_context(start_hosts(setup.blueprint, setup.config.runtime))
         ledger = stack.enter_context(JsonLines(directory.ledger, state.ledger))
         decisions = stack.enter_context(JsonLines(directory.decisions, state.decisions))
-        hosts_alike = setup.noise is None or alike(edges)
         journal = state.journal = Journal(ledger, decisions, setup.bill.powers)
         digest = run_digest(setup, directory)
         outcomes = None if setup.noise is None else Outcomes(directory.outcomes, setup.noise_key)
+        try:
+            setup = _after_prelude(setup, directory, state, journal, outcomes, digest)
+        except BudgetSpent as spent:
+            state.spent_by = spent.observer
+            return "budget spent"
+        models = ModelScores(setup, stack)
+        edges = stack.enter_context(start_hosts(setup.blueprint, setup.config.runtime))
+        hosts_alike = setup.noise is None or alike(edges)
         checkpoints = Checkpoints(directory, setup.config.runtime, digest, state, journal, hosts_alike=hosts_alike)
         cloud = state.start(setup.cloud(edges))
         signal_step("hosts up", len(state.rows))
@@ -225,6 +233,38 @@ def run_intervals(
                 state.called_off = True
                 raise
     return "done"
+
+
+def _after_prelude(
+    setup: RunSetup,
+    directory: RunDirectory,
+    state: RunState,
+    journal: Journal,
+    outcomes: Outcomes | None,
+    digest: Digest,
+) -> RunSetup:
+    """The run on the records that its prelude leaves, once that is released, as intervals are.
+
+    Raises:
+        BudgetSpent: an observer's budget does not allow it.
+    """
+
+    def announce(part: RunSetup, plan: IntervalPlan, releases: list[Release]) -> None:
+        state.accounts.before(plan, releases)
+        journal.before(plan, releases)
+        state.metrics.add_prelude(part, plan)
+        signal_step("prelude", len(state.averages))
+
+    known = len(state.averages)
+    if known < len(setup.prelude):
+        state.cloud = setup.cloud(InProcessNodes({}))  # from here on the ledger holds releases
+        if state.ledger is None:
+            Checkpoints(directory, setup.config.runtime, digest, state, journal).begin()
+    setup = with_prelude(setup, state.averages, announce)
+    for number, average in enumerate(state.averages[known:], start=known):
+        if outcomes is not None and not outcomes.same(state.attempt, number - len(setup.prelude), average):
+            raise Unrepeatable("a statistic of the prelude did not come out as it did before")
+    return setup
 
 
 def has_reached(setup: RunSetup, state: RunState) -> str:

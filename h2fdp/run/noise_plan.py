@@ -7,7 +7,7 @@ choice reads how far that noise moves the model, and the run has the same multip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -30,9 +30,11 @@ class Way:
 
     Attributes:
         experiment: at a clip norm and a step size of 1, without its model and its data.
+        released: what these release before the first interval.
     """
 
     experiment: ExperimentFile
+    released: Hashable = ()
 
     @classmethod
     def of(cls, config: ExperimentFile) -> Self | None:
@@ -50,7 +52,12 @@ class Way:
         scales &= placement.noise_law is GAUSSIAN and placement.rounding is None
         if decides or not scales or pull_of(method.local_objective) or config.training.clip_norm is None:
             return None
-        return cls(at_one(config).model_copy(update={"model": None, "data": None}))
+        model = config.model
+        scaled = getattr(model, "standardize", False), getattr(model, "head", "") == "centred"
+        return cls(
+            at_one(config).model_copy(update={"model": None, "data": None}),
+            (repr(getattr(config.data, "prelude", "")), scaled),
+        )
 
 
 def at_one(config: ExperimentFile) -> ExperimentFile:

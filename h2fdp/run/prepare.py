@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,8 +15,16 @@ from h2fdp.algorithms.fedavg import Plain
 from h2fdp.arithmetic import one_thread, run_arithmetic
 from h2fdp.costs.batteries import BATTERY, Batteries
 from h2fdp.data.federate import DataSource, configured_data
-from h2fdp.data.federated import DeviceData, Standardizing, dealt, refuse_gaps, within_unit_ball
+from h2fdp.data.federated import (
+    DeviceData,
+    dealt,
+    refuse_gaps,
+    standardized,
+    standardizing_by_tests,
+    within_unit_ball,
+)
 from h2fdp.data.public_features import PublicFeatures, are_images, with_features
+from h2fdp.data.statistics import Bounds, Standardizing, Statistic, score_of
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
@@ -24,12 +33,13 @@ from h2fdp.models.registry import Logistic, start_of
 from h2fdp.network import Topology
 from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.run import recipe
-from h2fdp.run.calibration import calibrate
+from h2fdp.run.calibration import calibrate, uncalibrated
 from h2fdp.run.devices import costs_of, of_visits, poisoned
 from h2fdp.run.encoders import features_of
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
-from h2fdp.run.setup import Noise, RunInputs, RunSetup
+from h2fdp.run.prelude import in_words, of_statistic, one_interval, statistics_of, unbounded
+from h2fdp.run.setup import Noise, RunInputs, RunSetup, StatisticRun
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.placement import training_device
@@ -73,7 +83,6 @@ def prepare(
     with one_thread():  # features use more, for images side by side
         source = data_source or configured_data(config.data)
         data = spread(source, topology, config.seed, None if data_root is None else Path(data_root))
-        refuse_gaps(data)
         data = data.rounded if are_images(data.shape) else data
         owners = dealt(data.holders, topology.device_names()) if data.holders else ""
     control = config.control
@@ -90,29 +99,48 @@ def prepare(
     with one_thread():
         config = recipe.with_model(config, data, plans, topology)
         standardize = isinstance(config.model, Logistic) and config.model.standardize
-        given = data = data if standardize else data.rounded  # columns are standardised first
+        released = statistics_of(config, data, topology)
+        given = data = data if standardize or released else data.rounded  # columns are standardised first
         features = features_of(config.model, data.shape)
         _refuse_small_budget(config, topology, data, features)
     if features is not None:
         products = int(data.sizes.sum()) * features.size * data.classes
         data = with_features(data, features, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
-        standardizing = Standardizing.of(data) if standardize else None
-        data = data.rounded if standardizing is None else standardizing.applied(data)
+        standardizing = _standardizing(data, standardize, bool(released))
+        if standardizing is None and not released:
+            refuse_gaps(data)
+        data = data.rounded if standardizing is None or released else standardized(data, standardizing)
         placement = config.method.privacy
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
         module = builder_of(
             config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"), data.whole
         )
-        complete, lines = recipe.completed(config, data, module, plans, topology)
+        # The recipe sees test records that are public as they will be.
+        public = standardizing_by_tests(data) if released and features is None else None
+        seen = data if public is None else standardized(data, public)
+        complete, lines = recipe.completed(config, seen, module, plans, topology)
         inputs = inputs_of(complete, topology, data)
         inputs = replace(inputs, given=given, features=features, standardizing=standardizing)
-        inputs = replace(inputs, chosen=(*lines, *filter(None, [owners])))
+        inputs = replace(inputs, chosen=(*lines, *(in_words(inputs) if lines else ()), *filter(None, [owners])))
         setup = RunSetup.of(inputs, plans.noise(inputs)).keyed()
         if own_parts_of(complete, topology):
             try_own_parts(setup)
         return setup
+
+
+def _standardizing(data: DeviceData, standardize: bool, released: bool) -> Standardizing | None:
+    """What inputs pass before training, and before statistics of them are released, by public numbers alone."""
+    if data.test_owners is None or not (standardize or released):
+        return standardizing_by_tests(data) if standardize and not released else None
+    if data.unbounded is None or (data.unbounded and not released):
+        return None
+    open_ones = unbounded(data)
+    bounded = np.ones(data.shape, bool) if open_ones is None else ~open_ones
+    half = np.full(int(bounded.sum()), 1 / 2)  # they go from 0 to 1
+    scaled = Standardizing(half, half, low=-1.0, high=1.0) if released else Standardizing(half, half / math.sqrt(3))
+    return scaled.within(bounded)
 
 
 def _refuse_small_budget(
@@ -162,12 +190,17 @@ def with_settings(setup: RunSetup, config: ExperimentFile) -> RunSetup:
 
 
 def inputs_of(
-    config: ExperimentFile, topology: Topology, data: DeviceData, begun: RunInputs | None = None
+    config: ExperimentFile,
+    topology: Topology,
+    data: DeviceData,
+    begun: RunInputs | None = None,
+    statistic: Statistic | None = None,
 ) -> RunInputs:
     """All but the noise, of data that lie in the unit ball where the placement asks for it.
 
     Args:
         begun: a run whose first model this one shares.
+        statistic: what is released in place of a model.
     """
     network, times = check_network(config, topology)
     streams, training, method = Streams(config.seed), config.training, config.method
@@ -180,13 +213,17 @@ def inputs_of(
     expected_records = training.records_of_interval(data.sizes, rates)
     faults = config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
-    module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"), data.whole)
+    if statistic is None:
+        module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"), data.whole)
+    else:
+        module = partial(score_of, statistic, data.shape)
     initial = module()
+    trains = begun is None and statistic is None
     warm_start = None if begun is None else begun.warm_start
-    if begun is None and (file := start_of(config.model)) is not None:
+    if trains and (file := start_of(config.model)) is not None:
         warm_start = load_parameters(initial, Path(file))
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
-    if begun is None and data.public is not None:
+    if trains and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)
     objective, loss = method.local_objective, loss_of(training.loss, data.classes)
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
@@ -247,7 +284,17 @@ def inputs_of(
         world=streams,
         warm_start=warm_start,
     )
+    if statistic is None and (released := statistics_of(config, data, topology)):
+        return replace(inputs, prelude=tuple(_released(each, inputs) for each in released))
     return inputs if BATTERY not in network.table.columns else _with_batteries(inputs)
+
+
+def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:
+    """A statistic of a run's prelude, on its network."""
+    columns = unbounded(inputs.data) if isinstance(statistic, Bounds) else None
+    data = of_statistic(inputs.data, columns)
+    own = inputs_of(one_interval(_untrained(inputs.config), statistic, data.shape), inputs.drawn, data, None, statistic)
+    return StatisticRun(statistic, RunSetup.of(own, uncalibrated(own)), columns)
 
 
 def _with_batteries(inputs: RunInputs) -> RunInputs:

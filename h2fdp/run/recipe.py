@@ -11,8 +11,8 @@ how the way is cut into steps; and the best way is where that noise moves the mo
 - where noise is little (`LITTLE`), up to 60 intervals of linear models, as many short steps follow the loss better than
   few long ones, and twice as many features of images, the last of which more noise would hide; where it is `MUCH`, two
   thirds of them;
-- the first interval releases the private mean of public features, which is taken off them (`algorithms.centring`):
-  about 6 % of the budget for features that are shorter, and for steps that no mean makes steep;
+- before the first interval the private mean of public features is released, which is taken off them
+  (`data.statistics`): 6 % of the budget for features that are shorter, and for steps that no mean makes steep;
 - shares of the privacy budget that fall as the step sizes do, which leaves least noise in the last model;
 - noise that takes back a part of earlier noise where trusted edge servers have one noise for devices that are not in
   every release, with as many bands as leave less noise in the last model (`_quietest`);
@@ -28,7 +28,6 @@ on tasks that had no part in it.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,13 +43,13 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models import registry
-from h2fdp.models.construct import builder_of
 from h2fdp.models.registry import ModelSection
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
 from h2fdp.privacy.correlated import CorrelatedSection
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.run.noise_plan import NoisePlan, NoisePlans
+from h2fdp.run.prelude import why_none
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import chosen as chosen_schedule
 from h2fdp.streams import Streams
@@ -59,9 +58,8 @@ from h2fdp.training.probe import Probe
 from h2fdp.wording import counted
 
 INTERVALS, MOST_INTERVALS = 30, 60
-LITTLE, MUCH = 2.0, 9.0  # noise in the last model, see `_in_scores`: below and above which other features pay
+LITTLE, MUCH = 2.07, 9.3  # noise in the last model, see `_in_scores`: below and above which other features pay
 _FEATURES = 384  # between them
-_FEWEST = {False: 3, True: 20}  # intervals, of which the first is worth more without a step; where noise is much
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
@@ -85,14 +83,14 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
         # Whose scale the paper's step size is for.
         model = registry.MODELS["mlp" if heads else "softmax"].model_validate({})
     elif are_images(data.shape):
-        most, noise = _FEATURES, _noise_of_linear(config, plans, topology)
+        private = config.training.left_open and noise_placement_of(config.method.privacy).private
+        centres = private and has_rule(config) and not why_none(config, data, topology)
+        head = {"head": "centred" if centres else "softmax"}
+        most, noise = _FEATURES, _noise_of_linear(config, plans, topology, head)
         if noise is not None:
             most = _FEATURES * 2 if noise < LITTLE else _FEATURES * 2 // 3 if noise > MUCH else _FEATURES
         features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
-        model = registry.MODELS["public-features"].model_validate({"size": features.size})
-        centred = model.model_copy(update={"head": "centred"})
-        much = noise is not None and noise > MUCH
-        model = centred if _centres(config.model_copy(update={"model": centred}), topology, _FEWEST[much]) else model
+        model = registry.MODELS["public-features"].model_validate({"size": features.size} | head)
     elif isinstance(config.data, Leaf):
         model = _reading(config.data, registry.Lstm.model_validate({}))
     else:
@@ -111,27 +109,16 @@ def _one_shot(model: ModelSection, data: DeviceData, objective: ObjectiveOptions
     return found
 
 
-def _noise_of_linear(config: ExperimentFile, plans: NoisePlans, topology: Topology) -> float | None:
-    """See `_in_scores`, of any features; None where they are not chosen by it."""
+def _noise_of_linear(
+    config: ExperimentFile, plans: NoisePlans, topology: Topology, head: dict[str, str]
+) -> float | None:
+    """See `_in_scores`, of any features under this head; None where they are not chosen by it."""
     # A budget buys more turns with short messages.
     if config.control.enabled or not (config.training.left_open and noise_placement_of(config.method.privacy).private):
         return None
-    pixels = config.model_copy(update={"model": registry.MODELS["softmax"].model_validate({})})
-    whole = _way(pixels, topology)
+    model = registry.MODELS["public-features"].model_validate(head)
+    whole = _way(config.model_copy(update={"model": model}), topology)
     return None if whole is None else _in_scores(_quietest(whole, plans)[0])
-
-
-def _centres(config: ExperimentFile, topology: Topology, fewest: int) -> bool:
-    """Whether the first of so many intervals may release the mean of features; of all devices, as those of some are
-    unlike those of others."""
-    training = config.training
-    if not (training.left_open and noise_placement_of(config.method.privacy).private and has_rule(config)):
-        return False
-    if training.participation < 1 or training.device_turns > 1 or config.privacy.noise_law or topology.adversaries:
-        return False
-    whole = _way(config, topology)
-    many = whole is not None and whole.training.intervals >= fewest
-    return many and aggregation_of(config.method.aggregation).visible != "each"
 
 
 def _in_scores(plan: NoisePlan) -> float:
@@ -388,13 +375,9 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
 
 
 def probe_of(module: nn.Module, data: DeviceData, config: ExperimentFile) -> Probe:
-    """See `Probe.of`; of a centred model at a centre that stays, as it does in all steps."""
-    unit, streams = isinstance(config.model, registry.PublicFeatures), Streams(config.seed)
-    if isinstance(config.model, registry.PublicFeatures) and config.model.head == "centred":
-        plain = config.model.model_copy(update={"head": "softmax"})
-        module = builder_of(plain, data.shape, data.classes, streams.key("cloud", "model"))()
-    loss = loss_of(config.training.loss, data.classes)
-    return Probe.of(module, data, loss, streams.open("cloud", "recipe"), unit_inputs=unit)
+    """See `Probe.of`."""
+    unit, loss = isinstance(config.model, registry.PublicFeatures), loss_of(config.training.loss, data.classes)
+    return Probe.of(module, data, loss, Streams(config.seed).open("cloud", "recipe"), unit_inputs=unit)
 
 
 def step_without_noise(module: nn.Module, data: DeviceData, config: ExperimentFile) -> float:
@@ -445,10 +428,6 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     model = "for your model" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
     features = isinstance(config.model, registry.PublicFeatures)
     size = f" ({data.shape[0] - 1} numbers for each image)" if features else ""
-    mean: tuple[str, ...] = ()
-    found = config.model
-    if isinstance(found, registry.PublicFeatures) and found.head == "centred" and registry.start_of(found) is None:
-        mean = ("the first interval releases the mean of these numbers",)
     if training.local_steps is None:
         return (f"chosen: {model}{size}",)
     steps = "1 local step" if training.local_steps == 1 else f"{training.local_steps} local steps"
@@ -461,16 +440,9 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
     clipped = "" if training.clip_norm is None else f", {what} clipping"
     norm = f" at {training.largest_norm:g}" if clipped else ""
     most = "at most " if _in_turns(config) else ""  # as many as the budget pays for
-    unlike: tuple[str, ...] = ()
-    scaled = isinstance(config.model, registry.Logistic) and config.model.standardize
-    if scaled and data.test_owners is not None and data.unbounded != ():
-        columns = textwrap.shorten(", ".join(data.unbounded or ("all columns",)), 80, placeholder=" ...")
-        unlike = ("not standardised, as test records are devices'; this needs ranges of", columns)
     return (
         f"chosen: {model}{size}",
         f"{most}{counted(training.intervals, 'interval')} of {steps} {records}{clipped}{norm}",
-        *mean,
-        *unlike,
     )
 
 

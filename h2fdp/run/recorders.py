@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from h2fdp.privacy import Observer, Release
 from h2fdp.protocol import Cloud, IntervalPlan
@@ -29,6 +30,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection
 
 Step = Literal[
+    "prelude",  # rows of a statistic are in the ledger, and nothing was released of it
     "hosts up",  # nothing of this run is on disk but its inputs
     "released",  # the releases of the interval are on disk; the interval has not begun
     "ran",  # the interval has run; nothing is recorded of it but its releases
@@ -103,6 +105,14 @@ class Metrics(Recorder):
         self._setup = setup
         self.device_energy_j = np.zeros(setup.topology.devices)
         self._noises: dict[tuple[str, str], tuple[float, float]] = {}
+        self._spent: dict[str, float] = {}
+
+    def add_prelude(self, part: RunSetup, plan: IntervalPlan) -> None:
+        """What a statistic costs, which the first row has too."""
+        cost = part.bill.of(plan)
+        columns = part.bill.columns(plan, cost)
+        self._spent = {name: self._spent.get(name, 0.0) + more for name, more in columns.items()}
+        self.device_energy_j += cost.device_energy_j
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """See `Recorder`; widens the ranges of noises."""
@@ -115,7 +125,7 @@ class Metrics(Recorder):
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         """See `Recorder`; adds the sums of costs to the row, which is whole then."""
-        before = self.rows[-1] if len(self.rows) else {}
+        before = self.rows[-1] if len(self.rows) else self._spent
         cost = self._setup.bill.of(plan)
         columns = self._setup.bill.columns(plan, cost)
         row.update({name: before.get(name, 0.0) + more for name, more in columns.items()})
@@ -135,12 +145,14 @@ class Metrics(Recorder):
             "rows": self.rows.state(),
             "noises": list(self._noises.items()),
             "device_energy_j": self.device_energy_j.copy(),
+            "spent": self._spent,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.rows.load(state["rows"])
         self._noises = dict(state["noises"])
         self.device_energy_j[:] = np.asarray(state["device_energy_j"])
+        self._spent = dict(state["spent"])
 
 
 def never() -> bool:
@@ -192,6 +204,7 @@ class RunState:
         journal: which writes the ledger; None until then, too.
         spent_by: the observer whose budget ended the run.
         called_off: by an exception of a callback.
+        averages: (p,) of each statistic of the prelude that is released.
     """
 
     accounts: LiveAccounts
@@ -206,6 +219,7 @@ class RunState:
     journal: Journal | None = None
     spent_by: Observer | None = None
     called_off: bool = False
+    averages: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def begun(cls, setup: RunSetup) -> RunState:
@@ -226,6 +240,7 @@ class RunState:
         state.ledger = Mark(**values["ledger"])
         state.decisions = Mark(**values["decisions"])
         state.attempt, state.fresh, state.wall_s = values["attempt"], values["fresh"], values["wall_s"]
+        state.averages = list(values["averages"])
         state.accounts.enter(releases_of_ledger(directory.ledger, setup.sizes, end=state.ledger.bytes))
         return state
 
@@ -244,6 +259,7 @@ class RunState:
             "attempt": self.attempt,
             "fresh": self.fresh,
             "wall_s": self.wall_s,
+            "averages": self.averages,
             **journal.state(),
             "nodes": {"cloud": self.cloud.state()},
         }

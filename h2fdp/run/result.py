@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
-from h2fdp.data.federated import Standardizing
+from h2fdp.data.statistics import Standardizing
 from h2fdp.errors import UserError, no_directory
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
@@ -47,6 +47,7 @@ from h2fdp.records.json_lines import write_sums
 from h2fdp.run.encoders import features_of
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
+from h2fdp.run.prelude import standardizing_after
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, signal_step
 from h2fdp.run.setup import RunSetup
@@ -84,13 +85,12 @@ class WithInputs(nn.Module):
 def whole(model: nn.Module, summary: dict[str, Any], spec: ModelSection) -> nn.Module:
     """The trained model of a run, of inputs as they were before the run changed them; images from 0 to 1."""
     shape = tuple(summary["shape"])
+    if stated := summary.get("standardized_by"):
+        model = WithInputs(Standardizing.read(stated, shape), model)
     if summary.get("image_shape"):
         features = features_of(spec, tuple(summary["image_shape"]))
         assert features is not None, "records are images where the model has features of them"
         return WithInputs(features, model)
-    if stated := summary.get("standardized_by"):
-        mean, deviation = (np.array(stated[key]).reshape(shape) for key in ("mean", "deviation"))
-        return WithInputs(Standardizing(mean, deviation), model)
     return model
 
 
@@ -256,6 +256,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_hosts: int = 0) -> dict[str, Any]:
     """`summary.json`; `end` is how the run ended, or that it is running."""
     rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
+    standardizing = standardizing_after(setup, state.averages)
     scored, losses = rows.column("accuracy"), rows.column("loss")
     recent = [rows[place] for place in range(max(0, len(rows) - LAST), len(rows))]
     last = [row["accuracy"] for row in recent if "accuracy" in row]
@@ -292,8 +293,9 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         "shape": list(setup.data.shape),
         "whole_inputs": setup.data.whole,
         "image_shape": None if setup.image_shape is None else list(setup.image_shape),
-        "standardized_by": None if setup.standardizing is None else setup.standardizing.written(),
-        "columns_without_ranges": list(setup.data.unbounded or ()) if setup.standardizing is None else [],
+        "prelude": [{"statistic": each.statistic.name, "share": each.statistic.share} for each in setup.prelude],
+        "standardized_by": None if standardizing is None else standardizing.written(),
+        "columns_without_ranges": list(setup.data.unbounded or ()) if standardizing is None else [],
         "classes": setup.data.classes,
         # An adversary who knows all records but one could find that one by a digest of them all.
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,

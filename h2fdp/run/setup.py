@@ -7,14 +7,15 @@ from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from h2fdp.algorithms import ServerContext, server_of
-from h2fdp.algorithms.centring import Centring
 from h2fdp.algorithms.server_update import ServerUpdate, Upcycled
 from h2fdp.costs import ExchangeSizes, NetworkCosts
-from h2fdp.data.federated import DeviceData, Standardizing
+from h2fdp.data.federated import DeviceData
 from h2fdp.data.public_features import PublicFeatures
+from h2fdp.data.statistics import Standardizing, Statistic
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
@@ -71,6 +72,7 @@ class RunInputs:
         features: what the data became; None where they are no features.
         standardizing: how inputs were standardised; None where they are as they were given.
         chosen: what was chosen for keys that the file leaves open, in words (`run.recipe`).
+        prelude: the statistics that are released before the first interval, see `run.prelude`.
     """
 
     config: ExperimentFile
@@ -89,6 +91,7 @@ class RunInputs:
     features: PublicFeatures | None = None
     standardizing: Standardizing | None = None
     chosen: tuple[str, ...] = ()
+    prelude: tuple[StatisticRun, ...] = ()
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:
@@ -124,7 +127,8 @@ class RunInputs:
     @property
     def beyond_formulas(self) -> bool:
         """Whether no formula counts what a device releases, or knows whose noise hides it."""
-        return self.traits.buffers or self.topology.visits is not None or self.topology.adversaries is not None
+        moves, lies = self.topology.visits is not None, self.topology.adversaries is not None
+        return self.traits.buffers or moves or lies or bool(self.prelude)
 
     @property
     def shown(self) -> Topology:
@@ -185,6 +189,7 @@ class Noise:
             like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
         watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
         on_model: the noise on the global model, if nothing fails; None where its plans were not those of the account.
+        before: by what the noise of each statistic of the prelude is multiplied; empty until that is known.
     """
 
     noise: Mechanism | None = None
@@ -194,6 +199,7 @@ class Noise:
     watched: BudgetFilter | None = None
     reserve: Accounts | None = None
     on_model: NoiseOnModel | None = None
+    before: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -204,6 +210,16 @@ class RunSetup(RunInputs, Noise):
     def of(cls, inputs: RunInputs, noise: Noise) -> RunSetup:
         """The run of these inputs under this noise."""
         return cls(**vars(inputs), **vars(noise))
+
+    @cached_property
+    def statistics(self) -> tuple[RunSetup, ...]:
+        """The run of each statistic of the prelude, under its noise and the keys of this run."""
+        streams, factors, found = self.blueprint.streams, self.before or [1.0] * len(self.prelude), []
+        for number, (each, factor) in enumerate(zip(self.prelude, factors, strict=True), start=1):
+            own = replace(streams, attempt=f"{streams.attempt}|prelude {number} {each.statistic.name}")
+            noise = None if each.run.noise is None else each.run.noise.scaled(factor)
+            found.append(replace(each.run, noise=noise, blueprint=replace(each.run.blueprint, streams=own)))
+        return tuple(found)
 
     @property
     def leaks(self) -> bool:
@@ -240,9 +256,7 @@ class RunSetup(RunInputs, Noise):
         server = server_of(method.server, context)
         if method.upcycle is not None:
             server = Upcycled(server, method.upcycle)
-        if not self.blueprint.centring:
-            return server
-        return Centring.of(server, context, self.blueprint.loss, self.config.training.step_size)
+        return server
 
     @cached_property
     def first_plan(self) -> IntervalPlan:
@@ -371,3 +385,18 @@ class RunSetup(RunInputs, Noise):
     def schedule(self) -> Schedule:
         """The schedule at the start of the run."""
         return self.traits.build(self.context)
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticRun:
+    """A statistic of a prelude, on the network of its run.
+
+    Attributes:
+        statistic: what is released.
+        run: of the one interval that releases it, under noise before any account.
+        columns: (features,) those that it is of; None for all.
+    """
+
+    statistic: Statistic
+    run: RunSetup
+    columns: NDArray[np.bool_] | None = None

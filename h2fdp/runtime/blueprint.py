@@ -15,7 +15,6 @@ from h2fdp.algorithms import Aggregation
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
-from h2fdp.models.architectures import Centred
 from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import NoisePlacement, Pipeline, Place, Stage, UploadClipping
@@ -87,11 +86,6 @@ class Blueprint:
     def data_bytes(self) -> int:
         """Of the records that are held; more are drawn where they are trained on."""
         return min(self.data.values, LARGEST_HELD) * self.data.test.x.itemsize + self.data.test.x.nbytes
-
-    @cached_property
-    def centring(self) -> bool:
-        """Whether the model takes a mean off its inputs, which the first interval releases."""
-        return any(isinstance(layer, Centred) for layer in self.module().modules())
 
     @cached_property
     def first_devices(self) -> np.ndarray:
@@ -311,7 +305,6 @@ class Blueprint:
             sampler=sampler,
             engine=engine,
             probe=probe,
-            centring=self.centring,
         )
 
     @cached_property

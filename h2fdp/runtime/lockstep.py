@@ -127,11 +127,7 @@ class Lockstep:
         terms: StepTerms,
     ) -> TrainingResult:
         """These rows of the block; what a device computes does not depend on the part it is in."""
-        engine, records, step_size = (
-            first.group.engine,
-            first.group.records_under(first.model),
-            first.order.segment.step_size,
-        )
+        engine, records, step_size = first.group.engine, first.group.records, first.order.segment.step_size
 
         def part(devices: np.ndarray) -> TrainingResult:
             own = starts[torch.from_numpy(devices)]

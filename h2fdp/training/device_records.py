@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -57,10 +57,6 @@ class DeviceRecords:
         """A copy on another torch device."""
         x, y, scale, shift = (part.to(device) for part in (self.x, self.y, self.scale, self.shift))
         return DeviceRecords(x, y, self.offsets, scale, shift)
-
-    def of_one_class(self) -> DeviceRecords:
-        """A copy whose records are all labelled as the first class."""
-        return replace(self, y=torch.zeros_like(self.y))
 
     def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """The records at block positions `indices`, scaled: ((b, *shape) float32, (b,) int64)."""

@@ -39,7 +39,7 @@ def test_what_is_not_stated_is_chosen():
     assert (training.clip_scope, training.step_decay, training.weights) == ("record", "linear", "by-size")
     assert (model.name, model.size, model.head) == ("public-features", 64, "centred")
     assert training.left_open == frozenset()
-    assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "the fi", "step_s"]
+    assert [line[:6] for line in setup.chosen] == ["chosen", "30 int", "step_s", "releas"]
     assert all(len(line) <= 80 for line in setup.chosen)
     assert setup.chosen[0] == "chosen: model public-features (64 numbers for each image)"
 

@@ -12,7 +12,6 @@ from torch import nn
 
 from h2fdp.training.gradients.layers import (
     Activation,
-    CentredLinear,
     Differentiated,
     Flattened,
     Linear,
@@ -70,7 +69,7 @@ def network_of(module: nn.Module) -> Network | None:
     for place, step in enumerate(chain_of(module) or []):
         if isinstance(step, Linear):
             outputs, inputs = shapes[step.names[0]]
-            if layers and (layers[-1][1] != inputs or isinstance(step, CentredLinear)):
+            if layers and layers[-1][1] != inputs:
                 return None
             layers.append((inputs, outputs, len(step.names) > 1))
             activations.append(NO_ACTIVATION)
@@ -83,11 +82,6 @@ def network_of(module: nn.Module) -> Network | None:
     widths, scores, biased = (np.array(each) for each in zip(*layers, strict=True))
     first, places = (np.cumsum([0, *sizes]) for sizes in (scores * (widths + biased), widths))
     return Network(widths, scores, biased, np.array(activations), first[:-1], places)
-
-
-def centres(module: nn.Module) -> bool:
-    """Whether such a chain begins by taking a mean off its inputs, which its model says."""
-    return any(isinstance(step, CentredLinear) for step in chain_of(module) or [])
 
 
 def why_not_compiled(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from h2fdp.errors import UserError
-from h2fdp.models.architectures import centre_of
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled import kernels
 from h2fdp.training.compiled.blocks import BLOCK, Floats, Stored, memory_for
-from h2fdp.training.compiled.chains import Network, centres, network_of, why_not_compiled
+from h2fdp.training.compiled.chains import network_of, why_not_compiled
 from h2fdp.training.compiled.kernels import Carried, Drawn, Rules
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, TrainingResult, pull_alone
@@ -43,7 +40,7 @@ class CompiledEngine:
             raise UserError(f"expected another engine than compiled: {reason}", key="runtime.engine")
         network = network_of(module)
         assert network is not None, "checked above"
-        self._network, self._centres = network, centres(module)
+        self._network = network
         bound = clipping.norm if clipping is not None else np.inf
         self._rules = Rules(
             smoothing=np.float32(loss.smoothing if isinstance(loss, LabelSmoothing) else 0.0),
@@ -93,14 +90,11 @@ class CompiledEngine:
         rules, stored = self._rules._replace(step_size=np.float32(step_size)), stored_by(records)
         memory = memory_for(self._network, starts.shape[1])  # of this call: several threads may be in this engine
         parts = [(0, len(starts))] if terms.noise is None else [(device, device + 1) for device in range(len(starts))]
-        if self._centres:
-            parts = [run for part in parts for run in _of_one_centre(self._network, starts, *part)]
         for first, stop in parts:
-            seen = less_centre(stored, self._network, starts[first]) if self._centres else stored
             if terms.noise is not None:
                 noise = _noise_of(terms.part(np.array([first])), drawn.divisors[: drawn.steps[first], first], models)
                 carried = carried._replace(noise=noise)
-            kernels.train(self._network, rules, seen, drawn, carried, memory, first, stop)
+            kernels.train(self._network, rules, stored, drawn, carried, memory, first, stop)
         torch.sub(starts, models, out=models)
         return trained
 
@@ -137,44 +131,13 @@ def stored_by(records: DeviceRecords) -> Stored:
     )
 
 
-def _of_one_centre(network: Network, starts: Tensor, first: int, stop: int) -> list[tuple[int, int]]:
-    """Runs of the devices `first` to before `stop` whose models (s, M) have equal centres."""
-    centre = _centres(network, starts[first:stop])
-    begins = (centre[1:] != centre[:-1]).any(dim=1).nonzero()[:, 0] + first + 1
-    ends = [first, *begins.tolist(), stop]
-    return list(pairwise(ends))
-
-
-def _centres(network: Network, models: Tensor) -> Tensor:
-    """(..., K) of models (..., M) whose first layer takes them off."""
-    outputs, inputs = int(network.outputs[0]), int(network.inputs[0])
-    return centre_of(models[..., : outputs * inputs].reshape(*models.shape[:-1], outputs, inputs))
-
-
-def less_centre(stored: Stored, network: Network, model: Tensor) -> Stored:
-    """The records as a model (M,) sees them that takes its centre off."""
-    inputs = int(network.inputs[0])
-    scale = np.broadcast_to(stored.scale, inputs).copy()
-    return stored._replace(scale=scale, shift=stored.shift - _centres(network, model).numpy())
-
-
-def _less_the_first_class(network: Network, model: Tensor) -> Tensor:
-    """(M,) the model of scores less those of the first class, see `models.architectures.Centred`.
-
-    Equal weights of all classes give equal scores so. By products each class's would be rounded in another order.
-    """
-    assert len(network.outputs) == 1, "scores follow the layer that takes the centre off"
-    weights = model.view(int(network.outputs[0]), -1)
-    return (weights - weights[:1]).view(-1)
-
-
 class CompiledScores:
     """The forward half of a step, for evaluation. Records are read as they are stored; threads may call one at once."""
 
     def __init__(self, module: nn.Module) -> None:
         network = network_of(module)
         assert network is not None, "the engine was built for it"
-        self._network, self._centres = network, centres(module)
+        self._network = network
 
     def __call__(self, model: Tensor, records: DeviceRecords, part: slice) -> Tensor:
         """See `Scores`; all is on the CPU."""
@@ -183,7 +146,5 @@ class CompiledScores:
         scores = torch.empty(stop - first, int(network.outputs[-1]))
         block = np.empty(BLOCK * int(network.places[-1] + network.outputs[-1]), np.float32)
         seen = stored_by(records)
-        if self._centres:
-            seen, model = less_centre(seen, network, model), _less_the_first_class(network, model)
         kernels.score(network, seen, model.contiguous().numpy(), block, first, scores.numpy())
         return scores

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from h2fdp.models.architectures import Centred, centre_of
+from h2fdp.data.statistics import OfRecords, Statistic
 from h2fdp.training.gradients.convolution import Convolution, Windows
 from h2fdp.training.gradients.per_example import (
     ExplicitGradients,
@@ -74,13 +74,6 @@ class Linear(Step):
         if len(x) == 1:
             return rows[0].t().mm(weights[0]).view(x.shape)
         return torch.bmm(weights.transpose(1, 2), rows).transpose(1, 2).view(x.shape)
-
-
-class CentredLinear(Linear):
-    """The same of x - m, see `models.architectures.Centred`."""
-
-    def forward(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Any]:
-        return super().forward(parameters, x - centre_of(parameters[self.names[0]])[:, None])
 
 
 @dataclass(frozen=True)
@@ -284,9 +277,10 @@ def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> St
     if not names:
         # A user's own would be handed the records of a batch at once here. Elsewhere it sees them one by one where each
         # is clipped, so that it cannot couple them.
-        return _without_parameters(module) if type(module).__module__.partition(".")[0] == "torch" else None
-    if type(module) is Centred:
-        return CentredLinear(names)
+        ours = type(module).__module__.partition(".")[0] == "torch" or (
+            isinstance(module, OfRecords) and isinstance(module.statistic, Statistic)
+        )
+        return _without_parameters(module) if ours else None
     if not {name.rpartition(".")[2] for name in names} <= {"weight", "bias"}:  # reparametrised
         return None
     if type(module) is nn.Linear:
@@ -310,7 +304,7 @@ def _without_parameters(module: nn.Module) -> Step:
     if type(module) in _EXACT_ANYWHERE:
         return Differentiated(module)
     # Nor does it matter to these which records are computed with one.
-    alone = type(module) in (nn.Softmax, nn.MaxPool2d)
+    alone = type(module) in (nn.Softmax, nn.MaxPool2d, OfRecords)
     return Differentiated(partial(_all_records if alone else _device_by_device, module))
 
 

@@ -1,0 +1,274 @@
+"""The prelude of a run: statistics that are released before training, and the records as they leave them.
+
+Each statistic is a run by itself of one interval, on the same network, under the same trust and the same law of noise:
+devices take one step of length 1 on all their records along f instead of a gradient (`data.statistics`). So what it
+releases, and to whom, what it costs, and what an aggregator may see of it follow from the same plan as those of any
+interval. It is carried out in the process of the driver, whatever the placement of the run: its bits are the same
+anywhere. Its rows stand in the ledger as those of the intervals 0, -1, ..., before the first.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from h2fdp.algorithms import ObjectiveOptions
+from h2fdp.algorithms.fedavg import AverageOptions
+from h2fdp.algorithms.one_shot import OwnScore
+from h2fdp.costs.batteries import BATTERY
+from h2fdp.data.federated import DeviceData, FederatedData, standardized
+from h2fdp.data.records import Records
+from h2fdp.data.statistics import Bounds, Mean, Moments, Standardizing, Statistic, statistic_of
+from h2fdp.errors import UserError
+from h2fdp.experiment.sections import CompressionSection, ExperimentFile
+from h2fdp.models.registry import Logistic, PublicFeatures
+from h2fdp.network import Topology
+from h2fdp.privacy import Accounts, Release
+from h2fdp.privacy.accounting.accountants import gaussian_epsilon
+from h2fdp.privacy.vectors import GAUSSIAN
+from h2fdp.protocol import InProcessNodes, IntervalPlan
+from h2fdp.protocol.cloud import Cloud
+from h2fdp.protocol.planned_releases import noise_and_gradients
+from h2fdp.run.setup import RunInputs, RunSetup
+from h2fdp.runtime import RuntimeSection, run_interval, start_hosts
+from h2fdp.schedules.fixed import FixedOptions
+from h2fdp.training.losses import Loss
+
+
+class StatisticRows(ObjectiveOptions):
+    """Rows of a statistic instead of gradients: the score is linear in the parameters, and its slope is the row."""
+
+    loss: ClassVar[Loss] = OwnScore()
+    name: Literal["statistic"] = "statistic"
+
+    def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
+        """A step moves by a sum of rows that were cut to their norm."""
+        return True
+
+
+def one_interval(config: ExperimentFile, statistic: Statistic, shape: tuple[int, ...]) -> ExperimentFile:
+    """The experiment of one interval that releases a statistic, and nothing else."""
+    placement = config.method.privacy
+    norm = statistic.norm(shape) if placement.private else None
+    training = config.training.complete(
+        {
+            "intervals": 1,
+            "local_steps": 1,
+            "local_epochs": None,
+            "aggregate_every": 1,
+            "aggregations_per_interval": None,
+            "sampling_rate": 1.0,
+            "batch_size": None,
+            "step_size": 1.0,
+            "step_decay": "none",
+            "budget_decay": "none",
+            "momentum": 0.0,
+            "device_turns": 1,
+            "participation": 1.0,
+            "clip_norm": norm,
+            "clip_scope": "batch" if placement.clips == "update" else "record",
+            "until": None,
+        }
+    )
+    method = config.method.model_copy(
+        update={
+            "objective": StatisticRows(),
+            "server": AverageOptions(),
+            "schedule": FixedOptions(),
+            "upcycle": None,
+        }
+    )
+    privacy = config.privacy.model_copy(update={"correlated": None})
+    changed = {"training": training, "method": method, "privacy": privacy, "compression": CompressionSection()}
+    return config.model_copy(update=changed)
+
+
+def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> DeviceData:
+    """Records as a statistic of these columns sees them, all of one class."""
+    assert isinstance(data, FederatedData), "records that are drawn have no prelude"
+
+    def seen(each: Records) -> Records:
+        x = each.x if columns is None else each.x[:, columns]
+        return Records(x.astype(np.float32), np.zeros_like(each.y))
+
+    changed = replace(data.of_records(seen), classes=1)
+    return changed if columns is None else replace(changed, shape=(int(columns.sum()),))
+
+
+def unbounded(data: DeviceData) -> NDArray[np.bool_] | None:
+    """(features,) of a table, which have no public bounds; None where inputs are no columns."""
+    if not isinstance(data, FederatedData) or not data.columns:
+        return None
+    return np.isin(data.columns, data.unbounded or ())
+
+
+def plan_of(part: RunSetup) -> tuple[Cloud, IntervalPlan]:
+    """The cloud of a statistic's run and the plan of its interval."""
+    return part.cloud(InProcessNodes({})), part.first_plan
+
+
+def add_planned(run: RunSetup, accounts: Accounts) -> Accounts:
+    """These accounts, with all that the prelude of a run releases."""
+    for part in run.statistics:
+        cloud, plan = plan_of(part)
+        accounts.add_alike(cloud.alike_releases(plan))
+    return accounts
+
+
+def noises_before(run: RunSetup, alone: float) -> tuple[float, ...]:
+    """By what the noise of each statistic is multiplied, in units of the factor that the run's own noise will have.
+
+    Of a composition of Gaussians the squares of mu add up (Dong et al. 2022, Corollary 3.3), so that a statistic whose
+    release has the share s of the squared mu of (epsilon, delta) leaves 1 - s to the rest. Where the rest is no plain
+    Gaussian the share is about that; the account of all together is exact in any case.
+
+    Args:
+        alone: the factor at which the run meets its target without a prelude.
+    """
+    privacy = run.config.privacy
+    whole = distance_of(privacy.epsilon, privacy.delta)
+    left = 1 - sum(each.statistic.share for each in run.prelude)
+    factors = []
+    for stage, part in zip(run.prelude, run.statistics, strict=True):
+        cloud, plan = plan_of(part)
+        accounts = run.empty_accounts()
+        accounts.add_alike(cloud.alike_releases(plan))
+        squares = [
+            sum(count / kind.noise_multiplier**2 for kind, count in each.composition.items())
+            for observer in run.target_observers
+            for each in accounts.classes(observer)
+        ]
+        own = math.sqrt(max(squares) / stage.statistic.share) / whole
+        factors.append(own / (alone / math.sqrt(left)))
+    return tuple(factors)
+
+
+def distance_of(epsilon: float, delta: float) -> float:
+    """mu: the distance of two Gaussians of deviation 1 whose epsilon at this delta is that.
+
+    >>> round(gaussian_epsilon(distance_of(2.0, 1e-5), 1e-5), 6)
+    2.0
+    """
+    low, high = 1e-12, 1e6
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if gaussian_epsilon(middle, delta) < epsilon else (low, middle)
+    return low
+
+
+def statistics_of(config: ExperimentFile, data: DeviceData, topology: Topology) -> tuple[Statistic, ...]:
+    """What a run releases before its first interval: as stated, or what the scale of a table's columns needs.
+
+    Where test records are devices' own, no public record says how large inputs are.
+
+    Raises:
+        UserError: a stated prelude that this run cannot have.
+    """
+    stated = getattr(config.data, "prelude", "auto")
+    why = why_none(config, data, topology)
+    if stated != "auto":
+        if stated and why:
+            raise UserError(f"there is no prelude {why}; expected []", key="data.prelude")
+        return tuple(map(statistic_of, stated))
+    if isinstance(config.model, PublicFeatures) and config.model.head == "centred":
+        if why:
+            raise UserError(f"there is no prelude {why}, and it releases the mean; expected softmax", key="model.head")
+        return (Mean(),)
+    standardizes = isinstance(config.model, Logistic) and config.model.standardize
+    if why or not standardizes or data.test_owners is None:
+        return ()
+    return (Moments(),) if data.unbounded == () else (Bounds(), Moments())
+
+
+def in_words(run: RunInputs) -> list[str]:
+    """What is released before training, in a line; none where nothing is, unless a table's columns have no scale."""
+    model, columns = run.config.model, run.data.unbounded
+    if run.prelude:
+        names = " and ".join(each.statistic.name for each in run.prelude)
+        share = sum(each.statistic.share for each in run.prelude)
+        of_budget = f" ({share:.0%} of the privacy budget)" if run.placement.private else ""
+        return [f"released before training: {names} of inputs{of_budget}"]
+    if isinstance(model, Logistic) and model.standardize and run.standardizing is None:
+        named = textwrap.shorten(", ".join(columns or ("all columns",)), 80, placeholder=" ...")
+        return ["not standardised, as test records are devices'; this needs ranges of", named]
+    return []
+
+
+def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> str:
+    """Why a run can have no prelude; empty where it can."""
+    placement, privacy, visible = config.method.privacy, config.privacy, config.method.combination.at("device").visible
+    unscaled = placement.clips in ("model", "nothing") or placement.input_norm is not None
+    unscaled |= placement.noise_law is not GAUSSIAN or placement.noise_is_given or not placement.accounted
+    unscaled |= placement.states_divisor
+    reasons = {
+        "beside public records that a first model is trained on (data.public)": data.public is not None,
+        "of records that are drawn as they are trained on": not isinstance(data, FederatedData),
+        "where nodes see each upload by itself (method.aggregation)": visible == "each",
+        "where devices move": topology.mobility is not None,
+        "under batteries": BATTERY in topology.table.columns,
+        "among adversaries": topology.adversaries is not None,
+        f"under privacy {placement.name} with these options": placement.private and unscaled,
+        "by the paper's formulas (privacy.calibration)": placement.private and privacy.calibration == "paper",
+        f"under schedule {config.method.schedule.name}": config.control.enabled
+        or not isinstance(config.method.schedule, FixedOptions),
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
+
+
+def standardizing_after(run: RunSetup, averages: Sequence[Tensor]) -> Standardizing | None:
+    """What records pass once the statistics of a run have these averages (p,), of as many as there are."""
+    found = run.standardizing
+    for each, part, average in zip(run.prelude, run.statistics, averages, strict=False):
+        _, plan = plan_of(part)
+        variance, _ = noise_and_gradients(plan, {facts.name: facts for facts in part.blueprint.facts}, part.noise)
+        used = each.statistic.use(average.double().numpy(), math.sqrt(variance), part.data.shape)
+        used = used if each.columns is None else used.within(each.columns)
+        found = used if found is None else found.then(used)
+    return found
+
+
+def after(run: RunSetup, averages: Sequence[Tensor]) -> RunSetup:
+    """The run on the records that the statistics, so far as these are their averages, leave."""
+    if not run.prelude or (found := standardizing_after(run, averages)) is None:
+        return run
+    data = standardized(run.data if run.image_shape else run.given, found)
+    return replace(run, data=data, standardizing=found, blueprint=replace(run.blueprint, data=data))
+
+
+Announce = Callable[[RunSetup, IntervalPlan, list[Release]], None]
+
+
+def with_prelude(run: RunSetup, averages: list[Tensor], announce: Announce | None = None) -> RunSetup:
+    """The run on the records that its prelude leaves; what of it is still missing is released.
+
+    Args:
+        averages: (p,) of each statistic that was released before; the others are added.
+        announce: is called with the run of each statistic before anything of it leaves a device.
+    """
+    for number, part in enumerate(run.statistics):
+        if number < len(averages):
+            continue
+        data = of_statistic(after(run, averages).data, run.prelude[number].columns)
+        part = replace(part, data=data, blueprint=replace(part.blueprint, data=data))
+        cloud, plan = plan_of(part)
+        if announce is not None:
+            rows = [replace(each, interval=number - len(run.prelude) + 1) for each in cloud.releases(plan)]
+            announce(part, plan, rows)
+        averages.append(_average(part, plan))
+    return after(run, averages)
+
+
+def _average(part: RunSetup, plan: IntervalPlan) -> Tensor:
+    """(p,) of a statistic's rows, as it arrives at the cloud."""
+    inline = RuntimeSection.model_validate({"backend": "inline"})
+    with start_hosts(part.blueprint, inline) as edges:
+        cloud = part.cloud(edges)
+        run_interval(edges, cloud, plan)
+    return cloud.model.cpu()

@@ -1,0 +1,281 @@
+"""Statistics before training: what arrives, under which noise, in whose account, at what cost, and after a crash."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import optimize, stats
+
+from h2fdp import Experiment, UserError
+from h2fdp.audit.run_audit import audit
+from h2fdp.data.statistics import Bounds, Mean, Moments
+from h2fdp.privacy.accounting.accountants import gaussian_epsilon
+from h2fdp.run.forecast import planned_work
+from h2fdp.run.prelude import after, plan_of, with_prelude
+from tests.run.killed import assert_outlives_a_kill
+
+ROWS, DEVICES, EPSILON = 480, 12, 8.0
+TRUST = {"nobody": {"trusted": 0}, "edges": {"trusted": 1}, "sum": {"relay": 1}, "secure": {"secure-sum": 1}}
+# Independent noises, each as large as one on the sum of all records' rows.
+HOLDERS = {"nobody": DEVICES, "edges": 3, "sum": DEVICES / (DEVICES - 1), "secure": 3 * 4 / 3}
+ACCOUNT = {"calibration": "accounted", "accountant": "pld", "noise_key": "seed", "seed": 1, "delta": 1e-5}
+SHORT = {"extends": "auto", "intervals": 3}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Columns of unlike scales, one with gaps, and one that is bounded."""
+    rng = np.random.default_rng(7)
+    y = rng.integers(0, 2, ROWS)
+    frame = pd.DataFrame(
+        {
+            "a": 1e4 * (rng.normal(size=ROWS) + y),
+            "b": np.exp(rng.normal(size=ROWS)) * 1e-3,
+            "c": rng.normal(size=ROWS) - y,
+            "age": rng.uniform(0, 110, ROWS),
+            "label": y,
+        }
+    )
+    frame.loc[::50, "c"] = np.nan
+    path = tmp_path_factory.mktemp("table") / "t.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def made(table):
+    def experiment(trust="nobody", data=(), devices=(), deep=False, **settings):
+        edges = [{"name": "e-{i}", "repeat": 3, "devices": {"count": 4, **dict(devices)}}]
+        network = {"trust": TRUST[trust], "edges": [{"name": "top", "edges": edges}] if deep else edges}
+        network |= {key: settings.pop(key) for key in ("mobility", "adversaries") if key in settings}
+        own = {"name": "table", "path": str(table), "classes": 2, "test": 0.25, "partition": "iid"}
+        given = {"data": {**own, "ranges": {"age": [0, 110]}, **dict(data)}, "epsilon": EPSILON, **ACCOUNT}
+        given |= {"method": "h2fdp", "model": "auto"}
+        return Experiment(network, **{"training": SHORT} | given | settings)
+
+    return experiment
+
+
+def ledger(run):
+    return [json.loads(line) for line in (run.directory / "privacy.jsonl").read_text().splitlines()]
+
+
+def records(setup):
+    return setup.given.train.x[setup.given.order].astype(np.float64)
+
+
+def mu(epsilon):
+    return optimize.brentq(lambda distance: gaussian_epsilon(distance, 1e-5) - epsilon, 1e-3, 100)
+
+
+def test_without_noise_the_averages_are_those_of_all_records(made):
+    setup = made(method="hfl", calibration=None, training={"extends": "auto", "intervals": 2}).prepare()
+    assert [each.statistic.name for each in setup.prelude] == ["bounds", "moments"]
+    averages = []
+    ready = with_prelude(setup, averages)
+    x = records(setup)
+    open_columns = torch.from_numpy(x[:, :3].astype(np.float32))
+    assert averages[0].numpy() == pytest.approx(Bounds().of(open_columns).mean(dim=0).numpy(), abs=1e-6)
+    seen = ready.data.train.x[ready.data.order].astype(np.float64)
+    assert seen.mean(axis=0) == pytest.approx(np.zeros(4), abs=0.05)
+    assert np.delete(seen, 1, axis=1).std(axis=0) == pytest.approx(np.ones(3), abs=0.05)
+    assert np.abs(seen).max() <= 5.0
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_the_noise_on_a_statistic_is_its_share_of_the_budget(made, trust):
+    """By the closed form of one Gaussian of mu sqrt(share). Right noise fails once in 10^6, 2/3 and 3/2 always."""
+    setup = made(trust, data={"prelude": ["moments"], "exclude": ["c"]}).prepare()
+    averages = []
+    with_prelude(setup, averages)
+    z = torch.from_numpy(after(setup, []).data.train.x[setup.data.order].astype(np.float32))
+    plain = setup.prelude[0].run.data.train.x[setup.data.order]
+    rows = Moments().of(torch.from_numpy(plain).float()).double()
+    norm = Moments().norm((3,))
+    rows *= (norm / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
+    left = averages[0].double().numpy() - rows.mean(dim=0).numpy()
+    assert len(z) == len(rows)
+    deviation = norm * HOLDERS[trust] ** 0.5 / (len(rows) * mu(EPSILON) * Moments.share**0.5)
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], len(left))
+    assert low < (left**2).sum() / deviation**2 < high
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_the_ledger_has_it_before_the_first_interval_and_all_together_meet_the_target(made, tmp_path, trust):
+    run = made(trust).run(tmp_path / "run")
+    rows = [each for each in ledger(run) if each["observer"] == "cloud"]
+    assert [each["interval"] for each in rows] == sorted(each["interval"] for each in rows)
+    assert {each["interval"] for each in rows} == {-1, 0, 1, 2, 3}
+    if trust == "nobody":  # each upload is a Gaussian by itself
+        parts = {}
+        for each in ledger(run):
+            if each["observer"] == "edge":
+                parts[each["interval"]] = (each["sensitivity"] / each["noise_std"]) ** 2
+        whole = sum(parts.values())
+        assert whole == pytest.approx(mu(EPSILON) ** 2, rel=3e-3)
+        assert parts[-1] / whole == pytest.approx(Bounds.share, rel=1e-2)
+        assert parts[0] / whole == pytest.approx(Moments.share, rel=1e-2)
+    reached = [each["pld"] for each in run.summary["privacy"]["worst"].values() if each["pld"] is not None]
+    assert max(reached) == pytest.approx(EPSILON, rel=2e-3)
+    assert max(reached) <= EPSILON
+
+
+def test_the_dry_run_knows_its_costs(made, tmp_path):
+    experiment = made()
+    setup, run = experiment.prepare(), experiment.run(tmp_path / "run")
+    planned = planned_work(setup).costs
+    for column in ("energy_j", "bytes", "delay_s", "clock_s"):
+        assert run.summary[column] == pytest.approx(planned[column], rel=1e-9)
+    without = made(data={"prelude": [], "exclude": ["c"]}, model={"name": "logistic"}).prepare()
+    assert planned["energy_j"] > planned_work(without).costs["energy_j"]
+
+
+def test_a_model_takes_inputs_as_they_are_in_the_file(made, tmp_path, table):
+    run = made().run(tmp_path / "run")
+    setup = made().prepare()
+    raw = setup.given.test
+    scores = run.model(torch.from_numpy(raw.x.astype(np.float64)))
+    accuracy = float((scores.argmax(dim=1).numpy() == raw.y).mean())
+    assert run.metrics["accuracy"].iloc[-1] == pytest.approx(accuracy, abs=1e-6)
+    assert run.summary["prelude"] == [
+        {"statistic": "bounds", "share": Bounds.share},
+        {"statistic": "moments", "share": Moments.share},
+    ]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("step", "interval"), [("prelude", 0), ("prelude", 1), ("released", 0), ("ran", 1)])
+def test_a_killed_run_goes_on_to_the_same_bits(made, tmp_path, step, interval):
+    assert_outlives_a_kill(made(runtime={"checkpoint_every": 1}), tmp_path, step, interval)
+
+
+def test_a_record_moves_a_statistic_by_its_sensitivity_at_most(made):
+    """Two neighbouring data sets, traced without noise: one record becomes a null record, whose row is 0."""
+    setup = made().prepare()
+    for each, part in zip(setup.prelude, setup.statistics, strict=True):
+        cloud, plan = plan_of(part)
+        rows = [row for row in cloud.releases(plan) if row.observer == "edge"]
+        x = torch.from_numpy(each.run.data.train.x[setup.data.order])
+        moved = each.statistic.of(x).norm(dim=1).clamp(max=each.statistic.norm(each.run.data.shape)).max()
+        largest = max(row.sensitivity for row in rows)
+        assert float(moved) / int(setup.data.sizes.min()) <= largest * (1 + 1e-6)
+        assert float(moved) / int(setup.data.sizes.min()) >= 0.5 * largest
+
+
+OWN = """
+import torch
+from h2fdp.data import statistics
+
+class Halves:
+    share = 0.05
+    def of(self, x):
+        return FACTOR * torch.sign(x)
+    def norm(self, shape):
+        return shape[0] ** 0.5
+    def use(self, average, noise_std, shape):
+        import numpy as np
+        return USED
+"""
+
+
+def own(tmp_path, factor="1.0", used="np.zeros(shape), np.full(shape, 2.0)"):
+    (tmp_path / "mine.py").write_text(OWN.replace("FACTOR", factor).replace("USED", used))
+    return f"{tmp_path}/mine:Halves"
+
+
+def test_a_statistic_of_ones_own_is_cut_to_its_norm(made, tmp_path):
+    averages = {}
+    for factor in ("1.0", "100.0"):
+        part = own(tmp_path / "x", factor) if (tmp_path / "x").mkdir(exist_ok=True) is None else ""
+        setup = made(data={"prelude": ["bounds", part], "exclude": ["c"]}).prepare()
+        averages[factor] = []
+        with_prelude(setup, averages[factor])
+        assert setup.prelude[1].statistic.name.endswith("mine:Halves")
+    assert averages["1.0"][1].numpy() == pytest.approx(averages["100.0"][1].numpy(), abs=1e-6)
+
+
+def test_wrong_answers_of_ones_own_are_said(made, tmp_path):
+    part = own(tmp_path, used="np.zeros(2)")
+    with pytest.raises(UserError, match="two arrays of shape"):
+        with_prelude(made(data={"prelude": ["bounds", part], "exclude": ["c"]}).prepare(), [])
+    part = own(tmp_path, factor="x.sum() *")
+    with pytest.raises(UserError, match="statistic"):
+        made(data={"prelude": "medians"})
+
+
+CAR = "interval,device,edge\n1,e-1/1,e-2\n"
+# What a run is -> why a stated prelude is refused, and `auto` has none; empty where it has one.
+COMBINATIONS = {
+    "a tree of two tiers": ({"deep": True}, ""),
+    "relays": ({"trust": "sum"}, ""),
+    "secure sums": ({"trust": "secure"}, ""),
+    "integers": ({"trust": "secure", "method": {"extends": "h2fdp", "privacy": {"secure_sum": {"rounding": 24}}}}, ""),
+    "noise at steps": ({"method": {"extends": "h2fdp", "privacy": {"noise": "steps"}}}, ""),
+    "a star": ({"method": "fedavg-dp"}, ""),
+    "devices as the unit": ({"protects": "device", "epsilon": 100.0}, ""),
+    "faults": ({"faults": {"device_dropout": 0.1}}, ""),
+    "compression": ({"compression": {"device": {"quantise": 8}}}, ""),
+    "replace": ({"adjacency": "replace"}, ""),
+    "add-remove": ({"adjacency": "add-remove"}, ""),
+    "turns": ({"trust": "edges", "training": SHORT | {"device_turns": 2}}, ""),
+    "correlated noise": ({"trust": "edges", "correlated": {"kind": "banded-inverse", "bands": 2}}, ""),
+    "scaffold": ({"method": {"extends": "h2fdp", "server": {"name": "adam"}}}, ""),
+    "buffers": ({"method": {"extends": "h2fdp", "schedule": {"name": "buffered"}}}, "under schedule buffered"),
+    "control": ({"control": {"joules": 5.0}}, "under schedule h2fdp"),
+    "devices that move": ({"mobility": {"trace": "car.csv"}}, "where devices move"),
+    "batteries": ({"devices": {"battery_j": 5.0}}, "under batteries"),
+    "liars": ({"adversaries": {"devices": 0.2, "attack": "sign-flip"}}, "among adversaries"),
+    "medians": ({"method": {"extends": "h2fdp", "aggregation": "median"}}, "where nodes see each upload"),
+    "a formula": ({"calibration": "paper"}, "by the paper's formulas"),
+    "public records": ({"data": {"public": 0.1}}, "data.public"),
+    "a perturbed output": ({"method": {"extends": "fedavg-dp", "privacy": "output"}}, "under privacy"),
+}
+
+
+@pytest.mark.parametrize("what", COMBINATIONS)
+def test_what_it_goes_with(made, tmp_path, what):
+    settings, why = COMBINATIONS[what]
+    settings, stated = dict(settings), {"prelude": ["bounds", "moments"], "exclude": ["c"]}
+    own = settings.pop("data", {})
+    if "mobility" in settings:
+        (tmp_path / "car.csv").write_text(CAR)
+        settings["mobility"] = {"trace": str(tmp_path / "car.csv")}
+    if why:
+        with pytest.raises(UserError, match=re.escape(why)):
+            made(data=own | stated, **settings).prepare()
+        assert not made(data=own | {"exclude": ["c"]}, **settings).prepare().prelude
+        return
+    run = made(data=own | stated, **settings).run(tmp_path / "run")
+    assert {each["interval"] for each in ledger(run)} >= {-1, 0, 1}
+    reached = [each["pld"] for each in run.summary["privacy"]["worst"].values() if each["pld"] is not None]
+    assert max(reached) <= settings.get("epsilon", EPSILON)
+    assert max(reached) == pytest.approx(settings.get("epsilon", EPSILON), rel=0.05)
+    x = after(made(data=own | stated, **settings).prepare(), []).given.train.x
+    mean, deviation = (np.array(run.summary["standardized_by"][key]) for key in ("mean", "deviation"))
+    assert (np.abs(mean - x.mean(axis=0)) < 2 * x.std(axis=0) + deviation).all()
+
+
+@pytest.mark.ray
+def test_hosts_of_ray_train_on_the_same_bits(made, tmp_path):
+    alone = made().run(tmp_path / "alone")
+    spread = made(runtime={"backend": "ray", "hosts": 2}).run(tmp_path / "spread")
+    assert torch.equal(alone.model.state_dict()["model.1.weight"], spread.model.state_dict()["model.1.weight"])
+    assert ledger(alone) == ledger(spread)
+
+
+def test_an_audit_trains_on_what_the_prelude_leaves(made):
+    found = audit(made("edges").prepare(), "cloud", 16, noise_scale=1e-3)
+    assert found.right == found.guesses > 0
+
+
+def test_auto_takes_the_mean_off_the_features_of_images(made, tmp_path):
+    images = {"name": "digits", "partition": "iid"}
+    network = {"edges": [{"name": "e-{i}", "repeat": 3, "devices": {"count": 4}}]}
+    run = Experiment(network, data=images, model="auto", epsilon=2.0, training=SHORT, **ACCOUNT)
+    run = run.run(tmp_path / "run")
+    assert run.summary["prelude"] == [{"statistic": "mean", "share": Mean.share}]
+    assert {each["interval"] for each in ledger(run)} == {0, 1, 2, 3}
+    assert run.summary["standardized_by"]["mean"][-1] == 0.0
