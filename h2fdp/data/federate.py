@@ -135,6 +135,7 @@ def load(
         holders=_holders(pool, given, devices),
         unbounded=pool.unbounded,
         columns=pool.columns,
+        texts=pool.texts,
         notes=pool.notes,
     )
 

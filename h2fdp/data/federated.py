@@ -37,7 +37,7 @@ class FederatedData:
         class_names: what the labels are called, in order; empty where they are numbers alone.
         holders: whose records each device has, by name; empty where these have no owner.
         unbounded: columns without public bounds, as `Pool` has them.
-        columns, notes: as `Pool` has them.
+        columns, texts, notes: as `Pool` has them.
         whole: inputs came as whole numbers, so a model that takes nothing else may have them.
     """
 
@@ -56,6 +56,7 @@ class FederatedData:
     holders: tuple[str, ...] = ()
     unbounded: tuple[str, ...] | None = None
     columns: tuple[str, ...] = ()
+    texts: Sequence[str] = ()
     notes: tuple[str, ...] = ()
     whole: bool = False
 

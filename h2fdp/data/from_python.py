@@ -545,7 +545,7 @@ def from_python(
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
     pool = pool_of(train, test, valid, classes, stored, "data")
     unbounded, features = columns.unbounded(training), columns.of_features(training)
-    return PythonData(replace(pool, unbounded=unbounded, columns=features, notes=about), options)
+    return PythonData(replace(pool, unbounded=unbounded, columns=features, texts=columns.text, notes=about), options)
 
 
 def _records(columns: Columns, source: Any, what: str) -> Owned:

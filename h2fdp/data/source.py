@@ -183,6 +183,7 @@ class Pool:
         owner_names: the same of `owners`.
         unbounded: the columns of inputs whose numbers have no public bounds; None where inputs are no columns.
         columns: the name of the column of each feature; empty where inputs are no columns.
+        texts: the columns of texts, whose features lie from -1 to 1; those of other bounded columns from 0 to 1.
         notes: what has to be said with every epsilon of a run on these records.
     """
 
@@ -197,6 +198,7 @@ class Pool:
     owner_names: tuple[str, ...] = ()
     unbounded: tuple[str, ...] | None = None
     columns: tuple[str, ...] = ()
+    texts: Sequence[str] = ()
     notes: tuple[str, ...] = ()
 
     def without_owners(self) -> Pool:

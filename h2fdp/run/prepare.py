@@ -138,9 +138,10 @@ def _standardizing(data: DeviceData, standardize: bool, released: bool) -> Stand
         return None
     open_ones = unbounded(data)
     bounded = np.ones(data.shape, bool) if open_ones is None else ~open_ones
-    half = np.full(int(bounded.sum()), 1 / 2)  # they go from 0 to 1
-    scaled = Standardizing(half, half, low=-1.0, high=1.0) if released else Standardizing(half, half / math.sqrt(3))
-    return scaled.within(bounded)
+    low = np.where(np.isin(data.columns, data.texts), -1.0, 0.0)[bounded] if len(data.columns) else 0.0
+    middle, half = np.full(int(bounded.sum()), (1 + low) / 2), np.full(int(bounded.sum()), (1 - low) / 2)
+    scaled = Standardizing(middle, half, low=-1.0, high=1.0)
+    return (scaled if released else Standardizing(middle, half / math.sqrt(3))).within(bounded)
 
 
 def _refuse_small_budget(
@@ -294,6 +295,7 @@ def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:
     columns = unbounded(inputs.data) if isinstance(statistic, Bounds) else None
     data = of_statistic(inputs.data, columns)
     own = inputs_of(one_interval(_untrained(inputs.config), statistic, data.shape), inputs.drawn, data, None, statistic)
+    statistic.use(np.zeros(own.initial.numel()), 1.0, data.shape)  # so that a mistake is seen before a release
     return StatisticRun(statistic, RunSetup.of(own, uncalibrated(own)), columns)
 
 

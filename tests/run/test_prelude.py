@@ -200,7 +200,7 @@ def test_a_statistic_of_ones_own_is_cut_to_its_norm(made, tmp_path):
 def test_wrong_answers_of_ones_own_are_said(made, tmp_path):
     part = own(tmp_path, used="np.zeros(2)")
     with pytest.raises(UserError, match="two arrays of shape"):
-        with_prelude(made(data={"prelude": ["bounds", part], "exclude": ["c"]}).prepare(), [])
+        made(data={"prelude": ["bounds", part], "exclude": ["c"]}).prepare()
     part = own(tmp_path, factor="x.sum() *")
     with pytest.raises(UserError, match="statistic"):
         made(data={"prelude": "medians"})
