@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -83,7 +84,7 @@ DRAWN = {
 TURN = os.environ.get("H2FDP_TURN", "all")  # 0, 1, 2 or all
 SECONDS = ROOT / "tests" / "seconds.json"  # that files took, and single tests: `make test OPTIONS=--store-seconds`
 SLOW_S = 0.5  # of a test, in that file
-LONG_S = 2.0  # of a test that turns as a whole
+LONG_S = 1.0  # of a test that turns as a whole
 # Files whose tests share what takes longest: they turn together.
 TOGETHER = {
     "tests/reports/test_browser.py",
@@ -260,23 +261,35 @@ def _turning(items: Sequence[pytest.Item]) -> set[str]:
 
 
 def _third(item: pytest.Item) -> int:
-    """Of cases that are a product, each level of a parameter is in each third where another has three or more."""
-    return sum(item.callspec.indices.values()) % 3
+    """Of cases that are a product, each level of a parameter is in each third where another has three or more.
+
+    Each test begins with another turn, so that turns take about as long.
+    """
+    numbers = dict(item.callspec.indices)
+    for mark in item.iter_markers("parametrize"):  # names that have their values together have one number
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+        for name in names[1:]:
+            numbers.pop(name.strip(), None)
+    return (crc32(_function(item.nodeid).encode()) + sum(numbers.values())) % 3
 
 
 @cache
 def _turns() -> dict[str, int]:
     """Turn of each test that takes long by itself, and of each file whose tests take long together.
 
-    The longest three have a turn each, and so on: turns take about as long. Guards of planted faults have all.
+    The longest first, each goes into the turn that has least. Guards of planted faults have all.
     """
     stored = _stored()
     long = {
         test: seconds for test, seconds in stored["tests"].items() if seconds > LONG_S and _file(test) not in TOGETHER
     }
     long |= {file: stored["files"].get(file, 0.0) for file in TOGETHER}
-    turning = [each for each in long if not any(_file(each).startswith(guard) for guard in GUARDS)]
-    return {each: rank % 3 for rank, each in enumerate(sorted(turning, key=lambda each: (-long[each], each)))}
+    turns, sums = dict[str, int](), [0.0, 0.0, 0.0]
+    for each in sorted(long, key=lambda each: (-long[each], each)):
+        if not any(_file(each).startswith(guard) for guard in GUARDS):
+            turns[each] = sums.index(min(sums))
+            sums[turns[each]] += long[each]
+    return turns
 
 
 def _is_tried(item: pytest.Item, turning: AbstractSet[str] = frozenset()) -> bool:
