@@ -181,12 +181,15 @@ STANDARDIZED = (
 
 
 def standardizing_by_tests(data: DeviceData) -> Standardizing | None:
-    """By the test records' inputs; None where these belong to devices, or records are drawn."""
+    """A map by the test records' inputs, without gaps; None where these belong to devices, or records are drawn."""
     if data.test_owners is not None or not isinstance(data, FederatedData) or len(data.test) < 2:
         return None
     base = data.test.x[0] if data.test.whole else 0
     seen = (data.test.x - base).astype(np.float64)
-    return Standardizing(seen.mean(axis=0), seen.std(axis=0), base)
+    if (gaps := np.isnan(seen)).any():
+        seen = np.ma.masked_array(seen, gaps)
+    mean, deviation = (np.ma.filled(each, 0.0) for each in (seen.mean(axis=0), seen.std(axis=0)))
+    return Standardizing(mean, deviation, base)
 
 
 def standardized(data: DeviceData, by: Standardizing) -> DeviceData:

@@ -228,6 +228,24 @@ def test_columns_are_standardised_before_they_are_rounded(offset):
     np.testing.assert_array_equal(seen.data.train.x, small.data.train.x)
 
 
+def test_gaps_are_the_mean_of_public_test_records_and_leave_no_trace_in_other_rows():
+    numbers = np.arange(100.0) * 37 % 100
+    frame = pd.DataFrame({"t": 50 + numbers, "n": numbers, "none": np.nan, "label": (numbers > 50).astype(int)})
+    frame.loc[::7, "t"] = np.nan
+    settings = {"test_data": 0.2, "method": "hfl", "model": {"name": "logistic", "standardize": True}}
+    run = Experiment(topology=NETWORK, data=frame, **settings).prepare()
+    for found, stored in ((run.data.train, run.given.train), (run.data.test, run.given.test)):
+        tests, gaps = run.given.test.x[:, 0], np.isnan(stored.x[:, 0])
+        assert 0 < gaps.sum() < len(gaps)
+        assert not found.x[gaps, 0].any()
+        assert not found.x[:, 2].any()
+        expected = (stored.x[~gaps, 0] - np.nanmean(tests)) / np.nanstd(tests)
+        np.testing.assert_allclose(found.x[~gaps, 0], expected, rtol=1e-5)
+    other = frame.assign(t=frame["t"].mask(frame.index == np.flatnonzero(frame["n"] == run.given.train.x[1, 1])[0]))
+    again = Experiment(topology=NETWORK, data=other, **settings).prepare()
+    assert (again.data.train.x != run.data.train.x).any(axis=1).nonzero()[0].tolist() == [1]
+
+
 def test_columns_have_numbers_for_names_but_no_name_twice():
     plain = from_python(FRAME, TEST_FRAME.drop(columns="who")).pool
     numbers = from_python(FRAME.rename(columns={"a": 0, "b": 1, "c": 2}), 0.2, ranges={0: (-9, 9)}, exclude=[2]).pool
