@@ -58,10 +58,9 @@ class Encoder(nn.Module):
         self.requires_grad_(False).eval()
 
     @property
-    def note(self) -> str:
-        """What every account of a run on its features says."""
-        text = f"by the encoder {self.name}, trained on {self.source}; no account covers what it learned there"
-        return f"{text}, so no record of a device may be among that"
+    def declared(self) -> str:
+        """What is said with each epsilon of a run on its features."""
+        return f"{self.name}, trained on {self.source}"
 
     def forward(self, pixels: Tensor) -> Any:
         """What the module answers; of transformers the pooled output, or that of the first token."""

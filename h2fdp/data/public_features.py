@@ -90,7 +90,8 @@ class PublicFeatures:
     def note(self) -> str:
         """What every account of a run on these features says."""
         if self.encoder is not None:
-            return f"model public-features: {self.encoder.note}"
+            text = f"model public-features: by the encoder {self.encoder.declared}; no account covers what it learned"
+            return f"{text} there, so no record of a device may be among that"
         source = SOURCE if self.channels == 1 else "dead leaves, images of discs that a fixed seed draws"
         return f"model public-features: whitened on {source}; no account covers these, and no device holds them"
 

@@ -10,7 +10,7 @@ from typing import Any
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
-from h2fdp.reports.sweep_view import SweepView, word
+from h2fdp.reports.sweep_view import SweepView, encoders_of, word
 
 SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
@@ -242,8 +242,10 @@ def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str = "
 
 
 def _differing(numbers: StudyNumbers) -> str:
-    """A second line of an axis, where points differ in more than their keys."""
-    return f"\n(chosen for each run: {', '.join(numbers.choices)})" if numbers.choices else ""
+    """More lines of an axis: where points differ in more than their keys, and encoders that no account covers."""
+    chosen = f"\n(chosen for each run: {', '.join(numbers.choices)})" if numbers.choices else ""
+    encoders = encoders_of(each for summaries in numbers.summaries.values() for each in summaries)
+    return chosen + (f"\n({encoders})" if encoders else "")
 
 
 def label_of(key: str, value: str) -> str:

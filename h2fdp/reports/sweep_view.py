@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,12 @@ def footnote_of(choices: Collection[str]) -> str:
     return f"{text}; to compare equal messages state model, training.intervals or both" if choices else ""
 
 
+def encoders_of(summaries: Iterable[Mapping[str, Any]]) -> str:
+    """The encoders that made features of runs, and what they were trained on, in words; empty where none did."""
+    names = dict.fromkeys(each["encoder"] for each in summaries if each.get("encoder"))
+    return f"features by {'; '.join(names)}" if names else ""
+
+
 _BANDS = " Means over seeds, with bands for their 95 % intervals (Student's t)."
 _LEARNED = {"accuracy": "final test accuracy", "loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
 _COSTS = {
@@ -314,6 +320,8 @@ def _privacy(sweep: SweepView, every: Sequence[Series]) -> ReportSection:
     heads = ("point", "claimed", "largest accounted", "verdict")
     tables = {"The verdict at each point, over all observers and seeds": known_columns(heads, rows)} if rows else {}
     lead = f"{lead_of(rows, 1)} The worst verdict over runs and observers is shown." if rows else ""
+    if encoders := encoders_of(each for point in sweep.points for each in point.summaries):
+        lead += f" F{encoders[1:]}; no account covers what they learned there."
     return ReportSection("privacy", "Privacy", lead, epsilon_figures(every, " Means over seeds."), tables)
 
 

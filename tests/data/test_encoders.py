@@ -280,7 +280,7 @@ def test_a_module_of_torchvision_with_weights_of_the_users_gives_what_enters_its
         each.data = each + torch.rand_like(each) if each.is_floating_point() else each
     file = stored(module, tmp_path / "weights.pt")
     found = of_file({"name": "torchvision:shufflenet_v2_x0_5", "weights": file, "source": "flowers", "side": 32})
-    assert found.encoder.note.startswith("by the encoder torchvision.models:shufflenet_v2_x0_5, trained on flowers;")
+    assert found.encoder.declared == "torchvision.models:shufflenet_v2_x0_5, trained on flowers"
     module.fc, given = nn.Identity(), images(3, (3, 16, 16))
     mean, deviation = (torch.tensor(each).view(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     with torch.no_grad():

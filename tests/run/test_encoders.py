@@ -15,6 +15,9 @@ from h2fdp import Experiment, Topology, UserError
 from h2fdp.data.feature_cache import user_cache
 from h2fdp.network import Aggregator
 from h2fdp.network.mobility import Mobility
+from h2fdp.reports.paper import _differing
+from h2fdp.reports.study_numbers import StudyNumbers
+from h2fdp.reports.sweep_view import encoders_of
 from tests.networks import placed
 from tests.noise_keys import keys_are, known
 
@@ -99,7 +102,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits_with_an_empty_cache(fold
             h2fdp.resume(folder / "killed")
             first, second = ((folder / name / "model.pt").read_bytes() for name in ("whole", "killed"))
             assert first == second
-    assert whole.summary["shape"] == [49]
+    assert (whole.summary["shape"], whole.summary["encoder"]) == ([49], "mine:Encoder, trained on drawn numbers")
     if whole.summary["privacy"]:
         assert all(each["pld"] <= 8 or each["verdict"] for each in whole.summary["privacy"]["worst"].values())
         (note,) = [each for each in whole.summary["privacy"]["notes"] if each.startswith("model public-features")]
@@ -200,6 +203,14 @@ def test_an_account_names_a_source_that_is_not_stated(folder):
     assert "trained on what its file does not state (source)" in notes
     stated = experiment(folder, encoder={"source": "ImageNet"}).prepare().features.note
     assert "trained on ImageNet" in stated
+
+
+def test_axes_of_figures_name_the_encoders():
+    made = {("4",): [{"encoder": "lite, trained on ImageNet"}] * 2, ("8",): [{"encoder": None}, {}]}
+    assert encoders_of(each for runs in made.values() for each in runs) == "features by lite, trained on ImageNet"
+    numbers = StudyNumbers(("privacy.epsilon",), (), None, summaries=made)
+    assert _differing(numbers) == "\n(features by lite, trained on ImageNet)"
+    assert _differing(replace(numbers, summaries={("8",): [{}]})) == ""
 
 
 def test_ray_hosts_have_the_features_and_not_the_encoder(folder):
