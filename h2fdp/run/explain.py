@@ -26,6 +26,7 @@ from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.protocol.interval_plan import range_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prepare import prepare, with_settings
+from h2fdp.run.prelude import what_ranges_gain
 from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of, settled
 from h2fdp.run.setup import RunSetup
@@ -150,6 +151,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     facts = [_of_bound(costly)]
     facts += [("noise", _of_noises(report["noises"])), *_of_compression(run), ("cost", _of_costs(network))]
     facts += [("" if at else "chosen", each.removeprefix("chosen: ")) for at, each in enumerate(run.chosen)]
+    facts += [("" if at else "ranges", text) for at, text in enumerate(what_ranges_gain(run))]
     scores, pays = noise_in_scores(run), changes(run)
     moved = f"noise moves the last model's scores by {scores:.3g}; about 1 is best"
     facts.append(("", "noise is in the sums that give the model") if settled(run.config) else ("in scores", moved))

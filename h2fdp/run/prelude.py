@@ -201,6 +201,17 @@ def in_words(run: RunInputs) -> list[str]:
     return []
 
 
+def what_ranges_gain(run: RunSetup) -> list[str]:
+    """What public ranges of columns would save of what is released to know them, in words."""
+    found = []
+    for each, part in zip(run.prelude, run.statistics, strict=True):
+        if isinstance(each.statistic, Bounds):
+            joules = part.bill.columns(part.first_plan)["energy_j"]
+            columns = textwrap.shorten(", ".join(run.data.unbounded or ()), 60, placeholder=" ...")
+            found.append(f"{columns}: stated, {each.statistic.share:.0%} of the budget and {joules:.3g} J are saved")
+    return found
+
+
 def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> str:
     """Why a run can have no prelude; empty where it can."""
     placement, privacy, visible = config.method.privacy, config.privacy, config.method.combination.at("device").visible
