@@ -367,6 +367,4 @@ class Topology(Generated):
         return replace(self, subnets=tuple(subnets), visits=visits)
 
 
-GENERATORS: dict[str, Callable[..., Topology]] = {
-    kind: getattr(Topology, kind) for kind in ("regular", "star", "deep", "geometric")
-}
+GENERATORS: dict[str, Callable[..., Topology]] = {kind: getattr(Topology, kind) for kind in ("regular", "star", "deep")}
