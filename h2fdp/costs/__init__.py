@@ -5,11 +5,7 @@ from h2fdp.costs.device_costs import PowerRule as PowerRule
 from h2fdp.costs.interval_cost import IntervalCost as IntervalCost
 from h2fdp.costs.interval_cost import interval_cost as interval_cost
 from h2fdp.costs.interval_cost import with_waiting as with_waiting
-from h2fdp.costs.messages import DrawnCosts as DrawnCosts
 from h2fdp.costs.messages import MessageCosts as MessageCosts
 from h2fdp.costs.messages import NetworkCosts as NetworkCosts
-from h2fdp.costs.messages import fading_power as fading_power
-from h2fdp.costs.messages import mean_snr as mean_snr
-from h2fdp.costs.messages import path_gain_db as path_gain_db
 from h2fdp.costs.traffic import ExchangeSizes as ExchangeSizes
 from h2fdp.costs.traffic import Tasks as Tasks

@@ -19,6 +19,5 @@ from h2fdp.network.network import Aggregator as Aggregator
 from h2fdp.network.network import Subnet as Subnet
 from h2fdp.network.network import Trust as Trust
 from h2fdp.network.radio import Radio as Radio
-from h2fdp.network.schema import TopologyFile as TopologyFile
 from h2fdp.network.topology import GENERATORS as GENERATORS
 from h2fdp.network.topology import Topology as Topology

@@ -7,7 +7,6 @@ from h2fdp.schedules.control_section import Horizon as Horizon
 from h2fdp.schedules.fixed import FixedSchedule as FixedSchedule
 from h2fdp.schedules.h2fdp_controller import H2fdpController as H2fdpController
 from h2fdp.schedules.measuring import MeasuringDevices as MeasuringDevices
-from h2fdp.schedules.prices import ControlledNetwork as ControlledNetwork
 from h2fdp.schedules.registry import OwnSchedule as OwnSchedule
 from h2fdp.schedules.schedule import Decision as Decision
 from h2fdp.schedules.schedule import IntervalObservation as IntervalObservation

@@ -10,7 +10,8 @@ from scipy.integrate import quad
 from scipy.special import gammaincinv
 from scipy.stats import gamma, kstest
 
-from h2fdp.costs import NetworkCosts, Tasks, interval_cost, path_gain_db
+from h2fdp.costs import NetworkCosts, Tasks, interval_cost
+from h2fdp.costs.messages import path_gain_db
 from h2fdp.errors import UserError
 from h2fdp.network import Radio, Topology, read
 from h2fdp.network.channel import FADINGS, Access, Fading, PathLoss, Rayleigh

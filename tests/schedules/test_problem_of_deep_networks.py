@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from h2fdp.costs import DrawnCosts, ExchangeSizes, NetworkCosts, Tasks, interval_cost
+from h2fdp.costs import ExchangeSizes, NetworkCosts, Tasks, interval_cost
 from h2fdp.costs.device_costs import StepCosts
-from h2fdp.costs.messages import Ways
+from h2fdp.costs.messages import DrawnCosts, Ways
 from h2fdp.network import Aggregator, Topology, Wire
-from h2fdp.schedules import AggregationTimes, ControlledNetwork
-from h2fdp.schedules.prices import prices
+from h2fdp.schedules import AggregationTimes
+from h2fdp.schedules.prices import ControlledNetwork, prices
 from h2fdp.schedules.problem import ControlProblem
 from h2fdp.streams import Streams
 from tests.networks import placed
