@@ -12,7 +12,52 @@ from contextlib import contextmanager
 from html import escape
 from multiprocessing import parent_process
 from threading import Timer
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Score(NamedTuple):
+    """A measure of a model on test records.
+
+    Attributes:
+        title: with its unit, after multiplication by `factor`.
+        falls: less of it is better.
+    """
+
+    title: str
+    factor: float = 1.0
+    falls: bool = False
+
+    def said(self, value: float) -> str:
+        """A value in a sentence.
+
+        >>> SCORES["accuracy"].said(0.8), SCORES["rmse"].said(52.25)
+        ('test accuracy 80.0 %', 'test RMSE 52.25')
+        """
+        return f"{self.name} {100 * value:.1f} %" if self.factor == 100 else f"{self.name} {value:.4g}"
+
+    @property
+    def name(self) -> str:
+        """The title without the unit."""
+        return self.title.removesuffix(", %")
+
+
+# By their columns in the metrics; of those that a run has, the first is what it is judged by.
+SCORES = {
+    "rmse": Score("test RMSE", falls=True),
+    "r2": Score("test R2"),
+    "perplexity": Score("test perplexity", falls=True),
+    "accuracy": Score("test accuracy, %", 100.0),
+}
+
+
+def judged_by(known: Mapping[str, Any]) -> str:
+    """The score that a run is judged by, which has a value here.
+
+    >>> judged_by({"accuracy": None, "rmse": 2.0, "r2": 0.5}), judged_by({})
+    ('rmse', 'accuracy')
+    """
+    return next((name for name in SCORES if known.get(name) is not None), "accuracy")
+
 
 _WHOLE = re.compile(r"`[^`]*`|\"[^\"]*\"|: h2fdp .*|h2fdp [a-z]+(?: --\S+)*")  # what is copied: quoted, or a command
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -181,15 +182,15 @@ def _show_holdings(counted: pd.DataFrame) -> None:
     """Devices with their labels by shades: the darker, the more of the device's records; a point for none."""
     from h2fdp.data.federated import dealt
 
-    counts, owners = counted.to_numpy(), counted.attrs["owners"]
-    sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
+    counts, owners, sizes = counted.to_numpy(), counted.attrs["owners"], counted.attrs["records"]
+    kinds = (counts > 0).sum(axis=1)
     fewest, most = int(kinds.min()), int(kinds.max())
     kind = str(most) if fewest == most else f"{fewest} to {most}"
     named = [f"{number} {name}" for number, name in enumerate(counted.columns) if str(number) != str(name)]
     print_facts(
         {
-            "records": f"{int(sizes.sum()):,} on {len(counted):,} devices, {sizes.min():,} to {sizes.max():,} each",
-            "labels": f"{counts.shape[1]}; a device holds {kind} of them",
+            "records": f"{sum(sizes):,} on {len(counted):,} devices, {min(sizes):,} to {max(sizes):,} each",
+            **({"labels": f"{counts.shape[1]}; a device holds {kind} of them"} if counts.shape[1] > 1 else {}),
             **({"classes": textwrap.shorten(", ".join(named), 300, placeholder=" ...")} if named else {}),
             "test records": "are not counted here",
             **(
@@ -205,9 +206,8 @@ def _show_holdings(counted: pd.DataFrame) -> None:
     rows = [
         {
             "device": str(name),
-            "records": int(sizes[at]),
-            "labels": int(kinds[at]),
-            head: "".join(_SHADES[4 * count // (row.max() + 1) + 1 if count else 0] for count in row[:labels]),
+            "records": sizes[at],
+            **({} if labels == 1 else {"labels": int(kinds[at]), head: _shaded(row[:labels], row.max())}),
             **({"owner": textwrap.shorten(owners[at], room, placeholder=" ...")} if owners else {}),
         }
         for at, (name, row) in enumerate(list(zip(counted.index, counts, strict=True))[:_MOST_ROWS])
@@ -215,6 +215,11 @@ def _show_holdings(counted: pd.DataFrame) -> None:
     print_table(rows)
     if len(counted) > _MOST_ROWS or labels < counts.shape[1]:
         typer.echo("... (--json has all devices and labels)")
+
+
+def _shaded(counts: Iterable[int], most: int) -> str:
+    """Counts as shades, up to the darkest for the most."""
+    return "".join(_SHADES[4 * count // (most + 1) + 1 if count else 0] for count in counts)
 
 
 def schema_command(

@@ -25,7 +25,7 @@ from h2fdp.cli.terminal import (
     print_problem,
     progress,
 )
-from h2fdp.wording import counted, note, wrapped
+from h2fdp.wording import SCORES, counted, judged_by, note, wrapped
 
 if TYPE_CHECKING:
     from h2fdp.experiment.sections import ExperimentFile
@@ -223,24 +223,30 @@ def _trust(trusted: int, secure_sums: int, relays: int | None) -> str:
 def learned(summary: dict[str, Any], config: ExperimentFile, again: str) -> dict[str, str]:
     """Lines about a run that did not learn: whether its steps are to blame, and how to see whether its noise is."""
     found: dict[str, str] = {}
-    loss, since, classes = summary["loss"], summary["not_finite_from"], summary["classes"]
+    loss, since = summary["loss"], summary["not_finite_from"]
+    task, classes = summary.get("target", {}).get("task"), summary["classes"]
     smaller = "; a smaller training.step_size may help"
     if columns := summary.get("columns_without_ranges"):
         smaller = f"; data.ranges of {', '.join(columns)} may help: these inputs are not scaled"
     if since is not None:
-        found["not finite"] = f"the test loss, since interval {since}: the accuracy says nothing{smaller}"
-    elif loss is not None and config.training.loss.name in _OF_PROBABILITIES:
-        guess = math.log(classes)
-        if loss > _DIVERGED * guess:
-            found["diverged"] = f"the test loss is {loss / guess:,.0f} times that of a guess, {guess:.3g}{smaller}"
-    chance, accuracy = 1 / classes, summary["accuracy"]
-    little = min(2 * chance, chance + (1 - chance) / 9)  # of two classes the second, 0.56
-    if summary["noise_std"] and accuracy is not None and accuracy < little:
+        found["not finite"] = f"the test loss, since interval {since}: the scores say nothing{smaller}"
+    elif loss is not None and (guess := _guess(config.training.loss.name, classes)) and loss > _DIVERGED * guess:
+        found["diverged"] = f"the test loss is {loss / guess:,.0f} times that of a guess, {guess:.3g}{smaller}"
+    score = "r2" if task == "regression" else "accuracy"
+    chance = 1 / (2 if task == "multilabel" else max(2, classes))
+    little = 1 / 9 if score == "r2" else min(2 * chance, chance + (1 - chance) / 9)  # of two classes the second, 0.56
+    if summary["noise_std"] and summary.get(score) is not None and summary[score] < little:
         other = "fedavg" if config.method.topology == "star" else "hfl"
         # A file may state that its noise is accounted for, which means nothing without noise and is refused there.
         calibrated = " --set privacy.calibration=paper" if config.privacy.calibration == "accounted" else ""
         found["without noise"] = f"{again} --set method={other}{calibrated}"
     return found
+
+
+def _guess(loss: str, classes: int) -> float | None:
+    """The loss of a model that knows nothing, where that is known; of real values, of the middle of their range."""
+    known = {"squared": 1.0, "sigmoid-cross-entropy": math.log(2)} | dict.fromkeys(_OF_PROBABILITIES, math.log(classes))
+    return known.get(loss)
 
 
 def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, str] | None = None) -> None:
@@ -251,12 +257,14 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
     """
     from h2fdp.privacy.places import ADDED_BY
 
+    judged = judged_by(summary)
+    known = {name: score for name, score in SCORES.items() if summary.get(name) is not None}
     facts: dict[str, Any] = {
         "method": f"{summary['method']}, seed {summary['seed']}, {summary['backend']}",
         "network": _network(summary),
         "intervals": summary["intervals"],
-        "test accuracy": summary["accuracy"],
-        **({"mean of the last 20": summary["accuracy_mean_last_20"]} if summary["intervals"] > 20 else {}),
+        **({score.name: summary[name] for name, score in known.items()} or {"test accuracy": None}),
+        **({"mean of the last 20": summary[f"{judged}_mean_last_20"]} if summary["intervals"] > 20 else {}),
         "test loss": summary["loss"],
         **(learned or {}),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,19 +11,19 @@ import typer
 
 from h2fdp.cli.terminal import AsJson, fitted, print_json, print_problem, print_table, print_text
 from h2fdp.errors import UserError, no_directory
-from h2fdp.wording import note
+from h2fdp.wording import SCORES, note
 
 if TYPE_CHECKING:
     from h2fdp.integrity import Findings
 
-_COLUMNS = ("method", "seed", "state", "intervals", "accuracy")
+_COLUMNS = ("method", "seed", "state", "intervals")
 _DAMAGED = 1  # exit code
 _GOES_ON = ("interrupted", "killed", "failed")
 _GIVEN_UP = "stopped"  # by its callback, which meant it; it can be resumed all the same
 HALF = "and half of their 95 % intervals (Student's t)"
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory.")]
 Target = Annotated[
-    float | None, typer.Option(help="A test accuracy, as 0.7: what it cost to reach it first.", show_default=False)
+    float | None, typer.Option(help="A test accuracy (0.7) or RMSE: what it took to reach it.", show_default=False)
 ]
 Where = Annotated[
     list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only points of the grid with this value.")
@@ -64,7 +65,7 @@ def _name(run: Path, directories: list[Path]) -> str:
     return f"{inside[0]}/{run.name}" if len(inside) == 3 else run.name
 
 
-def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, summary: dict[str, Any], scores: Iterable[str]) -> dict[str, Any]:
     """What a run reached, at which epsilon of the worst observer by `pld`, in how much time."""
     worst, planned = (summary.get("privacy") or {}).get("worst") or {}, summary.get("planned_intervals")
     since = summary.get("not_finite_from")
@@ -73,6 +74,7 @@ def _row(name: str, summary: dict[str, Any]) -> dict[str, Any]:
         **{key: summary.get(key) for key in _COLUMNS},
         **({"intervals": f"{summary['intervals']} of {planned}"} if planned else {}),
         **({} if since is None else {"state": f"{summary['state']}, not finite from {since}"}),
+        **{score: summary.get(score) for score in scores},
         "pld": "leaks" if summary.get("leaking") else max((each["pld"] for each in worst.values()), default=None),
         "wall s": summary.get("wall_s"),
     }
@@ -103,7 +105,8 @@ def runs_command(
     elif not summaries:
         typer.echo(f"no runs in {', '.join(map(str, paths))}")
     else:
-        rows = [_row(_name(path, paths), summary) for path, summary in summaries.items()]
+        known = [name for name in SCORES if any(each.get(name) is not None for each in summaries.values())]
+        rows = [_row(_name(path, paths), each, known or ["accuracy"]) for path, each in summaries.items()]
         print_table(rows, title="pld: the largest accounted epsilon")
         if any(summary["state"] in _GOES_ON for summary in summaries.values()):
             print_text(f"runs that are {', '.join(_GOES_ON[:-1])} or {_GOES_ON[-1]} continue with: h2fdp resume RUN")
@@ -216,7 +219,9 @@ def plot_command(
         typer.Option(metavar="KEY", help="A swept key; or interval, energy_j, clock_s, bytes.", show_default=False),
     ] = None,
     line: Annotated[str | None, typer.Option(metavar="KEY", help="A swept key with a line for each value.")] = None,
-    y: Annotated[str, typer.Option(metavar="MEASURE", help="accuracy, loss, epsilon, energy_j, ...")] = "accuracy",
+    y: Annotated[
+        str | None, typer.Option(metavar="MEASURE", help="accuracy, rmse, loss, epsilon, energy_j, ...")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help=".pdf, .png or .svg.", show_default="in SWEEP")
     ] = None,
@@ -240,6 +245,6 @@ def plot_command(
         figure = over_key(numbers, *keys, y)
         if line is None and keys[1] is not None:
             note(f"{keys[0]} along x, and a line for each {keys[1]}; --x {keys[1]} exchanges them")
-    typer.echo(str(write_figure(figure, out or sweep / f"{y}.pdf")))
+    typer.echo(str(write_figure(figure, out or sweep / f"{y or numbers.score}.pdf")))
     if numbers.footnote:
         note(numbers.footnote)

@@ -33,7 +33,7 @@ from h2fdp.cli.terminal import (
     say,
     words_of,
 )
-from h2fdp.wording import note
+from h2fdp.wording import SCORES, note
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from h2fdp.tuning.plan import TunePlan
 
 _MOST_ROWS, _MOST_TRIALS = 60, 10
-_HEADS = {"validation_accuracy": "accuracy"}  # shorter, and the title says which
 
 
 def sweep_command(
@@ -120,7 +119,7 @@ def _show(sweep: Sweep, finished: int) -> None:
         if len(rows) > _MOST_ROWS:
             typer.echo(f"and {len(rows) - _MOST_ROWS} more (summary.parquet has them all)")
         for name, since in _not_finite(sweep):
-            typer.echo(f"not finite: the test loss of {name} since interval {since}; its accuracy says nothing")
+            typer.echo(f"not finite: the test loss of {name} since interval {since}; its scores say nothing")
     print_facts({"runs": f"{finished} of {len(sweep.names)} done", "sweep directory": sweep.directory})
 
 
@@ -176,12 +175,13 @@ def tune_command(
 
 def _show_search(tuned: Tuned, finished: bool, plan: TunePlan) -> None:
     """The best trials, the best file, and what the search reveals."""
-    trials = tuned.trials.sort_values("validation_accuracy", ascending=False, kind="stable")
+    measure = f"validation_{plan.measure}"
+    trials = tuned.trials.sort_values(measure, ascending=SCORES[plan.measure].falls, kind="stable")
     done = trials[trials["state"] == "done"]
-    columns = ["trial", "validation_accuracy", "joules", "seconds", *plan.space.keys]
-    rows: list[Any] = done.head(_MOST_TRIALS)[columns].rename(columns=_HEADS).to_dict("records")
+    columns = ["trial", measure, "joules", "seconds", *plan.space.keys]
+    rows: list[Any] = done.head(_MOST_TRIALS)[columns].rename(columns={measure: plan.measure}).to_dict("records")
     if rows:
-        print_table(rows, title="the best trials, by accuracy on validation records")
+        print_table(rows, title=f"the best trials, by {plan.measure} on validation records")
     counts = ", ".join(f"{count} {state}" for state, count in trials["state"].value_counts().items())
     drawn = "" if plan.price.law is None else f" (the number is {plan.price.drawn_number})"
     facts: dict[str, Any] = {"trials": f"{counts or 'none'}{drawn}"}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
 
-from h2fdp.wording import word, wrapped
+from h2fdp.wording import judged_by, word, wrapped
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -216,8 +216,8 @@ def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = No
         target: of the account; the epsilon of its observers is said then, else the largest of all.
     """
     parts = []
-    if row.get("accuracy") is not None:
-        parts.append(f"accuracy {row['accuracy']:.4f}")
+    if (value := row.get(name := judged_by(row))) is not None:
+        parts.append(f"{name} {value:.4{'f' if name == 'accuracy' else 'g'}}")
     accounted = {key.removeprefix("epsilon_"): row[key] for key in row if key.startswith("epsilon_")}
     watched = None if target is None else target.observers
     epsilons = [

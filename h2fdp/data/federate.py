@@ -24,6 +24,7 @@ from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, p
 from h2fdp.data.records import Records, Scaling, alike, as_records, class_count
 from h2fdp.data.source import GIVEN, DataOptions, DataRequest, Given, Pool, part_of
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
+from h2fdp.data.targets import Target
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -171,7 +172,8 @@ def from_function(
     train = Records.joined(parts)
     test_records = _given(test, "the test data")
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    pool = Pool(train, test_records, class_count(train, test_records, classes, "data"), Scaling(), owners)
+    number, target = class_count(train, test_records, classes, "data"), Target.of(None, train.y, None, "y")
+    pool = Pool(train, test_records, number, Scaling(), owners, target=target)
     return _spread("custom", pool, Scaling(), None, owners, len(parts))
 
 
@@ -179,6 +181,9 @@ def _given(pair: Any, what: str) -> Records:
     """A user's pair of inputs and labels."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise UserError(f"{what}: expected a pair of inputs and labels, found {type(pair).__name__}", key="data")
+    if np.asarray(pair[1]).dtype.kind == "f":
+        text = "labels of a function are classes; real values come in arrays or files, with task: regression"
+        raise UserError(f"{what}: {text}", key="data")
     return as_records(pair[0], pair[1], what)
 
 
@@ -217,7 +222,7 @@ def _spread(
     assert (np.diff(offsets) > 0).all(), "every device holds a record"
     train, test, shape = pool.train, pool.test, pool.train.x.shape[1:]
     data = FederatedData(name, train, test, validation, pool.classes, shape, scaling, order, offsets, pool.test_owners)
-    return replace(data, whole=train.whole and test.whole)
+    return replace(data, whole=train.whole and test.whole, target=pool.target)
 
 
 Groups = Sequence[tuple[str, int]]  # name and number of devices of each subnet, in the order of devices

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.statistics import Standardizing
 from h2fdp.data.synthetic import DrawnData
+from h2fdp.data.targets import CLASS, Target
 from h2fdp.errors import UserError
 
 
@@ -27,7 +28,7 @@ class FederatedData:
         train: the training records; those that `order` does not name are no device's.
         test: public records to measure accuracy on.
         validation: records held out of the training data, or None.
-        classes: number of labels.
+        classes: number of labels, or what else a model has a score for (see `Target`).
         shape: one record's shape; images are channels first.
         scaling: the public constants between stored and model inputs.
         order: places in `train`, shape (records in use,), int64, each at most once, but for rows (see `for_rows`).
@@ -39,6 +40,7 @@ class FederatedData:
         unbounded: columns without public bounds, as `Pool` has them.
         columns, texts, notes: as `Pool` has them.
         whole: inputs came as whole numbers, so a model that takes nothing else may have them.
+        target: what labels are, and the public scale of real values.
     """
 
     name: str
@@ -59,6 +61,12 @@ class FederatedData:
     texts: Sequence[str] = ()
     notes: tuple[str, ...] = ()
     whole: bool = False
+    target: Target = CLASS
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of a record's scores."""
+        return self.target.outputs(self.classes)
 
     @property
     def devices(self) -> int:
@@ -117,7 +125,8 @@ class FederatedData:
             _add(digest, array)
         if self.test_owners is not None:
             _add(digest, self.test_owners)
-        digest.update(repr((self.classes, self.scaling)).encode())
+        known = (self.classes, self.scaling) if self.target == CLASS else (self.classes, self.scaling, self.target)
+        digest.update(repr(known).encode())
         return digest.hexdigest()
 
 
@@ -155,7 +164,9 @@ _DEVICES_AT_ONCE = 1_000
 
 
 def label_counts(data: DeviceData) -> NDArray[np.int64]:
-    """(devices, classes) how many records of each label each device holds.
+    """(devices, classes) how many records of each label each device holds; of real values, (devices, 1) how many.
+
+    Several labels of one record count each; so do the positions of a sequence.
 
     >>> from h2fdp.data.federate import load
     >>> from h2fdp.data.images import Digits
@@ -169,9 +180,15 @@ def label_counts(data: DeviceData) -> NDArray[np.int64]:
     for first in range(0, devices, _DEVICES_AT_ONCE):
         count = min(_DEVICES_AT_ONCE, devices - first)
         records, offsets = data.subnet(first, count)
-        owner = np.repeat(np.arange(count), np.diff(offsets))
-        label_counts = np.bincount(owner * classes + records.y, minlength=count * classes)
-        counts[first : first + count] = label_counts.reshape(count, classes)
+        owner, y = np.repeat(np.arange(count), np.diff(offsets)), records.y
+        if data.target.task in ("regression", "multilabel"):
+            ones = np.ones((len(y), 1), np.int64) if y.ndim == 1 else y
+            counts[first : first + count] = np.add.reduceat(ones, offsets[:-1])
+            continue
+        own, labels = y.ravel() >= 0, y.ravel()  # positions that are no record's own have no class
+        owner = np.repeat(owner, y.size // max(1, len(y)))
+        found = np.bincount(owner[own] * classes + labels[own], minlength=count * classes)
+        counts[first : first + count] = found.reshape(count, classes)
     return counts
 
 

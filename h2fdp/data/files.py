@@ -37,6 +37,7 @@ from h2fdp.data.source import (
     pool_of,
     splits_of,
 )
+from h2fdp.data.targets import Task
 from h2fdp.errors import UserError, near_file, not_one_of, reason_of
 from h2fdp.wording import counted, note
 
@@ -71,9 +72,14 @@ class Described(FromFiles):
     Attributes:
         classes: the number of labels, or for columns the labels in order; public. Null is what the files state, or what
             the test labels show.
+        task: what a label is: `classification`; `regression`, real values in a public range; `multilabel`, several of 0
+            or 1; `tokens`, a class at each position of a sequence. Null: classes, or what lists of labels show.
+        ranges: of real values the lowest and highest, public: `{y: [0, 500]}`, y or the name of their column.
     """
 
     classes: _Labels = None
+    task: Task | None = None
+    ranges: dict[Text, _Bounds] = Field(default_factory=dict)
 
 
 class Npz(Described):
@@ -99,13 +105,15 @@ class Npz(Described):
             x, y = f"x_{name}", f"y_{name}"
             if (x in arrays) != (y in arrays):
                 raise UserError(f"{path}: expected both {x} and {y}", key=_KEY)
-            return as_records(arrays[x], arrays[y], f"{x} and {y} of {path}", _KEY) if x in arrays else None
+            what = f"{x} and {y} of {path}"
+            return as_records(arrays[x], arrays[y], what, _KEY, task=self.task) if x in arrays else None
 
         train, test = part("train"), part("test")
         owners = _owners(arrays, "device_train", len(train), path)
         test_owners = None if owners is None else _owners(arrays, "device_test", len(test), path)
         stored = Scaling(255.0 if train.x.dtype == np.uint8 else 1.0)
-        pool = pool_of((train, owners), (test, test_owners), part("validation"), self.classes, stored, str(path))
+        valid, bounds = part("validation"), ("y", self.ranges.get("y"))
+        pool = pool_of((train, owners), (test, test_owners), valid, self.classes, stored, str(path), self.task, bounds)
         if test_owners is not None and pool.test_owners is None:
             raise UserError(f"{path}: device_test names a device that holds no training record", key=_KEY)
         return pool
@@ -142,17 +150,23 @@ class Columned(Described, WithOwners):
     """Records with columns, in files.
 
     Attributes:
-        label: the column of labels; null for the usual names, as `label`.
+        label: the column of labels, or for `multilabel` several; null for the usual names, as `label`.
         inputs: the column of inputs, or several; null: the usual names, as `image`, or all other columns of a table.
     """
 
-    label: Text | None = None
+    label: _Inputs = None
     inputs: _Inputs = None
+
+    @property
+    def stated_task(self) -> Task:
+        """The task as far as the file says; a list of columns has several labels."""
+        return self.task or ("multilabel" if isinstance(self.label, list) else "classification")
 
     def _pool(self, parts: dict[str, Any], classes: Any, **stated: Any) -> Pool:
         test = TEST_SHARE if splits_of(parts)[1] is None else None
         columns = {"label": self.label, "inputs": self.inputs, "by": self.by, "classes": classes}
-        return from_python(parts, test, **columns, **stated, place=self.path).pool
+        about = {"task": self.task, "ranges": self.ranges, **stated}
+        return from_python(parts, test, **columns, **about, place=self.path).pool
 
 
 class Table(Columned):
@@ -160,7 +174,7 @@ class Table(Columned):
 
     Attributes:
         ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1. A third
-            number is what a gap counts as, and another feature is 1 there.
+            number is what a gap counts as, and another feature is 1 there. With `regression`, also of the label.
         categories: column -> its values, public; each becomes a feature that is 0 or 1. A null among them is for gaps.
             Values of an empty list, and of columns of words that are in neither of these, are hashed to 32 features.
         exclude: columns that are no inputs, as numbers of patients.
@@ -177,7 +191,6 @@ class Table(Columned):
         "a CSV or Parquet table, or a folder of train and test; columns are scaled by bounds that you state"
     )
     name: Literal["table"] = "table"
-    ranges: dict[Text, _Bounds] = Field(default_factory=dict)
     categories: dict[Text, list[Any]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
     text: list[Text] = Field(default_factory=list)
@@ -194,7 +207,7 @@ class Table(Columned):
         path = Path(self.path).expanduser()
         divided = path.is_dir() and path.suffix not in _PARQUET  # some programs write one table as a folder
         files = _tables(path) if divided else {"train": path}
-        stated = {key: getattr(self, key) for key in ("ranges", "categories", "exclude", "text")}
+        stated = {key: getattr(self, key) for key in ("categories", "exclude", "text")}
         try:
             return self._pool({name: self.frame(file) for name, file in files.items()}, self.classes, **stated)
         except UserError as error:
@@ -259,7 +272,8 @@ class Table(Columned):
         if repeated := [name for name in heads if heads.count(name) > 1]:
             raise UserError(f"{file}: {repeated[0]} is the name of two columns; expected different names", key=_KEY)
         named = self.classes if isinstance(self.classes, list) else []
-        words = {**self.categories, (self.label or next((each for each in LABELS if each in heads), "")): named}
+        label = self.label if isinstance(self.label, str) else next((each for each in LABELS if each in heads), "")
+        words = {**self.categories, **({} if self.task == "regression" else {label: named})}
         gaps = {"", *(_GAPS.split("|") if self.missing is None else map(str, self.missing))}
         stated = {column: [each for each in words.get(column, ()) if isinstance(each, str)] for column in heads}
 
@@ -318,8 +332,8 @@ def section_of(file: Path, table: Table) -> str:
     frame = table.frame(file)
     rows: dict[str, list[str]] = {"exclude": [], "text": [], "categories": [], "ranges": []}
     label, kinds = table.label or next((each for each in LABELS if each in frame), ""), ""
-    heads = list(map(str, frame.columns))
-    for key, named in (("label", [table.label]), ("by", [table.by]), ("exclude", table.exclude), ("text", table.text)):
+    labels, heads = label if isinstance(label, list) else [label], list(map(str, frame.columns))
+    for key, named in (("label", labels), ("by", [table.by]), ("exclude", table.exclude), ("text", table.text)):
         for each in filter(None, named):
             stated_column(each, heads, key, str(file))
     for name in (each for each in heads if each != table.by):
@@ -332,7 +346,10 @@ def section_of(file: Path, table: Table) -> str:
         words = [each for each, number in pairs if number is None]
         if name in (*table.exclude, *table.text):
             rows["exclude" if name in table.exclude else "text"].append(f"    - {_scalar(name)}")
-        elif name == label:
+        elif name in labels and (table.task == "regression" or (values.dtype.kind in "iuf" and not few)):
+            kinds = "regression"
+            rows["ranges"].append(f"    {_scalar(name)}: []  # the label's lowest and highest value")
+        elif name in labels:
             kinds = f"  # {listed}; in order" if values.dtype.kind not in "buif" else f"  # {listed or 'numbers'}"
         elif not holds_words(values):
             kind = "0 or 1" if set(different) <= {0, 1} else "whole numbers" if values.dtype.kind in "iu" else "numbers"
@@ -349,7 +366,8 @@ def section_of(file: Path, table: Table) -> str:
     lines = [f"  {key}:\n" + "\n".join(listed) for key, listed in rows.items() if listed]
     head = f"# {len(frame):,} records in {len(frame.columns)} columns.\n{_WHY}data:"
     kinds = kinds or "  # its values in order, if texts"
-    columns = f"  label: {label and _scalar(label)}{stated}\n  classes: {kinds}"
+    task = "multilabel" if isinstance(label, list) else kinds if kinds == "regression" else ""
+    columns = f"  label: {label and _scalar(label)}{stated}\n  {'task' if task else 'classes'}: {task or kinds}"
     why = "  # the column that says who holds a record, if any: --set data.by=COLUMN"
     by = f"  by: {_scalar(table.by)}" if table.by else f"  by:{why}"
     read = [(key, getattr(table, key)) for key in ("separator", "decimal", "missing")]
@@ -399,13 +417,14 @@ class HuggingFace(Columned):
             raise UserError(f"no such folder: {folder}", key=_KEY)
         try:
             splits = dict(_splits(folder))
-            stated = _stated_classes(splits["train"], self.label) if "train" in splits else None
+            one = self.label if isinstance(self.label, str) else None
+            stated = _stated_classes(splits["train"], one) if "train" in splits else None
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             raise UserError(f"{folder}: cannot be read: {error}"[:300], key=_KEY) from None
         if "train" not in splits:
             text = "expected a data set that save_to_disk wrote, or Parquet files whose names begin with train and test"
             raise UserError(f"{text}, in {folder}", key=_KEY)
-        return self._pool(splits, self.classes or stated)
+        return self._pool(splits, self.classes or (stated if self.stated_task == "classification" else None))
 
 
 def _splits(folder: Path) -> Iterator[tuple[str, pa.Table]]:

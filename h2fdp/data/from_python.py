@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.records import CLASSES_ALONE, Scaling, as_records
+from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import Owned, Pool, pool_of, splits_of
+from h2fdp.data.targets import REAL, Task
 from h2fdp.data.texts import BUCKETS, embedded, hashed, note_of_texts
 from h2fdp.errors import Problem, UserError, hint
 from h2fdp.wording import counted, note
@@ -45,7 +46,7 @@ class Columns:
     """Which columns are which.
 
     Attributes:
-        label: of labels; null for one of the usual names.
+        label: of labels, several for several labels; null for one of the usual names.
         inputs: one, or several that are joined; null for one of the usual names, of a frame for all others.
         by: the device of a record; null: no column has it.
         names: the labels in order; null where they are whole numbers, or a categorical column states them.
@@ -56,9 +57,10 @@ class Columns:
         exclude: columns of a frame that are no inputs.
         text: columns of a frame whose texts become 256 numbers each.
         hashed: the columns of words that nothing is stated about; null: see `of_words`.
+        task: see `Target`; null where the labels show it.
     """
 
-    label: str | None = None
+    label: str | Sequence[str] | None = None
     inputs: str | Sequence[str] | None = None
     by: str | None = None
     names: Sequence[Any] | None = None
@@ -67,6 +69,17 @@ class Columns:
     exclude: Sequence[str] = ()
     text: Sequence[str] = ()
     hashed: Sequence[str] | None = None
+    task: Task | None = None
+
+    def labels(self, heads: Sequence[str], what: str) -> list[str]:
+        """The columns of labels.
+
+        Raises:
+            UserError: one that is not there, or none of a usual name.
+        """
+        if self.label is None or isinstance(self.label, str):
+            return [_column(self.label, LABELS, heads, "label", what)]
+        return [stated_column(each, heads, "label", what) for each in self.label]
 
     def of_others(self, training: Any, other: Any) -> Columns:
         """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
@@ -88,7 +101,7 @@ class Columns:
             return self._of_columns(source, list(source.column_names), what)
         if isinstance(source, (tuple, list)) and len(source) == 2:
             self._mean_nothing(what)
-            return as_array(source[0], what), label_numbers(as_array(source[1], what), self.names, what), None
+            return as_array(source[0], what), self._numbers(as_array(source[1], what), what), None
         listed = hasattr(source, "__getitem__") and hasattr(source, "__len__")
         if listed and not isinstance(source, (str, bytes, Mapping)):
             return self._of_items(source, what)
@@ -125,7 +138,7 @@ class Columns:
                 raise UserError(f"{what}: expected inputs, or what to exclude, found both", key="data.exclude")
             return [self.inputs] if isinstance(self.inputs, str) else self.inputs
         heads = list(frame.columns)
-        others = _column(self.label, LABELS, heads, "label", what), self.by, *self.exclude
+        others = *self.labels(heads, what), self.by, *self.exclude
         return [each for each in heads if each not in others and not _NO_HEADING.fullmatch(each)]
 
     def _of_frame(self, frame: Any, what: str) -> Arrays:
@@ -139,18 +152,18 @@ class Columns:
             except UserError as error:
                 problems.extend(error.problems)
 
-        target = tried(_column, self.label, LABELS, heads, "label")
+        targets = tried(self.labels, heads) or []
         owner = None if self.by is None else tried(_column, self.by, (), heads, "by")
         for each in self.exclude:
             tried(stated_column, each, heads, "exclude")
-        listed = tried(self._listed_inputs, frame) if target or self.inputs is not None else None
+        listed = tried(self._listed_inputs, frame) if targets or self.inputs is not None else None
         used = [each for each in listed or () if tried(stated_column, each, heads, "inputs")]
         if not used and not problems:
             problems.append(Problem(f"{what}: no columns are left as inputs", key="data"))
         stated = {f"{key}.{each}": each for key in ("ranges", "categories") for each in getattr(self, key)}
         stated |= {f"text[{place}]": each for place, each in enumerate(self.text)}
         for key, each in stated.items():
-            if tried(stated_column, each, heads, key) and used and each not in (*used, target, owner, *self.exclude):
+            if tried(stated_column, each, heads, key) and used and each not in (*used, *targets, owner, *self.exclude):
                 text = f"{what}: {each} is no input; inputs are {_listed(used)}"
                 problems.append(Problem(text, key=f"data.{key}"))
         lost = {self.by, *self.exclude}.difference([None, *heads])  # each may be meant for one of the inputs
@@ -160,15 +173,27 @@ class Columns:
         if len(plain := [each for each in problems[before:] if each.key == "data"]) <= len(lost):
             problems = [each for each in problems if each not in plain]
         owners = None if owner is None else tried(_filled, frame[owner], "by")
-        labels = None if target is None else tried(_filled, frame[target], "label")
-        if labels is not None:
-            stated_by_frame = self.names is None and hasattr(frame[target], "cat")
-            names = list(frame[target].cat.categories) if stated_by_frame else self.names
-            labels = tried(label_numbers, labels, names)
+        labels = [found for each in targets if (found := tried(self._label, frame[each])) is not None]
         if problems:
             raise UserError(problems)
-        assert labels is not None, "else there is a problem"
-        return np.concatenate(parts, axis=1), labels, owners
+        whole = labels[0] if len(targets) == 1 and self.task != "multilabel" else np.stack(labels, axis=1)
+        return np.concatenate(parts, axis=1), whole, owners
+
+    def _label(self, values: Any, what: str) -> NDArray[Any]:
+        """A column of labels of a frame."""
+        labels = _filled(values, "label", what)
+        if self.names is None and hasattr(values, "cat") and self.task in (None, "classification"):
+            return label_numbers(labels, list(values.cat.categories), what)
+        return self._numbers(labels, what)
+
+    def _numbers(self, labels: NDArray[Any], what: str) -> NDArray[Any]:
+        """Labels as numbers, of one column or of all."""
+        if self.task in ("regression", "multilabel"):
+            if labels.dtype.kind not in "buif":
+                text = f"{what}: {self.task} needs numbers as labels, found {labels.dtype}, as {labels.tolist()[0]!r}"
+                raise UserError(text, key="data.label")
+            return labels
+        return label_numbers(labels, self.names, what)
 
     def _features_of(self, frame: Any, name: str, what: str) -> NDArray[Any]:
         kinds, bounds = self.categories.get(name, () if name in (self.hashed or ()) else None), self.ranges.get(name)
@@ -186,14 +211,15 @@ class Columns:
             column = source[_column(stated, usual, heads, key, what)]
             return list(column.to_pylist() if hasattr(column, "to_pylist") else column)  # of a table of pyarrow's
 
-        labels = values(self.label, LABELS, "label")
+        columns = [np.asarray(values(each, (), "label")) for each in self.labels(heads, what)]
+        labels = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         if self.inputs is None or isinstance(self.inputs, str):
             x = stacked(values(self.inputs, INPUTS, "inputs"), what)
         else:
             parts = [stacked(values(each, (), "inputs"), what) for each in self.inputs]
             x = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
         owners = None if self.by is None else np.asarray(values(self.by, (), "by"))
-        return x, label_numbers(np.asarray(labels), self.names, what), owners
+        return x, self._numbers(labels, what), owners
 
     def _of_items(self, source: Any, what: str) -> Arrays:
         """Of a map-style data set: `source[0]` is a pair, or a mapping."""
@@ -205,7 +231,7 @@ class Columns:
             kind = type(items[0]).__name__ if items else "no items"
             raise UserError(f"{what}: expected items of an input and a label, found {kind}", key="data")
         labels = np.asarray([as_array(each[1], what) for each in items])
-        return stacked([each[0] for each in items], what), label_numbers(labels, self.names, what), None
+        return stacked([each[0] for each in items], what), self._numbers(labels, what), None
 
     def _mean_nothing(self, what: str) -> None:
         for key in ("label", "inputs", "by"):
@@ -274,8 +300,11 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
         if labels.dtype.kind == "b" or (labels.dtype.kind == "f" and (labels == np.floor(labels)).all()):
             return labels.astype(np.int64)
         if labels.dtype.kind == "f":
-            raise UserError(f"{what}: {CLASSES_ALONE}; found {labels.dtype} with fractions", key="data.label")
+            raise UserError(f"{what}: {REAL}; found {labels.dtype} with fractions", key="data.label")
         return labels
+    if labels.ndim != 1:
+        text = f"{what}: are names of one label, found labels of shape {labels.shape}; expected a number, or null"
+        raise UserError(text, key="data.classes")
     places = {name: place for place, name in enumerate(names)}
     unknown = np.array([each not in places for each in labels.tolist()])
     if unknown.any():
@@ -464,7 +493,7 @@ def from_python(
     source: Any,
     test: Any = None,
     *,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     inputs: str | Sequence[str] | None = None,
     by: str | Sequence[Any] | NDArray[Any] | None = None,
     classes: int | Sequence[Any] | None = None,
@@ -473,6 +502,7 @@ def from_python(
     exclude: Sequence[str] = (),
     text: Sequence[str] = (),
     scaling: Scaling | None = None,
+    task: Task | None = None,
     place: str = "",
     **options: Any,
 ) -> PythonData:
@@ -482,18 +512,21 @@ def from_python(
         source: (inputs, labels) as arrays or tensors; a map-style torch `Dataset` of (input, label) pairs; a Hugging
             Face `Dataset`, or a `DatasetDict` with `train`, `test` and perhaps `validation`; a pandas frame.
         test: the same for the test data, or the share of the records that becomes these, as 0.2.
-        label: the column of labels; null for one called label, labels, target or y.
+        label: the column of labels, or of `multilabel` several; null for one called label, labels, target or y.
         inputs: the column of inputs, or for a frame the columns; null for one called image, x, ..., or all others.
         by: who holds each record: a column, or a value for each training record. Each of them is a device then.
         classes: the number of labels, or what they are called in order; null for as many as the test labels show.
         ranges: column of a frame -> (lowest, highest): public bounds; such columns are cut to them and go from 0 to 1.
-            With a third number, that is what a gap counts as, and another feature is 1 there.
+            With a third number, that is what a gap counts as, and another feature is 1 there. Of real values also of
+            the label, which is called y in arrays.
         categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap. Those
             of an empty list, and of columns of words that are not stated, are hashed to 32 such features.
         exclude: columns of a frame that are no inputs.
         text: columns of a frame whose texts become 256 numbers each: averages of vectors of their tokens where the
             package `wordllama` is installed, else hashes of their words.
         scaling: public constants between stored inputs and those of the model; null: 8-bit inputs are divided by 255.
+        task: what a label is: "classification", "regression", "multilabel" or "tokens" (a class at each position of a
+            sequence); null for classes, or what lists of labels show.
         place: the file or folder that the records are from, for messages.
         options: `partition`, `validation`, `public` as in an experiment file.
 
@@ -512,13 +545,17 @@ def from_python(
         raise UserError(f"test_data: expected a pair, data, or a share as 0.2, found {test!r}", key="data")
     named = str(by) if isinstance(by, str | int) else None
     if _is_frame(training):  # whose columns may have numbers for names
-        label = None if label is None else str(label)
+        label = label if label is None or isinstance(label, list | tuple) else str(label)
+        label = list(map(str, label)) if isinstance(label, list | tuple) else label
         inputs = list(map(str, inputs)) if isinstance(inputs, list | tuple) else inputs
         ranges, categories = ({str(key): each for key, each in (some or {}).items()} for some in (ranges, categories))
     names = None if isinstance(classes, int) else classes
-    columns = Columns(
-        label, inputs, named, names, ranges or {}, categories or {}, list(map(str, exclude)), list(map(str, text))
-    )
+    listed = isinstance(label, list | tuple)
+    if listed and task not in (None, "multilabel"):
+        raise UserError(f"expected one column of labels for {task}, found {label}", key="data.label")
+    task = "multilabel" if listed else task
+    lists = list(map(str, exclude)), list(map(str, text))
+    columns = Columns(label, inputs, named, names, ranges or {}, categories or {}, *lists, task=task)
     of = f" of {place}" if place else ""
     train = _records(columns, training, f"the training data{of}")
     columns = replace(columns, hashed=columns.of_words(training))
@@ -543,11 +580,17 @@ def from_python(
         without_owners = replace(columns.of_others(training, validation), by=None)
         valid = _records(without_owners, validation, f"the validation data{of}")[0]
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
-    pool = pool_of(train, test, valid, classes, stored, "data")
+    heads = list(map(str, getattr(training, "columns", getattr(training, "column_names", ()))))
+    called = label if isinstance(label, str) else next((each for each in LABELS if each in heads), "y")
+    classes = [*label] if label is not None and listed and classes is None else classes
+    pool = pool_of(train, test, valid, classes, stored, "data", task, (called, (ranges or {}).get(called)))
+    known = {} if pool.target.task == "classification" else {"task": pool.target.task}
     unbounded, features = columns.unbounded(training), columns.of_features(training)
-    return PythonData(replace(pool, unbounded=unbounded, columns=features, texts=columns.text, notes=about), options)
+    return PythonData(
+        replace(pool, unbounded=unbounded, columns=features, texts=columns.text, notes=about), options | known
+    )
 
 
 def _records(columns: Columns, source: Any, what: str) -> Owned:
     x, y, owners = columns.arrays(source, what)
-    return as_records(x, y, what, gaps=_is_frame(source)), owners
+    return as_records(x, y, what, gaps=_is_frame(source), task=columns.task), owners

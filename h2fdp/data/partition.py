@@ -100,6 +100,11 @@ class PartitionSection(DevicePartition):
     by_edge: EdgePartition | None = None
     sizes: SizesSection | None = None
 
+    @property
+    def by_label(self) -> bool:
+        """Whether it looks at labels."""
+        return any(getattr(self, kind) is not None for kind in KINDS)
+
     @model_validator(mode="before")
     @classmethod
     def _words_stand_alone(cls, value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from h2fdp.data.targets import CLASS, PADDING, REAL, Target, Task, problem_of
 from h2fdp.errors import UserError
 from h2fdp.wording import note
 
@@ -78,20 +79,18 @@ def _joined(values: list[Any]) -> Any:
     return torch.cat(values)
 
 
-MOST_CLASSES = 65_536  # a label beyond this is a mistake (an identifier, a pixel count), not a class
-
-
 @dataclass(frozen=True, eq=False)
 class Records(Rows):
     """Inputs and labels of the same records.
 
     Attributes:
         x: inputs, shape (n, *shape), uint8 (images, kept small), float32, float64 (NaN for gaps in tables) or int64.
-        y: labels, shape (n,), int64, from 0 to classes - 1.
+        y: labels: classes (n,) from 0 to classes - 1, several labels or positions (n, width), int64; real values (n,)
+            in their units, float64.
     """
 
     x: NDArray[Any]
-    y: NDArray[np.int64]
+    y: NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.y)
@@ -163,15 +162,17 @@ class Scaling:
         return values.astype(np.float32).reshape(shape)
 
 
-def as_records(x: Any, y: Any, what: str, key: str = "data", gaps: bool = False) -> Records:
+def as_records(x: Any, y: Any, what: str, key: str = "data", gaps: bool = False, task: Task | None = None) -> Records:
     """Arrays from outside as records: labels become int64; inputs stay as they are until columns are standardised.
 
     Args:
         x: at least two-dimensional, numbers only. 8-bit inputs of two sides (n, h, w) are grey images, (n, 1, h, w).
-        y: one-dimensional, whole numbers of at least 0.
+        y: one-dimensional, whole numbers of at least 0; others see `Target`, and with positions that are not a record's
+            own (-1 or -100).
         what: what the arrays are, for messages ("x_train and y_train of points.npz").
         key: the key of the experiment file to blame.
         gaps: NaN stands for what a record has no value of.
+        task: see `Target`; null for what the labels show, classes or sequences.
 
     Raises:
         UserError: other shapes, types, lengths, NaN, infinities, negative or huge labels.
@@ -184,7 +185,7 @@ def as_records(x: Any, y: Any, what: str, key: str = "data", gaps: bool = False)
         inputs, labels = np.asarray(x), np.asarray(y)
     except ValueError as error:
         raise UserError(f"{what}: not rectangular arrays: {error}", key=key) from None
-    if problem := _problem(inputs, labels):
+    if problem := _problem(inputs) or problem_of(labels, len(inputs), task):
         raise UserError(f"{what}: {problem}", key=key)
     if inputs.dtype != np.uint8:
         with np.errstate(over="ignore"):
@@ -197,11 +198,23 @@ def as_records(x: Any, y: Any, what: str, key: str = "data", gaps: bool = False)
             inputs = rounded
     elif inputs.ndim == 3:
         inputs = inputs[:, None]
-    return Records(np.ascontiguousarray(inputs), labels.astype(np.int64))
+    if task == "regression":
+        return Records(np.ascontiguousarray(inputs), labels.astype(np.float64))
+    whole = labels.astype(np.int64)
+    return Records(np.ascontiguousarray(inputs), np.where(whole < 0, PADDING, whole) if whole.ndim == 2 else whole)
 
 
-def class_count(train: Records, test: Records, stated: int | None, what: str, validation: Records | None = None) -> int:
+def class_count(
+    train: Records,
+    test: Records,
+    stated: int | None,
+    what: str,
+    validation: Records | None = None,
+    target: Target = CLASS,
+) -> int:
     """The number of classes: as stated, else as many as the test labels show, at least 2.
+
+    Of real values there is one score, of several labels one for each.
 
     The number is public, for it is the width of the model's last layer. Were it taken from the devices' labels, one
     record could change it, and no noise would hide that record.
@@ -214,26 +227,38 @@ def class_count(train: Records, test: Records, stated: int | None, what: str, va
         if not alike(part, test):
             shapes = f"{part.x.shape[1:]} {part.x.dtype} and {test.x.shape[1:]} {test.x.dtype}"
             raise UserError(f"{what}: {name} and test inputs must be alike, found {shapes}", key="data")
+        if part.y.shape[1:] != test.y.shape[1:]:
+            shapes = f"{part.y.shape} and {test.y.shape}"
+            raise UserError(f"{what}: {name} and test labels must be alike, found shapes {shapes}", key="data")
+    if target.task in ("regression", "multilabel"):
+        width = target.width or 1
+        if stated not in (None, width):
+            raise UserError(
+                f"{what}: means nothing for {target.task}, leave it out; found {stated}", key="data.classes"
+            )
+        return width
     highest = int(test.y.max())
     public = max(2, highest + 1) if stated is None else stated
     shown = max(highest, *(int(part.y.max()) for part in others.values()))
     different = len(np.unique(test.y))
-    amounts = different > max(_FEW, len(test) / 2)
+    amounts = different > max(_FEW, test.y.size / 2)
     if shown >= public and stated is None:
         text = f"{what}: the test labels, which are public, go up to {highest}, those of devices to {shown}"
         hint = "the number of classes must be public: state it, or have test records of every class"
-        hint = CLASSES_ALONE if amounts else hint
+        hint = REAL if amounts else hint
         raise UserError(f"{text}; {hint}", key="data.classes")
     if shown >= public:
         raise UserError(f"{what}: {public} classes have labels 0 to {public - 1}, found {shown}", key="data.classes")
-    if amounts or public > len(train) + len(test):
-        note(f"{what}: {public:,} classes, {different:,} of them among {len(test):,} test records; {CLASSES_ALONE}")
+    if amounts and stated is None:
+        text = f"{what}: {different:,} different labels among {len(test):,} test records; {REAL}"
+        raise UserError(f"{text}, or for so many classes data.classes", key="data.task")
+    if amounts or public > train.y.size + test.y.size:
+        note(f"{what}: {public:,} classes, {different:,} of them among {len(test):,} test records; {REAL}")
     elif different == 1 and len(test) > 1:
         note(f"{what}: all test records have the label {highest}, so accuracy says nothing")
     return public
 
 
-CLASSES_ALONE = "labels are the numbers of classes: h2fdp classifies, and a continuous target is not supported"
 _FEW = 20  # different labels, which no one takes for amounts
 
 
@@ -242,21 +267,12 @@ def alike(one: Records, other: Records) -> bool:
     return one.x.shape[1:] == other.x.shape[1:] and (one.x.dtype == np.uint8) == (other.x.dtype == np.uint8)
 
 
-def _problem(inputs: NDArray[Any], labels: NDArray[Any]) -> str:
-    """A sentence on what is wrong with the form of inputs and labels; empty when nothing is."""
+def _problem(inputs: NDArray[Any]) -> str:
+    """A sentence on what is wrong with the form of inputs; empty when nothing is."""
     if inputs.ndim < 2:
         return f"inputs must have a row for each record (two dimensions or more), found shape {inputs.shape}"
-    if labels.shape != (len(inputs),):
-        several = "; several labels of one record are not supported" if labels.ndim == 2 and labels.shape[1] > 1 else ""
-        return f"expected one label for each of the {len(inputs)} inputs, found labels of shape {labels.shape}{several}"
     if inputs.size == 0:
         return f"no records: inputs of shape {inputs.shape}"
     if inputs.dtype.kind not in "buif":
         return f"inputs must be numbers, found type {inputs.dtype}"
-    if labels.dtype.kind not in "ui":
-        return f"labels must be whole numbers, found type {labels.dtype}; {CLASSES_ALONE}"
-    if labels.min() < 0:
-        return f"labels must be at least 0, found {labels.min()}"
-    if labels.max() >= MOST_CLASSES:
-        return f"labels must be below {MOST_CLASSES}, found {labels.max()}; {CLASSES_ALONE}"
     return ""

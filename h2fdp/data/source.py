@@ -17,6 +17,7 @@ from h2fdp.config.fields import Expect, FilePath, Options, Text, shape
 from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
 from h2fdp.data.records import Records, Scaling, class_count
 from h2fdp.data.statistics import StatisticSection
+from h2fdp.data.targets import CLASS, Target, Task
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -75,6 +76,12 @@ class DataOptions(Options):
     partition: PartitionKey = None
     prelude: PreludeKey = "auto"
 
+    @property
+    def stated_task(self) -> Task:
+        """The task as far as the file says; sequences show themselves."""
+        task: Task | None = getattr(self, "task", None)
+        return task or CLASS.task
+
     @abstractmethod
     def load(self, request: DataRequest) -> Pool:
         """All records of the data set."""
@@ -82,8 +89,14 @@ class DataOptions(Options):
     def partition_of(self, pool: Pool) -> Partition:
         """As stated, else by owner where there are owners."""
         if self.partition is not None:
+            by_label = isinstance(self.partition, PartitionSection) and self.partition.by_label
+            if by_label and pool.target.task != CLASS.task:
+                text = f"spreads records by their classes, and {pool.target.task} has none"
+                raise UserError(f"{text}; expected iid, natural (with data.by), or sizes alone", key="data.partition")
             return self.partition
-        return self.spread if pool.owners is None else "natural"
+        if pool.owners is not None:
+            return "natural"
+        return self.spread if pool.target.task == CLASS.task else "iid"
 
     def scaled(self, scaling: Scaling) -> Scaling:
         """The constants between stored and model inputs, from those of the pool."""
@@ -176,6 +189,7 @@ class Pool:
     """All records of a data set, and who holds them if that is already decided.
 
     Attributes:
+        classes: number of scores of a record, or of a position: see `Target`.
         owners: a number for who holds each training record, shape (n,); None when a partitioner is to decide.
         test_owners: the same of each test record, shape (n',); None where no device owns them.
         validation: the data set's own validation records; None where it has none.
@@ -200,6 +214,7 @@ class Pool:
     columns: tuple[str, ...] = ()
     texts: Sequence[str] = ()
     notes: tuple[str, ...] = ()
+    target: Target = CLASS
 
     def without_owners(self) -> Pool:
         """A copy without owners."""
@@ -230,15 +245,18 @@ def pool_of(
     classes: int | Sequence[Any] | None,
     scaling: Scaling,
     what: str,
+    task: Task | None = None,
+    bounds: tuple[str, Sequence[float] | None] = ("y", None),
 ) -> Pool:
     """Records whose owners have names.
 
     Args:
         test: the test records, or the share of the training records that becomes these.
         classes: their number, or what they are called in order; None for as many as the test labels show.
+        task, bounds: see `Target.of`: where and how real values are bounded.
 
     Raises:
-        UserError: see `split_off` and `class_count`.
+        UserError: see `split_off`, `class_count` and `Target.of`.
     """
     records, owners = train
     if isinstance(test, float):
@@ -246,7 +264,8 @@ def pool_of(
         test = records.part(rest), None if owners is None else owners[rest]
         records, owners = records.part(kept), None if owners is None else owners[kept]
     count = classes if isinstance(classes, int) or classes is None else max(2, len(classes))
-    number = class_count(records, test[0], count, what, validation)
+    target = Target.of(task, records.y, bounds[1], bounds[0])
+    number = class_count(records, test[0], count, what, validation, target)
     called = () if isinstance(classes, int) or classes is None else tuple(map(str, classes))
     if owners is not None and owners.dtype.kind == "f" and (owners == np.floor(owners)).all():
         owners = owners.astype(np.int64)  # their names are 1, 2, ... as those of devices, and not 1.0
@@ -255,7 +274,7 @@ def pool_of(
     except TypeError:  # texts and numbers have no order
         kinds = sorted({type(each).__name__ for of in (owners, test[1]) if of is not None for each in of.tolist()})
         raise UserError(f"{what}: owners are of the types {' and '.join(kinds)}; expected one", key="data.by") from None
-    return Pool(records, test[0], number, scaling, *numbers, validation, called, names)
+    return Pool(records, test[0], number, scaling, *numbers, validation, called, names, target=target)
 
 
 def split_off(records: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -320,13 +339,18 @@ GIVEN = "given"
 
 
 class Given(DataOptions):
-    """Records that Python handed over; a configuration only says that it did."""
+    """Records that Python handed over; a configuration only says that it did.
+
+    Attributes:
+        task: what a label is, see `npz`.
+    """
 
     description: ClassVar[str] = "records handed over in Python"
     on_disk: ClassVar[bool] = False
     listed: ClassVar[bool] = False
 
     name: Literal["given"] = "given"
+    task: Task | None = None
     _pool: Pool | None = PrivateAttr(None)
 
     def holding(self, pool: Pool) -> Given:

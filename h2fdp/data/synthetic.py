@@ -30,6 +30,7 @@ from h2fdp.config.fields import Count, NonNegative
 from h2fdp.data.partition import Integers, Partition
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.source import Classes, DataOptions, DataRequest, Pool
+from h2fdp.data.targets import CLASS, Target
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -237,6 +238,7 @@ class DrawnData:
     unbounded: None = None
     notes: tuple[str, ...] = ()
     whole: bool = False
+    target: ClassVar[Target] = CLASS
 
     @property
     def rounded(self) -> DrawnData:
@@ -258,6 +260,11 @@ class DrawnData:
     def classes(self) -> int:
         """Number of labels."""
         return self.recipe.classes
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of a record's scores."""
+        return (self.classes,)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from h2fdp.network import Topology, from_document, read
 from h2fdp.network.schema import TopologyFile
 from h2fdp.privacy import DeviceDp, HierarchicalDp
 from h2fdp.schedules.registry import reconciled
+from h2fdp.training.losses import DEFAULTS
 
 
 def check_experiment(document: Document) -> ExperimentFile:
@@ -84,6 +85,8 @@ def _completed(experiment: ExperimentFile) -> ExperimentFile:
         update["sampling"] = "fixed"
     if placement.clips == "record":
         update["clip_scope"] = "record"
+    if (loss := DEFAULTS.get(rules.task_of(experiment))) is not None:
+        update["loss"] = loss
     update = {key: value for key, value in update.items() if key not in training.model_fields_set}
     if schedule.fixed_step_size:
         update["step_decay"] = "none"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from h2fdp.algorithms import (
     Aggregation,
     AggregationOptions,
@@ -10,6 +12,7 @@ from h2fdp.algorithms import (
     WeightedAverage,
     rules_in,
 )
+from h2fdp.data.targets import MEASURED, Task
 from h2fdp.experiment import privacy_rules
 from h2fdp.experiment.privacy_rules import Found, calibration_of
 from h2fdp.experiment.sections import ExperimentFile
@@ -20,6 +23,8 @@ from h2fdp.privacy.mechanisms.compression import Quantise, link_in_words
 from h2fdp.schedules import buffered
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.local_steps import LocalObjective, OwnModels, pull_of
+from h2fdp.training.losses import LOSSES, NamedLoss
+from h2fdp.wording import SCORES
 
 
 def problems(experiment: ExperimentFile) -> Found:
@@ -40,6 +45,7 @@ def problems(experiment: ExperimentFile) -> Found:
         yield from buffered.refusals(experiment, objective, combination, calibration_of(experiment))
     yield from _of_turns(experiment)
     yield from _of_control(experiment)
+    yield from _of_target(experiment)
     if experiment.compression.asked:
         yield from compression.refusals(experiment, objective)
     yield from privacy_rules.problems(experiment)
@@ -221,6 +227,31 @@ def _of_first_message(experiment: ExperimentFile, once: str) -> Found:
         if not all(isinstance(stage, Quantise) for stage in stages):
             text = f"{once}, and what is left out of it never comes; expected {{quantise: 8}}, or null"
             yield f"compression.{key}", f"{text}; found {link_in_words(getattr(experiment.compression, key))}"
+
+
+def task_of(experiment: ExperimentFile) -> Task:
+    """The kind of labels, as far as the file says."""
+    task: Task = getattr(experiment.data, "stated_task", "classification")
+    return task
+
+
+def _of_target(experiment: ExperimentFile) -> Found:
+    """Losses and measures that are none of such labels, and parts that need classes."""
+    task, training, objective = task_of(experiment), experiment.training, experiment.method.objective
+    measured = ", ".join(MEASURED[task])
+    stated = "loss" in training.model_fields_set  # else it is chosen by the task
+    if stated and isinstance(training.loss, NamedLoss) and task not in training.loss.tasks:
+        fitting = [name for name, each in LOSSES.models.items() if task in cast("type[NamedLoss]", each).tasks]
+        text = f"labels are {task} (data.task); expected {' or '.join(fitting)}, or a loss of your own"
+        yield "training.loss", f"{text}, found {training.loss.name}"
+    asked: dict[str, str] = {f"training.until.{name}": name for name in training.until or {} if name in SCORES}
+    if experiment.control.accuracy is not None:
+        asked = {"control.accuracy": "accuracy"} | {key: name for key, name in asked.items() if name != "accuracy"}
+    for key, name in asked.items():
+        if name not in MEASURED[task]:
+            yield key, f"is not measured where labels are {task} (data.task); expected {measured}, or a cost"
+    if task != "classification" and isinstance(objective, ObjectiveOptions) and objective.trains is not None:
+        yield "method.objective", f"{objective.name} has class sums, and {task} no classes; expected plain"
 
 
 def _of_control(experiment: ExperimentFile) -> Found:

@@ -27,7 +27,7 @@ from h2fdp.config.fields import (
 )
 from h2fdp.config.parsing import values_of
 from h2fdp.data.federate import DataSection
-from h2fdp.experiment.training_section import TrainingSection
+from h2fdp.experiment.training_section import Measure, TrainingSection
 from h2fdp.methods import METHODS, MethodSection
 from h2fdp.models import registry as models
 from h2fdp.models.registry import ModelSection
@@ -41,11 +41,9 @@ from h2fdp.privacy.releases import Adjacency
 from h2fdp.protocol.arrivals import Faults
 from h2fdp.runtime.placement import RuntimeSection
 from h2fdp.schedules import ControlSection, Horizon
+from h2fdp.wording import SCORES
 
 Cost = Annotated[Literal["joules", "seconds", "bytes"], Expect("one of joules, seconds, bytes")]
-Measure = Annotated[
-    Literal["accuracy", "joules", "seconds", "bytes"], Expect("one of accuracy, joules, seconds, bytes")
-]
 Number = Annotated[int | float, Expect("a finite number")]
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2), Expect("two numbers, as [2, 60]")]
 
@@ -100,7 +98,8 @@ class TuneSection(Section):
     Attributes:
         ranges: dotted key -> its range or choices; keys separated by commas have lists of values that go together.
         trials: number of trials; its mean under `privacy: account`.
-        objective: `accuracy` on the validation records, and costs: `[accuracy, joules]`.
+        objective: a score on the validation records, and costs: `[accuracy, joules]`; by default accuracy, of real
+            values `rmse`, of sequences `perplexity`.
         limits: cost of a whole run -> its maximum; a trial that exceeds it is stopped, and never best.
         privacy: `account` counts the search in epsilon, `ignore` leaves it out of every epsilon.
         stand_in: a `data:` section that trials use instead, so that the search reveals nothing.
@@ -121,15 +120,20 @@ class TuneSection(Section):
 
     @field_validator("objective", mode="after")
     @classmethod
-    def _accuracy_and_costs(cls, value: list[str]) -> list[str]:
-        if "accuracy" not in value or len(set(value)) < len(value):
-            raise ValueError(f"expected accuracy and costs, each once, found [{', '.join(value)}]")
+    def _score_and_costs(cls, value: list[str]) -> list[str]:
+        if len(SCORES.keys() & value) != 1 or len(set(value)) < len(value):
+            raise ValueError(f"expected a score, as accuracy, and costs, each once, found [{', '.join(value)}]")
         return value
+
+    @property
+    def score(self) -> str:
+        """The score that is an objective."""
+        return next(each for each in self.objective if each in SCORES)
 
     @property
     def costs(self) -> tuple[str, ...]:
         """The costs that are objectives."""
-        return tuple(each for each in self.objective if each != "accuracy")
+        return tuple(each for each in self.objective if each not in SCORES)
 
 
 _NAMES: dict[str, str] = values_of(Path(__file__).with_name("other_names.yaml").read_text(encoding="utf-8"))

@@ -30,6 +30,7 @@ from h2fdp.training.batches import Sampling, steps_per_epoch
 from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.gradients.rule import Precision
 from h2fdp.training.losses import CROSS_ENTROPY, LossSection
+from h2fdp.wording import SCORES
 
 # A number for the lowest edge servers, a list of one for each tier from them up, or numbers by trust and by name.
 Slots = Annotated[
@@ -62,23 +63,25 @@ def default_recipe() -> Recipe:
 
 
 def _possible(until: dict[str, float]) -> dict[str, float]:
-    if until.get("accuracy", 0.0) > 1:
-        raise ValueError(f"expected an accuracy of at most 1, found {until['accuracy']:g}")
+    for name in ("accuracy", "r2"):
+        if until.get(name, 0.0) > 1:
+            raise ValueError(f"expected an {name} of at most 1, found {until[name]:g}")
     return until
 
 
 # Of measures, in the metrics.
-END_COLUMNS = {"accuracy": "accuracy", "joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}
+END_COLUMNS = {name: name for name in SCORES} | {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}
 
 Measure = Annotated[
-    Literal["accuracy", "joules", "seconds", "bytes"], Expect("one of accuracy, joules, seconds, bytes")
+    Literal["accuracy", "rmse", "r2", "perplexity", "joules", "seconds", "bytes"],
+    Expect("one of accuracy, rmse, r2, perplexity, joules, seconds, bytes"),
 ]
 Measures = Annotated[
     dict[Measure, Positive], Expect("measures with values, as {accuracy: 0.8}"), AfterValidator(_possible)
 ]
 
 UNTIL = (
-    "training.until.accuracy: when the run ends depends on the data, so the epsilon to rely on is that of all "
+    "training.until: when the run ends depends on the data, so the epsilon to rely on is that of all "
     "planned intervals (h2fdp privacy calibrate), or a budget; not that of the intervals that were run"
 )
 
@@ -116,7 +119,8 @@ class TrainingSection(Section):
         clip_norm: the bound on the norm of a gradient (`central`: of an update, `output`: of a model): a number;
             `normalized` brings all nearly to length 1; null clips nothing.
         clip_scope: whether the gradient of a `batch` or of each `record` is clipped.
-        loss: loss of a record's scores; devices minimise its mean.
+        loss: loss of a record's scores; devices minimise its mean. By `data.task`, cross-entropy, `squared` or
+            `sigmoid-cross-entropy` unless stated.
         momentum: momentum of the local steps, from zero with each received model.
         sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size (with
             `local_epochs` parts of the shuffled records).
@@ -124,10 +128,11 @@ class TrainingSection(Section):
         device_turns: b: devices take part in turns, each in one of b intervals; 1: in all.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
-        evaluate_devices: at each evaluation also the accuracy of each device, by its own test records or its own mix of
-            labels: its deciles, and the mean of the worst tenth of devices.
-        until: ends the run after the first interval that reaches one of these: a test accuracy, the `joules` of all
-            messages, the `bytes` that were sent up or simulated `seconds` until then; null for none.
+        evaluate_devices: at each evaluation also the accuracy (or RMSE) of each device, by its own test records or its
+            own mix of labels: its deciles, and the mean of the worst tenth of devices.
+        until: ends the run after the first interval that reaches one of these: a test `accuracy` or `r2`, an `rmse` or
+            a `perplexity` as low as that, the `joules` of all messages, the `bytes` that were sent up or simulated
+            `seconds` until then; null for none.
         precision: to what the factors of convolutions' products are rounded in local steps: `bfloat16` takes half the
             time on processors that have it; models, sums, clipping and noise keep 32 bits.
     """

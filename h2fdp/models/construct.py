@@ -34,7 +34,7 @@ _FIT: set[str | None] = set()  # named models that have passed their check
 def build(
     source: ModelSource,
     shape: tuple[int, ...],
-    classes: int,
+    classes: int | tuple[int, ...],
     options: Mapping[str, Any] | None = None,
     seed_key: int = 0,
     whole: bool = False,
@@ -45,7 +45,8 @@ def build(
         source: a name of the registry; or an nn.Module class or any factory that takes no arguments; or a module,
             which is copied as it is, parameters included.
         shape: one record's shape.
-        classes: number of labels; the model maps (n, *shape) to scores of shape (n, classes).
+        classes: number of labels, or the shape of a record's scores; the model maps (n, *shape) to scores of shape
+            (n, classes).
         options: a named model's options.
         seed_key: key of the initialisation, as from `Streams.key`.
         whole: inputs are whole numbers: a module that fails with floats and takes these, as `nn.Embedding` does, is
@@ -58,16 +59,17 @@ def build(
     >>> sum(parameter.numel() for parameter in build("softmax", (1, 28, 28), 10).parameters())
     7840
     """
+    outputs = (classes,) if isinstance(classes, int) else classes
     # Torch's CPU generator keeps 32 bits of its seed, which bars it from drawing noise. Here that is harmless: initial
     # models are public, no privacy rests on them, and two seeds with equal initial models would cost nothing.
     with SEEDED, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_key % 2**63)
-        module = _make(source, shape, classes, options or {})
+        module = _make(source, shape, outputs[-1], options or {})
         if whole and not _takes(module, torch.ones(2, *shape)) and _takes(module, torch.ones(2, *shape).long()):
             module.register_forward_pre_hook(_as_whole)
         kind = repr((source, shape, classes, options, whole)) if isinstance(source, str) else None
         if kind not in _FIT:  # a run builds its model a dozen times, and each check takes eight forward passes
-            check_fitness(module, shape, classes, whole)
+            check_fitness(module, shape, outputs, whole)
             _FIT.update({kind} - {None})
     return module
 
@@ -87,7 +89,7 @@ def _as_whole(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ..
 
 
 def builder_of(
-    model: ModelSection, shape: tuple[int, ...], classes: int, seed_key: int, whole: bool = False
+    model: ModelSection, shape: tuple[int, ...], classes: int | tuple[int, ...], seed_key: int, whole: bool = False
 ) -> Callable[[], nn.Module]:
     """A builder of the model of a `model:` section, with the same initial parameters each time; see `build`."""
     if isinstance(model, OwnPart):
@@ -152,7 +154,12 @@ def _mixes(layer: _BatchNorm) -> bool:
 
 
 def _build_own(
-    function: Callable[[], nn.Module], origin: Origin, shape: tuple[int, ...], classes: int, seed_key: int, whole: bool
+    function: Callable[[], nn.Module],
+    origin: Origin,
+    shape: tuple[int, ...],
+    classes: int | tuple[int, ...],
+    seed_key: int,
+    whole: bool,
 ) -> nn.Module:
     try:
         return build(function, shape, classes, None, seed_key, whole)
@@ -180,7 +187,7 @@ def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Ma
     return module
 
 
-def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int, whole: bool = False) -> None:
+def check_fitness(module: nn.Module, shape: tuple[int, ...], outputs: tuple[int, ...], whole: bool = False) -> None:
     """Refuse a module that cannot be federated, with the reason.
 
     Runs the module on a few records, in the modes (train or eval) that its layers have; afterwards lazy parameters are
@@ -192,9 +199,9 @@ def check_fitness(module: nn.Module, shape: tuple[int, ...], classes: int, whole
     Raises:
         UserError: batch norm or any other mixing of records, buffers that a forward pass changes, random numbers in it
             (dropout), inputs that it changes, no trainable parameter, parameters that are not 32-bit floats, an output
-            that is not (n, classes).
+            that is not (n, *outputs).
     """
-    if reason := _unfit_layer(module) or unfit_forward(module, shape, classes, whole) or _unfit_parameters(module):
+    if reason := _unfit_layer(module) or unfit_forward(module, shape, outputs, whole) or _unfit_parameters(module):
         raise UserError(reason, key="model")
 
 
@@ -237,12 +244,12 @@ def unlike(module: nn.Module, shape: tuple[int, ...], whole: bool) -> Tensor:
     return (x * (min(words, default=2) - 1)).round()
 
 
-def unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int, whole: bool) -> str:
+def unfit_forward(module: nn.Module, shape: tuple[int, ...], outputs: tuple[int, ...], whole: bool) -> str:
     """What a few records through the module show: failures, the output's shape, randomness, mixing, state."""
     first = _scores(module, torch.ones(2, *shape))  # lazy layers are there now
-    if not isinstance(first, Tensor) or first.shape != (2, classes):
+    if not isinstance(first, Tensor) or first.shape != (2, *outputs):
         actual = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
-        return f"the model must map 2 records of shape {shape} to scores of shape (2, {classes}), found {actual}"
+        return f"the model must map 2 records of shape {shape} to scores of shape {(2, *outputs)}, found {actual}"
     if bool(first.isnan().any()):
         return f"the model's scores of two records of shape {shape} are NaN; expected numbers"
     records = unlike(module, shape, whole)
@@ -256,15 +263,16 @@ def unfit_forward(module: nn.Module, shape: tuple[int, ...], classes: int, whole
         if name not in buffers or not _equal(buffer, buffers[name]):
             text = f"the forward pass changes the buffer `{name}`, state that is neither averaged nor protected"
             return f"{text}; expected one that stays, as in eval mode"
-    if graded.shape != (7, classes):  # a shape that holds for two records by chance
-        return f"the model must map 7 records to scores of shape (7, {classes}), found {tuple(graded.shape)}"
+    if graded.shape != (7, *outputs):  # a shape that holds for two records by chance
+        return f"the model must map 7 records to scores of shape {(7, *outputs)}, found {tuple(graded.shape)}"
     if not _equal(_scores(module, given), again):
         return _RANDOM
     for rows in (_SMALL, _LARGE, [0]):
         scores = _scores(module, given[rows])
-        if scores.shape != (len(rows), classes):
+        if scores.shape != (len(rows), *outputs):
             actual = tuple(scores.shape)
-            return f"the model must map {len(rows)} records to scores of shape ({len(rows)}, {classes}), found {actual}"
+            expected = (len(rows), *outputs)
+            return f"the model must map {len(rows)} records to scores of shape {expected}, found {actual}"
         if not torch.allclose(scores, again[rows], rtol=1e-3, atol=1e-5, equal_nan=True):
             return "a record's scores depend on the other records of its batch, so its gradient cannot be clipped"
     return ""

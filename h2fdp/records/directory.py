@@ -23,16 +23,18 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
-from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from h2fdp.errors import UserError, no_directory
 from h2fdp.records.atomic import read_checked_json, write_checked_json
 from h2fdp.records.json_lines import SUMS
+from h2fdp.wording import SCORES
 
 SUMMARY = "summary.json"
 SCHEMA_VERSION = 2  # 1 had no checksums
-LAST = 20  # intervals whose mean accuracy is reported beside the last one: noisy curves swing
+LAST = 20  # intervals whose mean score is reported beside the last one: noisy curves swing
 _LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "scikit-learn", "scipy", "pyarrow")
 PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 LOCK = ".lock"
@@ -300,14 +302,25 @@ def reached(metrics: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """What a run that still runs, or was killed, had come to by these columns; its summary is of when it began."""
     columns = {name: [value for value in column if value is not None] for name, column in metrics.items()}
     last = {name: column[-1] for name, column in columns.items() if column}
-    recent = [value for value in metrics.get("accuracy", ())[-LAST:] if value is not None]
-    return {
-        "intervals": last.pop("interval", 0),
-        **last,
-        "best_accuracy": max(columns.get("accuracy", ()), default=None),
-        f"accuracy_mean_last_{LAST}": fmean(recent) if recent else None,
-        "wall_s": sum(columns.get("wall_s", ())),
-    }
+    return {"intervals": last.pop("interval", 0), **last, **scored(metrics), "wall_s": sum(columns.get("wall_s", ()))}
+
+
+def scored(metrics: Mapping[str, Sequence[Any]]) -> dict[str, float | None]:
+    """The scores in these columns of all intervals: of each the last, the best, and the mean of the last 20; None where
+    it is not known.
+
+    >>> scored({"rmse": [3.0, None, 2.0], "accuracy": [None, None, None]})["best_rmse"]
+    2.0
+    """
+    found: dict[str, float | None] = {}
+    for name in ("accuracy", *(each for each in SCORES if each in metrics and each != "accuracy")):
+        column = metrics.get(name, ())
+        known = [value for value in column if value is not None]
+        recent = [value for value in column[-LAST:] if value is not None]
+        best = min if SCORES[name].falls else max
+        found |= {name: known[-1] if known else None, f"best_{name}": best(known, default=None)}
+        found[f"{name}_mean_last_{LAST}"] = float(np.mean(recent)) if recent else None
+    return found
 
 
 @contextmanager

@@ -142,22 +142,29 @@ DEVICE_SCHEMA = pa.schema(
 )
 
 
-def device_schema(numbers: Iterable[str]) -> pa.Schema:
-    """The columns of the devices' table, with more columns of numbers."""
-    return pa.schema([*DEVICE_SCHEMA, *(pa.field(name, pa.float64()) for name in numbers)])
+def device_schema(numbers: Iterable[str], score: str = "accuracy") -> pa.Schema:
+    """The columns of the devices' table, with another score in place of accuracy, and more columns of numbers."""
+    named = [each.with_name(each.name.replace("accuracy", score)) for each in DEVICE_SCHEMA]
+    return pa.schema([*named, *(pa.field(name, pa.float64()) for name in numbers)])
 
 
 def metrics_schema(
-    *prefixes: str, observers: Sequence[str] = (), others: Sequence[str] = (), accountant: str | None = None
+    *prefixes: str,
+    observers: Sequence[str] = (),
+    others: Sequence[str] = (),
+    accountant: str | None = None,
+    scores: Sequence[str] = ("accuracy",),
 ) -> pa.Schema:
-    """The columns of the metrics; for each prefix, as `validation_`, an accuracy and a loss more.
+    """The columns of the metrics; for each prefix, as `validation_`, the scores and a loss more.
 
     Args:
         observers: all of the run's; those that not every run has get columns of their own, too.
         others: columns of numbers that this run has besides.
         accountant: by which the epsilons of observers are; null where there are none.
+        scores: what is measured besides the loss; `accuracy` has a column in any case.
     """
-    more = [pa.field(f"{prefix}{name}", pa.float64()) for prefix in prefixes for name in ("accuracy", "loss")]
+    more = [pa.field(name, pa.float64()) for name in scores if name not in METRICS_SCHEMA.names]
+    more += [pa.field(f"{prefix}{name}", pa.float64()) for prefix in prefixes for name in (*scores, "loss")]
     columns = [*(f"epsilon_{observer}" for observer in observers), *others]
     more += [pa.field(name, pa.float64()) for name in columns if name not in METRICS_SCHEMA.names]
     return pa.schema([*METRICS_SCHEMA, *more], None if accountant is None else {_ACCOUNTANT: accountant.encode()})

@@ -66,7 +66,7 @@ def drawing(at: int, topology: Topology, users: Sequence[RunView]) -> Drawing:
     if users[0].setting("method", "topology") == "star":
         caption += " The method is a star: the cloud's own edge server stands for the tree that the file describes."
     alone = users[0].devices if len(users) == 1 else {}
-    accuracy = dict(zip(alone.get("device", []), alone.get("accuracy", []), strict=True))
+    accuracy = dict(zip(alone.get("device", []), alone.get("accuracy", []), strict="accuracy" in alone))
     title = f"{topology.name} ({', '.join(run.name for run in users)})" if len(users) > 1 else topology.name
     return Drawing(f"network-{at}", f"Network {title}", caption, _svg(at, topology, accuracy))
 

@@ -11,8 +11,9 @@ from h2fdp.errors import UserError, not_one_of
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, encoders_of, word
+from h2fdp.wording import SCORES
 
-SHOWN = ("accuracy", "epsilon", "energy_j")  # unless others are asked for
+SHOWN = (*SCORES, "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
 _PLUS_MINUS = "±"
 _MORE_DIGITS = 2  # that a cell may have beyond two of its interval, so that a column has equal decimals
@@ -93,7 +94,7 @@ def paper_table(numbers: StudyNumbers, show: Sequence[str] = ()) -> PaperTable:
     """The table of a sweep: a row for each point of its grid, a column for each measure.
 
     Args:
-        show: measures; by default accuracy, epsilon and energy, and with a target what it cost to reach it.
+        show: measures; by default scores, epsilon and energy, and with a target what it cost to reach it.
 
     Raises:
         UserError: an unknown measure.
@@ -103,7 +104,8 @@ def paper_table(numbers: StudyNumbers, show: Sequence[str] = ()) -> PaperTable:
         measures += TO_TARGET
     for name in measures:
         check_measure(name, numbers.target, "--show")
-    titles = [title_of(name, numbers.target, difference=numbers.against is not None) for name in measures]
+    compared = numbers.against is not None
+    titles = [title_of(name, numbers.target, difference=compared, score=numbers.score) for name in measures]
     kept = [key for key in numbers.keys if key in numbers.varying()] or list(numbers.keys)
     rows, chosen = list[tuple[Any, ...]](), numbers.choices
     for at, (values, cells) in enumerate(numbers.points):
@@ -125,7 +127,7 @@ def check_measure(name: str, target: float | None, option: str) -> None:
     if name not in MEASURES:
         raise UserError(not_one_of(name, list(MEASURES)), option)
     if MEASURES[name].to_target and target is None:
-        raise UserError(f"{name} needs a target accuracy, as --target 0.7", option)
+        raise UserError(f"{name} needs a target, as --target 0.7 for accuracy", option)
 
 
 def column_texts(column: Sequence[Any]) -> list[str]:
@@ -170,7 +172,8 @@ def _value(each: Any, measure: str) -> Any:
 
 
 MOST_LINES = 12
-_ALONG_A_RUN = {"accuracy": 100.0, "loss": 1.0}  # measures that can be drawn over intervals, and their factors
+# Measures that can be drawn over intervals, and their factors.
+_ALONG_A_RUN = {name: score.factor for name, score in SCORES.items()} | {"loss": 1.0}
 _GREEK = {"epsilon": r"$\varepsilon$", "delta": r"$\delta$"}
 _RATIO = 50  # between the ends of an axis that is logarithmic by itself
 
@@ -179,7 +182,7 @@ def over_key(
     numbers: StudyNumbers,
     x: str | None = None,
     line: str | None = None,
-    measure: str = "accuracy",
+    measure: str | None = None,
 ) -> Plot:
     """A measure over a swept key; the x axis is logarithmic where its numbers span a factor of fifty.
 
@@ -189,6 +192,7 @@ def over_key(
     Raises:
         UserError: an unknown measure, too many lines, nothing known; see `axes_of`.
     """
+    measure = measure or numbers.score
     check_measure(measure, numbers.target, "--y")
     x_key, line_key = axes_of(numbers, x, line)
     values = list({word(point[x_key]): point[x_key] for point, _ in numbers.points}.values())
@@ -206,7 +210,7 @@ def over_key(
         Plot(
             tuple(_line(label_of(lead, name) if lead else "", found) for name, found in cells.items()),
             heads[x_key] + _differing(numbers),
-            title_of(measure, numbers.target),
+            title_of(measure, numbers.target, score=numbers.score),
             () if numeric else tuple(places),
             at_values=numeric,
             log_x=numeric and len(values) > 2 and values[0] > 0 and values[-1] / values[0] >= _RATIO,
@@ -215,7 +219,7 @@ def over_key(
     )
 
 
-def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str = "accuracy") -> Plot:
+def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str | None = None) -> Plot:
     """A measure over the intervals of runs, their joules or their simulated seconds: a line for each point of the grid.
 
     Args:
@@ -224,6 +228,7 @@ def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str = "
     Raises:
         UserError: an unknown measure, too many lines, nothing known.
     """
+    measure = measure or numbers.score
     if measure not in _ALONG_A_RUN:
         raise UserError(f"over {x} {not_one_of(measure, list(_ALONG_A_RUN))}", "--y")
     factor, drawn, heads = _ALONG_A_RUN[measure], [], numbers.heads

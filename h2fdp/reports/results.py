@@ -26,6 +26,7 @@ from h2fdp.reports.figures import (
     number,
 )
 from h2fdp.reports.run_view import ADDERS, KINDS, WITHHELD, RunView
+from h2fdp.wording import SCORES, judged_by
 
 
 def training(every: Sequence[Series], bands: str) -> ReportSection:
@@ -34,17 +35,18 @@ def training(every: Sequence[Series], bands: str) -> ReportSection:
     Args:
         bands: a sentence about the bands around the curves; empty where there are none.
     """
-    figures = [chart(key, every, bands) for key in ("accuracy", "loss", "cost")]
+    figures = [chart(key, every, bands) for key in ("accuracy", "rmse", "r2", "perplexity", "loss", "cost")]
     return ReportSection("training", "Training and its cost", "", [figure for figure in figures if figure.curves])
 
 
 def fairness(every: Sequence[Series]) -> ReportSection:
     """How evenly the devices are served."""
-    figures = [chart(key, every) for key in ("spread", "devices")]
+    figures = [chart(key, every) for key in ("spread", "spread-rmse", "devices")]
     return ReportSection("fairness", "Devices", "", [figure for figure in figures if figure.curves])
 
 
-_HEADS = ("run", "accuracy", "mean of last 20", "best", "loss", "method", "seed", "state", "intervals")
+_SCORED = tuple(each for name in SCORES for each in (name, f"{name}_mean_last_20", f"best_{name}"))
+_HEADS = ("run", *(each.replace("_", " ") for each in _SCORED), "loss", "method", "seed", "state", "intervals")
 _COSTS = ("energy (J)", "sent up (bytes)", "delay (s)", "simulated time (s)", "wall time (s)")
 _MESSAGES = ("run", "averages wait for", "devices' uploads", "edge servers' uploads", "broadcasts", "devices")
 _NOT_SETTINGS = ("name", "sweep")
@@ -122,22 +124,23 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _row(run: RunView) -> list[Any]:
-    keys = ("accuracy", "accuracy_mean_last_20", "best_accuracy", "loss", "method", "seed", "state", "intervals")
+    keys = (*_SCORED, "loss", "method", "seed", "state", "intervals")
     costs = ("energy_j", "bytes", "delay_s", "clock_s", "wall_s")
     told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | reached(run.metrics)
     return [run.name, *(told.get(key) for key in (*keys, *costs))]
 
 
 def _outcome(run: RunView) -> str:
-    """Accuracy, epsilon of each observer, joules and seconds, in a sentence; empty before the first interval ends."""
+    """Score, epsilon of each observer, joules and seconds, in a sentence; empty before the first interval ends."""
     row = dict(zip(_HEADS + _COSTS, _row(run), strict=True))
-    if row["accuracy"] is None or row["energy (J)"] is None:
+    if row[score := judged_by(row)] is None or row["energy (J)"] is None:
         return ""
     epsilons = ", ".join(f"{observer} {epsilon:.3g}" for _, observer, _, epsilon, *_ in verdict_rows(run) if epsilon)
     target = f" (target {run.target:g})" if epsilons and run.target is not None else ""
     private = f"epsilon {epsilons}{target}" if epsilons else "no epsilon"
     cost = f"{row['energy (J)']:.3g} J, {row['simulated time (s)']:.3g} s on the simulated clock"
-    return f"Test accuracy {100 * row['accuracy']:.1f} %; {private}; {cost}."
+    said = SCORES[score].said(row[score])
+    return f"{said[0].upper()}{said[1:]}; {private}; {cost}."
 
 
 def _living(run: RunView) -> list[str]:
@@ -158,7 +161,7 @@ def _living(run: RunView) -> list[str]:
 def _note(run: RunView) -> str:
     state, summary = run.summary["state"], run.summary
     if since := summary.get("not_finite_from"):
-        return f"The test loss of {run.name} is no finite number since interval {since}; its accuracy says nothing."
+        return f"The test loss of {run.name} is no finite number since interval {since}; its scores say nothing."
     if state == "running":
         return f"{run.name} is still running; its last checkpoint is shown."
     if state in ("interrupted", "killed", "stopped", "failed"):

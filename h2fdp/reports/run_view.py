@@ -258,7 +258,7 @@ def spread_of_accuracy(devices: dict[str, Column]) -> dict[str, Column]:
         share of the devices has at most this accuracy.
     """
     columns: dict[str, Column] = {}
-    rows = list(zip(devices.get("accuracy", []), devices.get("trust", []), strict=True))
+    rows = list(zip(devices.get("accuracy", []), devices.get("trust", []), strict="accuracy" in devices))
     for level in TRUSTS:
         values = sorted(value for value, trust in rows if trust == level and value is not None and value == value)
         if values:

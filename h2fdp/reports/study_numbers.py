@@ -22,6 +22,7 @@ from h2fdp.errors import UserError, no_directory, not_one_of
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
 from h2fdp.reports.sweep_view import SEED, STATE, SweepView, choices_of, footnote_of, is_sweep, shortened_keys, word
+from h2fdp.wording import SCORES, judged_by
 
 CONFIDENCE = 0.95
 
@@ -77,7 +78,7 @@ class Measure:
     """A number of a run.
 
     Attributes:
-        title: with its unit; `{target}` stands for the accuracy that costs are counted up to.
+        title: with its unit; `{target}` stands for the score that costs are counted up to.
         column: of the metrics, and what it is multiplied by: `factor`.
         largest: over seeds the largest matters, not the mean.
         to_target: in the first interval that has the target, else in the last one that is known.
@@ -93,7 +94,10 @@ class Measure:
 
 
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("test accuracy, %", "accuracy", 100.0, bounds=(0.0, 100.0)),
+    "accuracy": Measure(SCORES["accuracy"].title, "accuracy", 100.0, bounds=(0.0, 100.0)),
+    "rmse": Measure(SCORES["rmse"].title, "rmse"),
+    "r2": Measure(SCORES["r2"].title, "r2", bounds=(None, 1.0)),
+    "perplexity": Measure(SCORES["perplexity"].title, "perplexity"),
     "loss": Measure("test loss", "loss", bounds=(None, None)),
     "worst_tenth": Measure("accuracy of the worst tenth, %", "device_accuracy_worst_tenth", 100.0, bounds=(0.0, 100.0)),
     "epsilon": Measure("epsilon (pld)", "epsilon", largest=True),
@@ -109,13 +113,17 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def title_of(measure: str, target: float | None, *, difference: bool = False) -> str:
+def title_of(measure: str, target: float | None, *, difference: bool = False, score: str = "accuracy") -> str:
     """What a measure is called, or a difference in it, with its unit.
+
+    Args:
+        target: the value of the `score` that costs are counted up to.
 
     >>> title_of("target_energy_j", 0.7), title_of("accuracy", None, difference=True)
     ('J to 70 %', 'difference in test accuracy, points')
     """
-    title = MEASURES[measure].title.format(target="" if target is None else f"{100 * target:.4g} %")
+    said = f"{100 * (target or 0):.4g} %" if score == "accuracy" else f"{score} {target:.4g}" if target else ""
+    title = MEASURES[measure].title.format(target="" if target is None else said)
     return f"difference in {title.replace(', %', ', points')}" if difference else title
 
 
@@ -147,7 +155,7 @@ class StudyNumbers:
     Attributes:
         keys: swept, without the seed, in full; `heads`: the same as short as is clear.
         points: in the order of the grid: the values of `keys`, and a cell for each measure.
-        target: the accuracy that costs are counted up to.
+        target: the score that costs are counted up to.
         against: a key and its value, as words: cells are then differences from the runs that have it, seed by seed.
         summaries: the words of a point's values -> the summaries of its runs.
     """
@@ -157,6 +165,11 @@ class StudyNumbers:
     target: float | None
     against: tuple[str, str] | None = None
     summaries: Mapping[tuple[str, ...], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def score(self) -> str:
+        """The score that its runs are judged by."""
+        return judged_by({name: True for _, cells in self.points for name in SCORES if cells[name].known})
 
     @property
     def choices(self) -> dict[str, list[str]]:
@@ -231,7 +244,7 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     """The numbers of a sweep's finished runs.
 
     Args:
-        target: an accuracy from 0 to 1; null for no costs to reach one.
+        target: an accuracy from 0 to 1, or what else the runs are judged by; null for no costs to reach one.
         against: `key=value`: at each other point the differences from the one that has this value and is alike in all
             other keys, seed by seed. Runs of one seed have one network and the same records, so that the interval of
             their differences is without the spread of these.
@@ -242,15 +255,17 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     """
     if not is_sweep(sweep):
         raise no_directory(f"not a sweep directory (expected {STATE})", sweep)
-    if target is not None and not 0 < target <= 1:
-        raise UserError(f"expected an accuracy from 0 to 1, found {target:g}", "--target")
     keys = tuple(SweepView.read(sweep).keys)
     table = read_table(sweep / TABLE).to_pandas() if (sweep / TABLE).is_file() else None
     if table is None or table.empty:
         raise UserError("no run of this sweep is finished; continue it with h2fdp sweep", str(sweep))
+    score = judged_by({name: True for name in SCORES if name in table and table[name].notna().any()})
+    if target is not None and not 0 < target <= (1 if score in ("accuracy", "r2") else math.inf):
+        most = "from 0 to 1" if score in ("accuracy", "r2") else "above 0"
+        raise UserError(f"expected a number {most} for {score}, found {target:g}", "--target")
     first_rows = table.drop_duplicates("run").astype(object)
     summaries = {name: read_summary(sweep / "runs" / str(name)) or {} for name in first_rows["run"]}
-    numbers_of = _numbers(table, summaries, target)
+    numbers_of = _numbers(table, summaries, score, target)
     points: dict[tuple[str, ...], tuple[dict[str, Any], dict[str, list[float]]]] = {}
     of_points: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in first_rows.where(first_rows.notna(), None).to_dict("records"):
@@ -276,12 +291,15 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     return StudyNumbers(keys, tuple(compared), target, (key, value), of_points)
 
 
-def _numbers(table: pd.DataFrame, summaries: Mapping[str, Mapping[str, Any]], target: float | None) -> pd.DataFrame:
+def _numbers(
+    table: pd.DataFrame, summaries: Mapping[str, Mapping[str, Any]], score: str, target: float | None
+) -> pd.DataFrame:
     """A row for each run, a column for each measure; NaN where a run does not know it."""
     table = table.reindex(columns=["run", *dict.fromkeys(measure.column for measure in MEASURES.values())])
     last = table.groupby("run", sort=False).last()  # the last one that is known of each column
     last["epsilon"] = [_epsilon(summaries[name]) for name in last.index]
-    arrived = table[table["accuracy"] >= (_NAN if target is None else target)]
+    wanted = _NAN if target is None else target
+    arrived = table[table[score] <= wanted] if SCORES[score].falls else table[table[score] >= wanted]
     reached = arrived.drop_duplicates("run").set_index("run").reindex(last.index)
     columns = {
         name: measure.factor * (reached if measure.to_target else last)[measure.column].astype(float)

@@ -18,6 +18,7 @@ from h2fdp.reports.decisions import schedule
 from h2fdp.reports.figures import Column, Explorer, ReportSection, Series, Table, number, places
 from h2fdp.reports.results import epsilon_figures, known_columns, lead_of, observers_in, training
 from h2fdp.reports.run_view import MOST_POINTS, WITHHELD, largest_epsilon, table_of
+from h2fdp.wording import SCORES, judged_by
 
 STATE, TABLE, STUDY = "sweep.json", "summary.parquet", "study.yaml"
 SEED = "seed"
@@ -189,14 +190,15 @@ def encoders_of(summaries: Iterable[Mapping[str, Any]]) -> str:
 
 
 _BANDS = " Means over seeds, with bands for their 95 % intervals (Student's t)."
-_LEARNED = {"accuracy": "final test accuracy", "loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
+_LEARNED = {name: f"final {score.title.removesuffix(', %')}" for name, score in SCORES.items()}
+_LEARNED |= {"loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
 _COSTS = {
     "energy_j": "energy (J)",
     "delay_s": "delay (s)",
     "clock_s": "simulated time (s)",
     "bytes": "sent up (bytes)",
 }
-_WITH_INTERVAL = ("accuracy", "loss")  # in the table; all of them are in the explorer
+_WITH_INTERVAL = (*SCORES, "loss")  # in the table; all of them are in the explorer
 
 
 def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[ReportSection], list[Series]]:
@@ -223,17 +225,19 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
 
 
 def _standing(sweep: SweepView) -> str:
-    """How many runs ended how; the lowest and the highest accuracy, with their places; the lowest and highest cost."""
+    """How many runs ended how; the lowest and the highest score, with their places; the lowest and highest cost."""
     counts = Counter(sweep.states.values())
     said = f"{len(sweep.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.most_common())}."
-    names = ("accuracy", "energy_j", "clock_s")
+    score = judged_by({name: each for point in sweep.points for name in SCORES if (each := last_of(point, name))})
+    names = (score, "energy_j", "clock_s")
     found = [
         [(last[0], point.series.name) for point in sweep.points if (last := last_of(point, name))] for name in names
     ]
     if len(sweep.points) > 1 and all(found):
         (low, where), (high, there) = min(found[0]), max(found[0])
         costs = [dict.fromkeys((number(min(each)[0]), number(max(each)[0]))) for each in found[1:]]
-        said += f" Test accuracy {100 * low:.1f} % ({where}) to {100 * high:.1f} % ({there}); "
+        least, most = SCORES[score].said(low), SCORES[score].said(high).removeprefix(SCORES[score].name)
+        said += f" {least[0].upper()}{least[1:]} ({where}) to{most} ({there}); "
         said += f"{' to '.join(costs[0])} J, {' to '.join(costs[1])} s on the simulated clock."
     return said
 
@@ -253,7 +257,7 @@ def _tables(sweep: SweepView, choices: Mapping[str, Sequence[str]]) -> dict[str,
         [point.series.name, *chosen, *(_told(point, name) for name in shown), point.runs]
         for point, *chosen in zip(sweep.points, *choices.values(), strict=True)
     ]
-    title = "Results at each point of the grid: means over seeds, with 95 % intervals of accuracy and loss"
+    title = "Results at each point of the grid: means over seeds, with 95 % intervals of scores and loss"
     tables = {title: Table(heads, rows)} if rows else {}
     if sweep.errors:
         tables["Runs that failed"] = Table(("run", "with"), [[name, text] for name, text in sweep.errors.items()])

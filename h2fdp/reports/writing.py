@@ -42,10 +42,11 @@ from h2fdp.reports.network import network, networks_of
 from h2fdp.reports.results import configuration, fairness, noise, privacy, results, training
 from h2fdp.reports.run_view import RunView, read_runs, series_of
 from h2fdp.reports.sweep_view import SEED, GridPoint, SweepView, is_sweep, sweep_sections
+from h2fdp.wording import SCORES, judged_by
 
 # Devices' own models are not in the ledger, and their scores are weighed by the labels of devices' training records.
-_OF_DEVICES = ("validation_", "device_accuracy_", "personal_")
-_OF_TESTS = ("accuracy", "loss", "best_accuracy", "accuracy_mean_last_")
+_OF_DEVICES = ("validation_", "device_accuracy_", "device_rmse_", "personal_")
+_OF_TESTS = ("loss", *SCORES, *(f"best_{name}" for name in SCORES))
 _LEFT_OUT = "left out"
 _SEED_IN_NAME = re.compile(r"(?<![\w.])seed=\d+")
 
@@ -229,7 +230,8 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    ticked = sorted(range(len(every)), key=lambda at: -_last(every[at], "accuracy"))[:_MOST_TICKED]
+    score = judged_by({name: True for series in every for name in SCORES if any(series.columns.get(name, ()))})
+    ticked = sorted(range(len(every)), key=lambda at: -_last(every[at], score))[:_MOST_TICKED]
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # by default it sorts keys
     templates.filters["number"] = number
     return templates.get_template("page.html").render(
@@ -250,9 +252,10 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
     )
 
 
-def _last(series: Series, column: str) -> float:
-    """The last value that is known; below all others where none is."""
-    return next((value for value in reversed(series.columns.get(column, [])) if value is not None), -math.inf)
+def _last(series: Series, score: str) -> float:
+    """The last value that is known, negative of a score that falls; below all others where none is."""
+    known = (value for value in reversed(series.columns.get(score, [])) if value is not None)
+    return next((-value if SCORES[score].falls else value for value in known), -math.inf)
 
 
 def numbers_of(chart: CurveChart, every: Sequence[Series]) -> Table:

@@ -229,14 +229,15 @@ class Experiment:
     def holdings(self, data_root: str | Path | None = None) -> pd.DataFrame:
         """How many records of each label (columns) each device (rows) holds; nothing is trained.
 
-        The frame's `attrs["owners"]` lists whose records each device has; it is empty where the data name none.
+        The frame's `attrs["records"]` has the number of records of each device; `attrs["owners"]` lists whose records
+        each device has; it is empty where the data name none.
         """
         import pandas as pd
 
         data = self.records(None if data_root is None else Path(data_root))
         names = self.topology.device_names()
         frame = pd.DataFrame(label_counts(data), index=pd.Index(names, name="device"), columns=data.class_names or None)
-        frame.attrs["owners"] = list(data.holders)
+        frame.attrs |= {"owners": list(data.holders), "records": data.sizes.tolist()}
         return frame
 
     def run(

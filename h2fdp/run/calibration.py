@@ -25,7 +25,7 @@ from h2fdp.run.setup import Noise, RunInputs, RunSetup
 from h2fdp.schedules import Horizon
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.training.local_steps import gain, pull_of
-from h2fdp.wording import counted, noted_if_long
+from h2fdp.wording import SCORES, counted, noted_if_long
 
 _ROUNDS, _NEAR = 12, 0.99  # of scaling noise on a grid, until the account is that near to the target
 
@@ -305,9 +305,9 @@ def _check_patterns(setup: RunSetup) -> None:
 def _check_what_decides(setup: RunSetup) -> None:
     """Where there is a guarantee, no decision may hang on scores that are measured on devices' records."""
     why = "the test records belong to devices here, and no account covers what is decided by them"
-    if "accuracy" in (setup.config.training.until or {}):
+    if not SCORES.keys().isdisjoint(setup.config.training.until or {}):
         key = "control.accuracy" if setup.config.control.accuracy is not None else "training.until"
-        raise UserError(f"{why}; expected no accuracy to stop at, or test records that no device has", key=key)
+        raise UserError(f"{why}; expected no score to stop at, or test records that no device has", key=key)
     if setup.schedule().scores:
         text = f"{setup.config.method.schedule.name} decides by the loss on the test records; {why}"
         raise UserError(f"{text}; expected another schedule, or test records that no device has", key="method.schedule")

@@ -12,6 +12,7 @@ from h2fdp.costs import NetworkCosts
 from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.public_features import pixel_bounds
 from h2fdp.data.records import Records
+from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
@@ -72,6 +73,9 @@ def poisoned(data: DeviceData, topology: Topology, streams: Streams) -> DeviceDa
     if not isinstance(data, FederatedData):
         text = "records that are drawn where they are trained on stay as they are; expected fewer of them"
         raise UserError(f"{text}, or another attack", key=_KEY)
+    if data.target != CLASS:
+        text = f"its labels are those of classes, and of these records they are {data.target.task}"
+        raise UserError(f"{text}; expected another attack", key=_KEY)
     attack, lying, train = liars.attack, frozenset(liars.devices), data.train
     places = {
         name: data.order[data.offsets[device] : data.offsets[device + 1]]

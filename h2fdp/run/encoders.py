@@ -80,7 +80,7 @@ def check(made: Encoder, shape: tuple[int, ...], code: str = "") -> None:
     if first is None:
         raise UserError(problems[:1])
     made.size = first.shape[-1] if isinstance(first, torch.Tensor) and first.ndim else 0
-    if problem := unfit_forward(made, shape, made.size, whole=False):
+    if problem := unfit_forward(made, shape, (made.size,), whole=False):
         raise UserError(problem.replace("the model", "the encoder").replace("scores", "features"), key=_KEY)
     images = unlike(made, shape, whole=False)
     made.together = _TOGETHER

@@ -25,8 +25,8 @@ from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.protocol.interval_plan import range_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
-from h2fdp.run.prepare import prepare, with_settings
 from h2fdp.run.prelude import what_ranges_gain
+from h2fdp.run.prepare import prepare, with_settings
 from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import has_rule, probe_of, settled
 from h2fdp.run.setup import RunSetup

@@ -25,6 +25,7 @@ from h2fdp.protocol import IntervalPlan
 from h2fdp.records import about, noise_key
 from h2fdp.run.forecast import budgets_of, planned_accounts, rough_accounts
 from h2fdp.run.setup import RunSetup
+from h2fdp.wording import SCORES
 
 Row = dict[str, Any]  # of the metrics
 _MOST_ROWS = 100  # of a run that have epsilon, without those that are printed: a few milliseconds each
@@ -80,7 +81,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         WARM_STARTED: setup.warm_start is not None,
         features: features is not None,
         STANDARDIZED: setup.standardizing is not None and setup.data.test_owners is None and not setup.prelude,
-        UNTIL: "accuracy" in (setup.config.training.until or {}),
+        UNTIL: not SCORES.keys().isdisjoint(setup.config.training.until or {}),
         MOVING: setup.topology.visits is not None,
         LYING: setup.topology.adversaries is not None,
         OVER_THE_AIR: setup.topology.radio.truncation is not None,

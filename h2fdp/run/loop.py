@@ -40,6 +40,7 @@ from h2fdp.run.tracking import Sink, sinks_of
 from h2fdp.runtime import chosen_backend, run_interval, start_hosts
 from h2fdp.runtime.host import alike
 from h2fdp.training.engine import compile_ahead
+from h2fdp.wording import SCORES
 
 End = str  # `done`, `interrupted`, or what `result.FINISHED` has; else `stopped` by a callback, or `failed`
 _log = logging.getLogger(__name__)
@@ -270,7 +271,14 @@ def _after_prelude(
 def has_reached(setup: RunSetup, state: RunState) -> str:
     """What of `training.until` the newest interval reaches: an accuracy or a cost; empty where it is nothing."""
     until, newest = setup.config.training.until or {}, state.rows[-1] if len(state.rows) else {}
-    return next((each for each, value in until.items() if newest.get(END_COLUMNS[each], 0.0) >= value), "")
+
+    def reached(name: str, value: float) -> bool:
+        found = newest.get(END_COLUMNS[name])
+        if found is None:
+            return False
+        return bool(found <= value if name in SCORES and SCORES[name].falls else found >= value)
+
+    return next((name for name, value in until.items() if reached(name, value)), "")
 
 
 def resume_run(

@@ -26,6 +26,7 @@ from h2fdp.costs.batteries import BATTERY
 from h2fdp.data.federated import DeviceData, FederatedData, standardized
 from h2fdp.data.records import Records
 from h2fdp.data.statistics import Bounds, Mean, Moments, Standardizing, Statistic, statistic_of
+from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import CompressionSection, ExperimentFile
 from h2fdp.models.registry import Logistic, PublicFeatures
@@ -96,9 +97,9 @@ def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> 
 
     def seen(each: Records) -> Records:
         x = each.x if columns is None else each.x[:, columns]
-        return Records(x.astype(np.float32), np.zeros_like(each.y))
+        return Records(x.astype(np.float32), np.zeros(len(each), np.int64))
 
-    changed = replace(data.of_records(seen), classes=1)
+    changed = replace(data.of_records(seen), classes=1, target=CLASS)
     return changed if columns is None else replace(changed, shape=(int(columns.sum()),))
 
 

@@ -25,6 +25,7 @@ from h2fdp.data.federated import (
 )
 from h2fdp.data.public_features import PublicFeatures, are_images, with_features
 from h2fdp.data.statistics import Bounds, Standardizing, Statistic, score_of
+from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
@@ -51,7 +52,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, build_engine, compile_ahead, engine_of_run
 from h2fdp.training.local_steps import head_size
-from h2fdp.training.losses import loss_of, minimised
+from h2fdp.training.losses import CROSS_ENTROPY, loss_of, minimised
 
 
 def spread(source: DataSource, topology: Topology, seed: int, root: Path | None) -> DeviceData:
@@ -85,6 +86,9 @@ def prepare(
         data = spread(source, topology, config.seed, None if data_root is None else Path(data_root))
         data = data.rounded if are_images(data.shape) else data
         owners = dealt(data.holders, topology.device_names()) if data.holders else ""
+    if config.training.evaluate_devices and data.test_owners is None and data.target != CLASS:
+        text = f"devices differ in test records alone where labels are {data.target.task}, and have none of their own"
+        raise UserError(f"{text}; expected data.test: 0.2, or false", key="training.evaluate_devices")
     control = config.control
     if control.enabled and control.trust == "weighed" and config.method.topology != "star":
         return _in_the_better_way(config, partial(prepare, topology=topology, data_source=lambda *_: data))
@@ -115,7 +119,7 @@ def prepare(
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
         module = builder_of(
-            config.model, data.shape, data.classes, Streams(config.seed).key("cloud", "model"), data.whole
+            config.model, data.shape, data.outputs, Streams(config.seed).key("cloud", "model"), data.whole
         )
         # The recipe sees test records that are public as they will be.
         public = standardizing_by_tests(data) if released and features is None else None
@@ -215,7 +219,7 @@ def inputs_of(
     faults = config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
     if statistic is None:
-        module = builder_of(config.model, data.shape, data.classes, streams.key("cloud", "model"), data.whole)
+        module = builder_of(config.model, data.shape, data.outputs, streams.key("cloud", "model"), data.whole)
     else:
         module = partial(score_of, statistic, data.shape)
     initial = module()
@@ -226,7 +230,8 @@ def inputs_of(
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
     if trains and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)
-    objective, loss = method.local_objective, loss_of(training.loss, data.classes)
+    objective = method.local_objective
+    loss = CROSS_ENTROPY if statistic else loss_of(training.loss, data.classes, data.target)
     whole = placement.clips in ("update", "model")  # is clipped, not gradients
     norm = None if whole else training.largest_norm
     clipping = None
@@ -237,7 +242,8 @@ def inputs_of(
     sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
     products = expected_records * vector.numel()
     width = padded_width(sampling, rates * data.sizes)
-    job = TrainingJob(objective, minimised(objective, loss), clipping, data.shape, products, width, training.precision)
+    work = clipping, data.shape, products, width, training.precision, data.target.examples(data.classes)
+    job = TrainingJob(objective, minimised(objective, loss), *work)
 
     blueprint = Blueprint(
         streams=streams,
@@ -369,7 +375,7 @@ def trained_on_public(
     batch = min(_PUBLIC_BATCH, len(data.public))
     rates = np.array([batch / len(data.public)])
     sampler = BatchSampler(streams.public, "cloud", "fixed", records.sizes, rates, row_length("fixed", float(batch)))
-    loss, row = loss_of(config.training.loss, data.classes), np.array([0])
+    loss, row = loss_of(config.training.loss, data.classes, data.target), np.array([0])
     engine = build_engine("loop", module, None, Plain(), loss=loss)
     size = recipe.step_without_noise(module, data, config)
     with run_arithmetic():

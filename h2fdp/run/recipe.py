@@ -63,6 +63,8 @@ _FEATURES = 384  # between them
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
+# Of real values, which lie from -1 to 1: the same two, and the first step times the curvature of their loss.
+_VALUES, _CLIPPED_VALUES, _STEEPEST = 0.3, 0.3, 1.6
 _MOST_DRAWN = 2_000  # devices times averages where devices are drawn: their accounts are worked out one by one
 
 
@@ -77,6 +79,8 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
         return config.model_copy(update={"model": _reading(config.data, config.model)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
+    if data.target.task == "tokens":
+        raise UserError("a sequence has scores at each position; expected a model of your own", key="model")
     bounded = noise_placement_of(config.method.privacy).input_norm is not None  # for which losses have to be convex
     if bounded or (config.training.left_open and not has_rule(config)):
         heads = config.method.objective.name == "personal-head"  # which leaves a last layer on devices
@@ -218,7 +222,7 @@ def completed(
         return _without_noise(config, data, module)
     config = _of_single_steps(config)
     probe = probe_of(module(), data, config)
-    gradient = _rounded(_CLIPPED * probe.gradient)
+    gradient = _rounded((_CLIPPED_VALUES if probe.curvature else _CLIPPED) * probe.gradient)
     rounds_of = _rounds(config, topology, gradient, linear=probe.linear)
     chosen = _with(config, rounds_of)
     if any(key == "training.budget_decay" for key, _ in conflicts(chosen)):
@@ -244,6 +248,8 @@ def completed(
         many, few = min(MOST_INTERVALS, training.intervals) / INTERVALS, (training.intervals + 1) / (INTERVALS + 1)
         longer = many if many > 1 else few
     by_way = FARTHEST[probe.linear] * longer / (plan.model.way * norm * probe.reach)
+    if probe.curvature:  # of real values: where a way ends does not depend on how far it could go
+        by_noise, by_way = _VALUES * by_noise / scores, _STEEPEST / probe.curvature
     size = _rounded(min(by_noise, by_way))
     moved = size * noise_std * probe.reach
     if _of_updates(config):  # of steps along gradients of this length, so that noise goes with the step size
@@ -376,13 +382,16 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
 
 def probe_of(module: nn.Module, data: DeviceData, config: ExperimentFile) -> Probe:
     """See `Probe.of`."""
-    unit, loss = isinstance(config.model, registry.PublicFeatures), loss_of(config.training.loss, data.classes)
+    unit = isinstance(config.model, registry.PublicFeatures)
+    loss = loss_of(config.training.loss, data.classes, data.target)
     return Probe.of(module, data, loss, Streams(config.seed).open("cloud", "recipe"), unit_inputs=unit)
 
 
 def step_without_noise(module: nn.Module, data: DeviceData, config: ExperimentFile) -> float:
     """A step size for stochastic gradients that nothing clips: of linear models by the scale of the inputs."""
     probe = probe_of(module, data, config)
+    if probe.curvature:  # of single records
+        return _rounded(0.5 / probe.reach**2)
     return _rounded(_WITHOUT_NOISE / probe.reach**2) if probe.linear else 0.1
 
 

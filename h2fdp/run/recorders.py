@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run.devices import backdoor_of
 from h2fdp.run.identity import Digest
 from h2fdp.run.live_accounts import LiveAccounts, Row
-from h2fdp.run.model_scores import DECILES, WORST
+from h2fdp.run.model_scores import deciles_of, worst_of
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection
@@ -99,9 +100,11 @@ class Metrics(Recorder):
         measured = ["validation_"] if setup.data.validation is not None else []
         measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
         measured += ["personal_"] if setup.personal else []
-        others = [*DECILES, WORST] if setup.config.training.evaluate_devices else []
+        score = setup.data.target.of_devices
+        others = [*deciles_of(score), worst_of(score)] if setup.config.training.evaluate_devices else []
         by = None if setup.noise is None else setup.accountant
-        self.rows = MetricsRows(metrics_schema(*measured, observers=setup.observers, others=others, accountant=by))
+        schema = partial(metrics_schema, *measured, observers=setup.observers, others=others, accountant=by)
+        self.rows = MetricsRows(schema(scores=setup.data.target.measured))
         self._setup = setup
         self.device_energy_j = np.zeros(setup.topology.devices)
         self._noises: dict[tuple[str, str], tuple[float, float]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import text_of
 from h2fdp.data.statistics import Standardizing
+from h2fdp.data.targets import Target
 from h2fdp.errors import UserError, no_directory
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
@@ -42,7 +43,7 @@ from h2fdp.records import (
     write_columns,
 )
 from h2fdp.records.atomic import replacing, write_text
-from h2fdp.records.directory import LAST, SUMMARY
+from h2fdp.records.directory import SUMMARY, scored
 from h2fdp.records.json_lines import write_sums
 from h2fdp.run.encoders import features_of
 from h2fdp.run.live_accounts import notes
@@ -52,7 +53,7 @@ from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, signal_step
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
-from h2fdp.wording import curve_svg, facts_html, word
+from h2fdp.wording import curve_svg, facts_html, judged_by, word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,9 +83,25 @@ class WithInputs(nn.Module):
         return scores
 
 
+class InUnits(nn.Module):
+    """A model's scores (n, 1) as real values in the units of the data."""
+
+    def __init__(self, model: nn.Module, shift: float, scale: float) -> None:
+        super().__init__()
+        self.model, self.shift, self.scale = model, shift, scale
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, *shape) -> (n, 1)."""
+        values: Tensor = self.model(inputs) * self.scale + self.shift
+        return values
+
+
 def whole(model: nn.Module, summary: dict[str, Any], spec: ModelSection) -> nn.Module:
-    """The trained model of a run, of inputs as they were before the run changed them; images from 0 to 1."""
-    shape = tuple(summary["shape"])
+    """The trained model of a run, of inputs as they were before the run changed them; images from 0 to 1. Real values
+    are in their units."""
+    shape, target = tuple(summary["shape"]), summary.get("target") or {}
+    if target.get("task") == "regression":
+        model = InUnits(model, target["shift"], target["scale"])
     if stated := summary.get("standardized_by"):
         model = WithInputs(Standardizing.read(stated, shape), model)
     if summary.get("image_shape"):
@@ -145,14 +162,14 @@ class Run:
 
     def __repr__(self) -> str:
         summary = read_summary(self.directory) or {}
-        accuracy = summary.get("accuracy")
-        reached = "" if accuracy is None else f", accuracy {accuracy:.4f} after {summary.get('intervals')} intervals"
+        score = summary.get(name := judged_by(summary))
+        reached = "" if score is None else f", {name} {score:.4f} after {summary.get('intervals')} intervals"
         return f"Run({str(self.directory)!r}: {summary.get('state', 'no summary')}{reached})"
 
     def _repr_html_(self) -> str:
         """For notebooks: how it ended, what it reached and cost, its accuracy over intervals."""
         summary = read_summary(self.directory) or {}
-        keys = ("state", "method", "data", "intervals", "accuracy", "loss", "energy_j", "clock_s", "wall_s")
+        keys = ("state", "method", "data", "intervals", judged_by(summary), "loss", "energy_j", "clock_s", "wall_s")
         facts = {key.replace("_j", ", J").replace("_s", ", s"): summary.get(key) for key in keys}
         worst = (summary.get("privacy") or {}).get("worst") or {}
         epsilons = [f"{name} {word(each['pld'])}" for name, each in worst.items() if each.get("pld") is not None]
@@ -194,8 +211,9 @@ def load_model(run: str | Path) -> torch.nn.Module:
         raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
     spec = CHOICES.read(values["model"], path)
     source, options = (own_model(spec), {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
+    outputs = Target(**summary.get("target", {})).outputs(summary["classes"])
     module: torch.nn.Module = build(
-        source, tuple(summary["shape"]), summary["classes"], options, 0, summary.get("whole_inputs", False)
+        source, tuple(summary["shape"]), outputs, options, 0, summary.get("whole_inputs", False)
     )
     module.load_state_dict(state)
     return whole(module, summary, spec)
@@ -246,20 +264,20 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
     signal_step("results", len(state.rows))
     with run_arithmetic():
         devices = device_scores(setup, returned, state.metrics.device_energy_j)
-        write_columns(directory.devices, devices, device_schema(computing(setup.topology)))
+        schema = device_schema(computing(setup.topology), setup.data.target.of_devices)
+        write_columns(directory.devices, devices, schema)
         if torch.equal(returned, state.cloud.model):
             return results
         scores = ModelScores(setup).scores_of(returned)
-    return results | {key: scores[key] for key in ("accuracy", "loss")}
+    return results | {key: scores[key] for key in (*setup.data.target.measured, "loss") if key in scores}
 
 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_hosts: int = 0) -> dict[str, Any]:
     """`summary.json`; `end` is how the run ended, or that it is running."""
     rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
     standardizing = standardizing_after(setup, state.averages)
-    scored, losses = rows.column("accuracy"), rows.column("loss")
-    recent = [rows[place] for place in range(max(0, len(rows) - LAST), len(rows))]
-    last = [row["accuracy"] for row in recent if "accuracy" in row]
+    losses, measured = rows.column("loss"), setup.data.target.measured
+    scores = scored({name: [row.get(name) for row in rows] for name in measured})
     return {
         "schema_version": SCHEMA_VERSION,
         "name": setup.config.name,
@@ -269,9 +287,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         "backend": chosen_backend(setup.config.runtime),
         "engine": setup.blueprint.engine,
         "intervals": len(rows),
-        "accuracy": scored[-1] if scored else None,
-        "best_accuracy": max(scored, default=None),
-        f"accuracy_mean_last_{LAST}": float(np.mean(last)) if last else None,
+        **scores,
         "loss": losses[-1] if losses else None,
         "not_finite_from": since,
         **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s", "bytes")},
@@ -298,6 +314,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         "standardized_by": None if standardizing is None else standardizing.written(),
         "columns_without_ranges": list(setup.data.unbounded or ()) if standardizing is None else [],
         "classes": setup.data.classes,
+        "target": asdict(setup.data.target),
         # An adversary who knows all records but one could find that one by a digest of them all.
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,

@@ -26,7 +26,7 @@ from h2fdp.records.atomic import write_text
 from h2fdp.run.live_accounts import Row
 from h2fdp.run.recorders import OnInterval, Recorder, RunCallbacks
 from h2fdp.run.setup import accountant_of
-from h2fdp.wording import word
+from h2fdp.wording import judged_by, word
 
 _SECONDS_BETWEEN = 0.2
 
@@ -51,8 +51,8 @@ def shown(total: int, progress: bool | None, on_interval: OnInterval | None) -> 
     with progress_bar(total, progress) as bar:
 
         def both(row: dict[str, Any]) -> None:
-            accuracy = row.get("accuracy")
-            bar.set_description_str("" if accuracy is None else f"accuracy {word(float(accuracy))}", refresh=False)
+            value = row.get(score := judged_by(row))
+            bar.set_description_str("" if value is None else f"{score} {word(float(value))}", refresh=False)
             bar.update(row["interval"] - bar.n)
             if on_interval is not None:
                 on_interval(row)

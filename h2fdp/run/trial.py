@@ -88,7 +88,8 @@ def _try_step(setup: RunSetup) -> None:
     if isinstance(objective, OwnObjective):
         given = model if blueprint.engine == "loop" else models
         objective.try_out(given, empty_batches=blueprint.sampling == "poisson")
-    zeros = Records(np.zeros((2, *setup.data.shape), dtype=setup.data.test.x.dtype), np.zeros(2, dtype=np.int64))
+    labels = setup.data.target.examples(setup.data.classes).numpy()
+    zeros = Records(np.zeros((2, *setup.data.shape), dtype=setup.data.test.x.dtype), labels)
     records = device_records(setup.data, zeros, np.arange(3)).to(blueprint.device)
     batches = Batches(np.zeros((1, 2, 1), dtype=np.int64), np.ones((1, 2), dtype=np.int64))
     work = _work(setup, model)

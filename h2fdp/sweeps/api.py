@@ -84,7 +84,8 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         assert isinstance(data, FederatedData), "a function's records are held"
         owners = np.empty(len(data.train), dtype=np.int64)
         owners[data.order] = np.repeat(np.arange(data.devices), data.sizes)
-        pool, spread, stated = Pool(data.train, data.test, data.classes, data.scaling, owners), "natural", {}
+        pool = Pool(data.train, data.test, data.classes, data.scaling, owners, target=data.target)
+        spread, stated = "natural", {}
     arrays = {"x_train": _stored(pool, pool.train.x), "y_train": pool.train.y,
               "x_test": _stored(pool, pool.test.x), "y_test": pool.test.y}  # fmt: skip
     if pool.validation is not None:
@@ -102,7 +103,10 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-    return {"name": "npz", "path": str(path), "classes": pool.classes, "partition": written, **stated}
+    labels: dict[str, Any] = {"classes": pool.classes}
+    if (target := pool.target).task == "regression":
+        labels = {"ranges": {"y": [target.shift - target.scale, target.shift + target.scale]}}
+    return {"name": "npz", "path": str(path), **labels, "task": target.task, "partition": written, **stated}
 
 
 def _stored(pool: Pool, x: np.ndarray) -> np.ndarray:
@@ -150,14 +154,14 @@ class Sweep:
         """What each point reached: means over seeds with half of their 95 % intervals, as texts.
 
         Args:
-            target: a test accuracy; adds what it took to reach it.
+            target: a test accuracy, RMSE or perplexity, of what the runs are judged by; adds what it took to reach it.
             against: `key=value`: the differences from the runs that have this value, seed by seed.
         """
         import pandas as pd
 
         return pd.DataFrame(paper_table(study_numbers(self.directory, target, against)).texts())
 
-    def plot(self, path: str | Path, x: str | None = None, line: str | None = None, y: str = "accuracy") -> Path:
+    def plot(self, path: str | Path, x: str | None = None, line: str | None = None, y: str | None = None) -> Path:
         """Draw a measure over a swept key with 95 % error bars into a .pdf, .png or .svg file.
 
         Args:

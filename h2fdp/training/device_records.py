@@ -1,4 +1,4 @@
-"""The records of a group of devices, scaled only when a batch is gathered; accuracy and loss of a model on them."""
+"""The records of a group of devices, scaled only when a batch is gathered; measures and loss of a model on them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.records import Records
+from h2fdp.data.targets import CLASS, Target
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
@@ -37,7 +38,7 @@ class DeviceRecords:
 
     Attributes:
         x: (n, *shape) uint8 or float32, as stored.
-        y: (n,) int64 labels.
+        y: (n, ...) labels, as losses take them.
         offsets: (devices + 1,) device r holds records offsets[r] .. offsets[r + 1].
         scale, shift: broadcastable to (*shape); a model sees x * scale + shift.
     """
@@ -59,7 +60,7 @@ class DeviceRecords:
         return DeviceRecords(x, y, self.offsets, scale, shift)
 
     def gather(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """The records at block positions `indices`, scaled: ((b, *shape) float32, (b,) int64)."""
+        """The records at block positions `indices`, scaled: ((b, *shape) float32, (b, ...))."""
         positions = placed(indices, self.x.device)
         return self.scaled(self.x.index_select(0, positions)), self.y.index_select(0, positions)
 
@@ -88,11 +89,17 @@ class DeviceRecords:
         return float(self.scale), self.shift.reshape(())
 
 
-def device_records(data: DeviceData, records: Records, offsets: np.ndarray | None = None) -> DeviceRecords:
-    """Records as the training engines take them; without offsets they belong to no device in particular."""
+def device_records(
+    data: DeviceData, records: Records, offsets: np.ndarray | None = None, *, cut: bool = True
+) -> DeviceRecords:
+    """Records as the training engines take them; without offsets they belong to no device in particular.
+
+    Args:
+        cut: real values are cut, as for training, not where errors are measured.
+    """
     return DeviceRecords(
         x=torch.from_numpy(_writable(records.x)),
-        y=torch.from_numpy(_writable(records.y)),
+        y=torch.from_numpy(_writable(data.target.seen(records.y, cut))),
         offsets=np.array([0, len(records)]) if offsets is None else offsets,
         scale=torch.from_numpy(np.array(data.scaling.scale)),
         shift=torch.from_numpy(np.array(data.scaling.shift)),
@@ -104,7 +111,7 @@ def _writable(array: np.ndarray) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
-# (b, classes) scores of a part of the records by parameters `model` (M,); threads side by side have one each.
+# (b, *outputs) scores of a part of the records by parameters `model` (M,); threads side by side have one each.
 Scores = Callable[[Tensor, DeviceRecords, slice], Tensor]
 
 
@@ -124,12 +131,26 @@ _VALUES_AT_ONCE = 1_000_000  # inputs of a batch, as float32 4 MB: few calls, an
 
 @dataclass(frozen=True)
 class Evaluation:
-    """(devices,) share of records classified right, and mean loss; `whole` is over all records."""
+    """Means over records of what `Target.points` gives of each, and last of the loss.
 
-    accuracy: np.ndarray
-    loss: np.ndarray
-    accuracy_whole: float
-    loss_whole: float
+    Attributes:
+        by_device: (points + 1, devices).
+        whole: (points + 1,) over all records.
+    """
+
+    target: Target
+    by_device: np.ndarray
+    whole: np.ndarray
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """The measures and the loss of all records."""
+        return measures_of(self.target, self.whole)
+
+
+def measures_of(target: Target, means: np.ndarray) -> dict[str, float]:
+    """The measures and the loss of (points + 1,) means."""
+    return target.measures(means[:-1]) | {"loss": float(means[-1])}
 
 
 class Evaluator:
@@ -140,17 +161,23 @@ class Evaluator:
         threads: where they are called; None for the caller's.
     """
 
-    def __init__(self, scores: Sequence[Scores], loss: Loss = CROSS_ENTROPY, threads: Executor | None = None) -> None:
+    def __init__(
+        self,
+        scores: Sequence[Scores],
+        loss: Loss = CROSS_ENTROPY,
+        threads: Executor | None = None,
+        target: Target = CLASS,
+    ) -> None:
         self._scores = scores
         self._loss = loss
         self._threads = threads
+        self._target = target
 
     def evaluate(self, model: Tensor, records: DeviceRecords) -> Evaluation:
         """Evaluate parameters `model` (M,) on every record; a set without devices is one device."""
         count = len(records.y)
         step = max(1, _VALUES_AT_ONCE // max(1, records.x[0].numel()))
-        right = torch.empty(count, dtype=torch.bool, device=records.y.device)
-        errors = torch.empty(count, dtype=torch.float64, device=records.y.device)
+        points = torch.empty(len(self._target.points_of) + 1, count, dtype=torch.float64, device=records.y.device)
 
         def lane(number: int) -> None:
             with torch.no_grad():
@@ -158,16 +185,13 @@ class Evaluator:
                     part = slice(first, first + step)
                     output = self._scores[number](model, records, part)
                     labels = records.y[part]
-                    right[part] = output.argmax(dim=1) == labels
-                    errors[part] = self._loss.evaluated(output, labels)
+                    found = *self._target.points(output, labels), self._loss.evaluated(output, labels)
+                    for row, values in zip(points, found, strict=True):
+                        row[part] = values
 
         for _ in (map if self._threads is None else self._threads.map)(lane, range(len(self._scores))):
             pass
-        hits, losses = (each.cpu().double().numpy() for each in (right, errors))  # a GPU is waited for once
+        rows = points.cpu().numpy()  # a GPU is waited for once
         owners = records.offsets[:-1]
-        return Evaluation(
-            np.add.reduceat(hits, owners) / records.sizes,
-            np.add.reduceat(losses, owners) / records.sizes,
-            float(hits.mean()),
-            float(losses.mean()),
-        )
+        by_device = np.stack([np.add.reduceat(row, owners) / records.sizes for row in rows])
+        return Evaluation(self._target, by_device, np.array([row.mean() for row in rows]))

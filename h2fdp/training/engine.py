@@ -131,6 +131,9 @@ def build_scores(name: EngineName, module: nn.Module) -> Scores:
     return CompiledScores(module)
 
 
+_LABELS = torch.zeros(2, dtype=torch.int64)
+
+
 @dataclass(frozen=True)
 class TrainingJob:
     """The training that an engine is chosen for.
@@ -140,6 +143,7 @@ class TrainingJob:
         products: parameters of the model times the records that all devices are expected to draw in an interval.
         width: records of a device that a batched engine computes at once.
         precision: of the factors of convolutions' products.
+        labels: (2,) or (2, width) made-up ones.
     """
 
     objective: LocalObjective
@@ -149,6 +153,7 @@ class TrainingJob:
     products: float
     width: int
     precision: Precision = "float32"
+    labels: Tensor = _LABELS
 
     def why_not_compiled(self, module: nn.Module) -> str | None:
         """The reason why the compiled engine cannot do it, as the end of a sentence; None where it can."""
@@ -167,7 +172,7 @@ class TrainingJob:
         others = None if comparison is None else (models, models)
         try:
             rule = FunctionalGradients(module, norm, self.loss, comparison, last_numbers=0)
-            labels = torch.zeros(2, 2, dtype=torch.int64)
+            labels = torch.stack([self.labels, self.labels])
             rule.sums(models, torch.zeros(2, 2, *self.shape), labels, torch.ones(2, 2), others)
         except FAILURES as error:
             reason = failure(error.__cause__ or error).splitlines()[0]

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -21,6 +23,7 @@ from h2fdp.config.fields import Expect, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import FAILURES, Checked, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.data.targets import CLASS, PADDING, Target, Task
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.local_steps import FeatureComparison, LocalObjective
 
@@ -33,7 +36,7 @@ class Loss(ABC):
 
     @abstractmethod
     def each(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(n,) losses of records with scores (n, classes) and labels (n,); differentiable in the scores."""
+        """(n,) losses of scores (n, *outputs) and labels (n, ...), see `Target`; differentiable in the scores."""
 
     def mean(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The mean of `each`."""
@@ -44,28 +47,53 @@ class Loss(ABC):
         return self.each(scores, labels)
 
     def score_gradient(self, scores: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
-        """(n, W, classes) gradient of each record's loss in its scores, times its share.
+        """(n, W, *outputs) gradient of each record's loss in its scores, times its share.
 
         Args:
-            scores: (n, W, classes), of W records of each of n devices.
-            labels, shares: (n, W).
+            scores: (n, W, *outputs), of W records of each of n devices.
+            labels: (n, W, ...).
+            shares: (n, W).
         """
         leaf = scores.detach().flatten(0, 1).requires_grad_()
         with torch.enable_grad():
-            losses = self.each(leaf, labels.flatten())
+            losses = self.each(leaf, labels.flatten(0, 1))
             (gradient,) = torch.autograd.grad(losses.sum() if shares is None else losses @ shares.flatten(), leaf)
         return gradient.view(scores.shape)
 
 
 class NamedLoss(Loss, Options):
-    """A loss that a file names, with its options."""
+    """A loss that a file names, with its options.
+
+    Attributes:
+        tasks: what it is a loss of.
+    """
+
+    tasks: ClassVar[frozenset[Task]]
 
 
 LOSSES: Choices[NamedLoss] = Choices(OwnKind("a loss"))
 
 
+class ClassLoss(NamedLoss):
+    """A loss of a class; of a sequence of classes the mean over the positions that are a record's own."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({"classification", "tokens"})
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses of scores (n, classes) or (n, positions, classes)."""
+        if labels.dim() == 1:
+            return self.of_classes(scores, labels)
+        own = labels != PADDING
+        losses = self.of_classes(scores.flatten(0, 1), labels.clamp(min=0).flatten()).view(labels.shape)
+        return (losses * own).sum(dim=1) / own.sum(dim=1)
+
+    @abstractmethod
+    def of_classes(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses of scores (n, classes) and labels (n,)."""
+
+
 @LOSSES.register
-class CrossEntropy(NamedLoss):
+class CrossEntropy(ClassLoss):
     """- log softmax(scores)[label].
 
     >>> CrossEntropy().each(torch.zeros(1, 4), torch.tensor([2]))
@@ -74,20 +102,28 @@ class CrossEntropy(NamedLoss):
 
     name: Literal["cross-entropy"] = "cross-entropy"
 
-    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def of_classes(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses."""
         return functional.cross_entropy(scores, labels, reduction="none")
 
     def mean(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Torch's own mean."""
-        return functional.cross_entropy(scores, labels)
+        return functional.cross_entropy(scores, labels) if labels.dim() == 1 else super().mean(scores, labels)
 
     def evaluated(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The loss by its definition: torch's own took four times as long on ten classes."""
+        if labels.dim() > 1:
+            return self.each(scores, labels)
         return torch.logsumexp(scores, dim=1) - scores.gather(1, labels[:, None])[:, 0]
 
     def score_gradient(self, scores: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
-        """softmax(scores) - one-hot(label), times the share."""
+        """softmax(scores) - one-hot(label), times the share; of positions by their number, too."""
+        if labels.dim() > 2:
+            own = (labels != PADDING).to(scores.dtype)
+            weights = own / own.sum(dim=-1, keepdim=True)
+            weights = weights if shares is None else weights * shares[..., None]
+            found = self.score_gradient(scores.flatten(1, 2), labels.clamp(min=0).flatten(1), weights.flatten(1))
+            return found.reshape(scores.shape)
         delta = torch.softmax(scores.transpose(1, 2), dim=1)
         columns = labels[:, None, :]
         if shares is None:
@@ -100,7 +136,7 @@ CROSS_ENTROPY = CrossEntropy()
 
 
 @LOSSES.register
-class LabelSmoothing(NamedLoss):
+class LabelSmoothing(ClassLoss):
     """Cross-entropy against smoothed labels, (1 - s) one-hot(label) + s / classes (Szegedy et al. 2016).
 
     Attributes:
@@ -110,27 +146,71 @@ class LabelSmoothing(NamedLoss):
     name: Literal["label-smoothing"] = "label-smoothing"
     smoothing: Annotated[float, Field(ge=0, lt=1), Expect("a number of at least 0 and below 1")] = 0.1
 
-    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def of_classes(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses."""
         return functional.cross_entropy(scores, labels, reduction="none", label_smoothing=self.smoothing)
 
 
 @LOSSES.register
-class Hinge(NamedLoss):
+class Hinge(ClassLoss):
     """The multiclass hinge loss, max(0, 1 + largest other score - the label's score) (Crammer and Singer 2001)."""
 
     name: Literal["hinge"] = "hinge"
 
-    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def of_classes(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) losses."""
         own = labels[:, None] == torch.arange(scores.shape[-1], device=scores.device)
         others = scores.masked_fill(own, -torch.inf).amax(dim=-1)
         return (1.0 + others - (scores * own).sum(dim=-1)).clamp(min=0.0)
 
 
+@LOSSES.register
+class Squared(NamedLoss):
+    """(score - y)^2, of real values on the public scale of the data.
+
+    >>> Squared().each(torch.tensor([[0.5]]), torch.tensor([-1.0]))
+    tensor([2.2500])
+    """
+
+    name: Literal["squared"] = "squared"
+    tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses of scores (n, 1)."""
+        return (scores[:, 0] - labels).square()
+
+    def score_gradient(self, scores: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+        """2 (score - y), times the share."""
+        delta = 2 * (scores[..., 0] - labels)
+        return (delta if shares is None else delta * shares)[..., None]
+
+
+@LOSSES.register
+class SigmoidCrossEntropy(NamedLoss):
+    """The mean over a record's labels of the cross-entropy of each by itself, at the probability sigmoid(score).
+
+    >>> SigmoidCrossEntropy().each(torch.zeros(1, 3), torch.tensor([[0, 1, 1]]))
+    tensor([0.6931])
+    """
+
+    name: Literal["sigmoid-cross-entropy"] = "sigmoid-cross-entropy"
+    tasks: ClassVar[frozenset[Task]] = frozenset({"multilabel"})
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses of scores (n, labels)."""
+        wanted = labels.to(scores.dtype)
+        return functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none").mean(dim=-1)
+
+    def score_gradient(self, scores: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+        """(sigmoid(score) - label) / labels, times the share."""
+        # By tanh, as torch computes the last few numbers of a tensor's sigmoid in another way than the rest.
+        delta = (torch.tanh(scores / 2).add_(1).div_(2) - labels) / labels.shape[-1]
+        return delta if shares is None else delta * shares[..., None]
+
+
 @dataclass(frozen=True)
 class OwnLoss(Loss):
-    """A user's function from scores (1, classes) and labels (1,) to losses (1,).
+    """A user's function from scores (1, *outputs) and labels (1, ...) to losses (1,), see `Target`.
 
     It never sees two records, so that no record's gradient depends on another one, whatever it does with its batch.
 
@@ -155,17 +235,19 @@ class OwnLoss(Loss):
 
     def _of_one(self, scores: Tensor, labels: Tensor) -> Tensor:
         loss: object = self.origin.call("", self.function, scores, labels)
-        if not isinstance(loss, Tensor) or loss.shape != labels.shape or not loss.is_floating_point():
-            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)}", loss)
+        if not isinstance(loss, Tensor) or loss.shape != labels.shape[:1] or not loss.is_floating_point():
+            raise self.origin.wrong("", "losses of shape (1,)", loss)
         if torch.finfo(loss.dtype).bits < 32:
-            raise self.origin.wrong("", f"losses of shape {tuple(labels.shape)} in at least 32 bits", loss)
+            raise self.origin.wrong("", "losses of shape (1,) in at least 32 bits", loss)
         return loss.to(scores.dtype)
 
 
+# Of tasks for which cross-entropy is none.
+DEFAULTS: Mapping[Task, NamedLoss] = MappingProxyType({"regression": Squared(), "multilabel": SigmoidCrossEntropy()})
 LossSection = Annotated[NamedLoss | OwnPart, LOSSES]
 
 
-def loss_of(section: NamedLoss | OwnPart, classes: int) -> Loss:
+def loss_of(section: NamedLoss | OwnPart, classes: int, target: Target = CLASS) -> Loss:
     """The loss that a section describes.
 
     Raises:
@@ -173,8 +255,9 @@ def loss_of(section: NamedLoss | OwnPart, classes: int) -> Loss:
     """
     if isinstance(section, NamedLoss):
         return section
-    origin, scores = section.origin, torch.linspace(-1.0, 1.0, 2 * classes).view(2, classes).requires_grad_()
-    labels = torch.tensor([0, classes - 1])
+    origin, outputs = section.origin, target.outputs(classes)
+    scores = torch.linspace(-1.0, 1.0, 2 * math.prod(outputs)).view(2, *outputs).requires_grad_()
+    labels = target.examples(classes)
     looped = OwnLoss(section.function, origin, looped=True)
     losses = looped.each(scores, labels)
     if not losses.requires_grad:
@@ -237,7 +320,7 @@ class RecordLoss:
         self._at_once: bool | None = None
 
     def each(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:
-        """(n,) losses of records x (n, *shape) with labels y (n,).
+        """(n,) losses of records x (n, *shape) with labels y (n, ...).
 
         Args:
             others: (M,) the received and the previous model, where models are compared.
@@ -269,7 +352,7 @@ class RecordLoss:
 
     def _takes_records_at_once(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> bool:
         try:
-            self._gradients_at_once(model, x.repeat_interleave(2, dim=0), y.repeat_interleave(2), *others)
+            self._gradients_at_once(model, x.repeat_interleave(2, dim=0), y.repeat_interleave(2, dim=0), *others)
         except FAILURES:  # what fails for another reason fails again, one by one
             return False
         return True

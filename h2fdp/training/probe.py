@@ -31,11 +31,13 @@ class Probe:
             first order. Of a linear model the length of its inputs.
         gradient: the median length of the gradient of one record.
         linear: scores are linear in the parameters.
+        curvature: the largest of the mean of squared losses, of real values; 0 of other labels.
     """
 
     reach: float
     gradient: float
     linear: bool
+    curvature: float = 0.0
 
     @classmethod
     def of(
@@ -75,19 +77,42 @@ class Probe:
         curved = float((far + opposite).square().mean().sqrt())
         if not reach > 0:
             raise UserError("the model's scores do not depend on its parameters", key="model")
-        return cls(reach, _gradient_length(module, inputs, data.classes, loss, rng), curved < 0.02 * reach)
+        linear, length = curved < 0.02 * reach, _gradient_length(module, inputs, data, loss, rng)
+        curvature = 0.0
+        if data.target.task == "regression":  # 2 E g g^T of scores' gradients g; of squared losses these are 2 g
+            curvature = _steepest(module, inputs) if linear else length**2 / 2
+        return cls(reach, length, linear, curvature)
 
 
-def _gradient_length(module: nn.Module, inputs: Tensor, classes: int, loss: Loss, rng: np.random.Generator) -> float:
-    """The median length of a record's gradient at the first model, under a random label."""
-    lengths = []
+def _gradient_length(
+    module: nn.Module, inputs: Tensor, data: DeviceData, loss: Loss, rng: np.random.Generator
+) -> float:
+    """The median length of a record's gradient at the first model, under a random label; of real values under one that
+    is 1 away."""
+    lengths, classes = [], 2 if data.target.task == "multilabel" else data.classes
     for record in inputs[:_GRADIENTS]:
-        label = torch.from_numpy(rng.integers(0, classes, size=1))
-        total = loss.each(module(record[None]), label).sum()
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        gradients = torch.autograd.grad(total, trained, allow_unused=True)
-        lengths.append(math.sqrt(sum(float(each.square().sum()) for each in gradients if each is not None)))
+        scores = module(record[None])
+        label = data.target.examples(classes)[:1]
+        label = (
+            scores.detach()[:, 0] - 1
+            if label.is_floating_point()
+            else torch.from_numpy(rng.integers(0, classes, size=label.shape))
+        )
+        lengths.append(
+            math.sqrt(sum(float(each.square().sum()) for each in _gradient(module, loss.each(scores, label))))
+        )
     return max(float(np.median(lengths)), 1e-9)
+
+
+def _gradient(module: nn.Module, values: Tensor) -> list[Tensor]:
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return [each for each in torch.autograd.grad(values.sum(), trained, allow_unused=True) if each is not None]
+
+
+def _steepest(module: nn.Module, inputs: Tensor) -> float:
+    """The largest curvature of the mean squared loss of a model with one score that is linear in its parameters."""
+    found = [torch.cat([each.flatten() for each in _gradient(module, module(record[None]))]) for record in inputs]
+    return 2 * float(torch.linalg.matrix_norm(torch.stack(found), 2)) ** 2 / len(found)
 
 
 def _public_inputs(data: DeviceData, module: nn.Module, rng: np.random.Generator, unit: bool) -> Tensor:

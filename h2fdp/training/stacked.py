@@ -37,7 +37,7 @@ from h2fdp.training.local_steps import (
 )
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
-# Records that are computed at once: x (m, width, *shape) as the model sees them, labels (m, width), and (m, width)
+# Records that are computed at once: x (m, width, *shape) as the model sees them, labels (m, width, ...), and (m, width)
 # shares of 1 / |xi_i|, or 1 / (q_i D_i), for a drawn record, 0 for padding.
 PaddedBatch = tuple[Tensor, Tensor, Tensor]
 
@@ -113,7 +113,8 @@ class PaddedBatches:
             shares = drawn * (1.0 / self.divisors).astype(np.float32)[:, :, None]
             device = self._records.x.device
             at = placed(positions, device)
-            labels = self._records.y.index_select(0, at.view(-1)).view(at.shape)
+            labels = self._records.y.index_select(0, at.view(-1))
+            labels = labels.view(*at.shape, *labels.shape[1:])
             parts = (at, labels, placed(shares, device))
             self._blocks[number] = list(zip(*(part.unbind() for part in parts), strict=True))
         return self._blocks[number]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from h2fdp.config import Document
 from h2fdp.config.parsing import text_of, values_of
+from h2fdp.data.targets import MEASURED
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile, Span, TuneSection
@@ -21,6 +22,7 @@ from h2fdp.streams import Streams
 from h2fdp.sweeps.grid import canonical, values_of_axis
 from h2fdp.sweeps.study import SharedInputs, written_out
 from h2fdp.tuning.price import TUNE, Price, price_of
+from h2fdp.wording import SCORES
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -37,7 +39,7 @@ _REFUSED = {
     "runtime": "changes where a run is computed and not what it finds",
     "seed": "is chosen by the search: trials are judged on other draws than final runs",
     "data.validation": "is the same for all trials: data.validation",
-    "training.until": "ends runs by their accuracy on test records, which judge nothing here",
+    "training.until": "ends runs by their scores on test records, which judge nothing here",
     "privacy": _HELD,
     "method.privacy.noise_multiplier": _HELD,
     "method.privacy.noise_std": _HELD,
@@ -216,6 +218,15 @@ class TunePlan:
     final_seeds: frozenset[int]
 
     @property
+    def measure(self) -> str:
+        """The score of `SCORES` that trials are judged by, on validation records."""
+        return self.section.score
+
+    def measured(self, score: float | None) -> float | None:
+        """The value of the measure of a trial's score, which is larger the better."""
+        return -score if score is not None and SCORES[self.measure].falls else score
+
+    @property
     def directory(self) -> Path:
         """Where it goes by default."""
         return Path("tunes") / self.name
@@ -319,6 +330,13 @@ def read_plan(path: Path, settings: Sequence[str], shared: SharedInputs) -> Tune
     if section.stand_in is not None and (own := [key for key in space.keys if key.partition(".")[0] == "data"]):
         text = "is searched, and trials have the data of tune.stand_in instead"
         raise UserError(text, document.where((TUNE, RANGES)), f"{TUNE}.{RANGES}.{own[0]}")
+    data = section.stand_in or config.data
+    measured = MEASURED[getattr(data, "stated_task", "classification")]
+    if "objective" not in section.model_fields_set:
+        section = section.model_copy(update={"objective": [measured[0]]})
+    if section.score not in measured:
+        text = f"expected {' or '.join(measured)}, which is measured of such labels (data.task), found {section.score}"
+        raise UserError(text, document.where((TUNE, "objective")), f"{TUNE}.objective")
     finals = frozenset([config.seed, *_swept_seeds(config)])
     free = Price("ignore", section.trials)  # prices follow from configurations, and these from the space
     plan = TunePlan(config.name, document, tuple(base), section, space, free, config, finals)

@@ -111,8 +111,11 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
     if section.privacy == "ignore" or not any(private):
         return Price("ignore" if any(private) else "none", section.trials)
     problems = unaccounted(corners, document)
+    if section.score != "accuracy":
+        text = f"one record may move {section.score} by any amount, and the search is counted in epsilon"
+        problems.append(_problem(document, "objective", f"{text}; expected {_INSTEAD}"))
     if section.costs:
-        text = "one trial is released, and several objectives have several best ones; expected accuracy with "
+        text = "one trial is released, and several objectives have several best ones; expected a score with "
         problems.append(_problem(document, "objective", f"{text}tune.limits, or {_INSTEAD}"))
     if problems:
         raise UserError(problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.study import SharedInputs, written_out
 from h2fdp.tuning.plan import Drawn, TunePlan
 from h2fdp.tuning.price import TUNE, within
+from h2fdp.wording import SCORES
 
 SCHEMA_VERSION = 2  # 1 had no checksum
 COLUMNS = {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}  # of the metrics, which add up
@@ -70,31 +72,54 @@ class Trial:
     Attributes:
         drawn: axis -> what was drawn.
         state: `done`, `pruned`, `over a limit` or `failed`.
-        accuracy: on validation records, at the end; with the noise of the account where there is one.
+        score: on validation records, at the end, the larger the better (see `signed`); with the noise of the account
+            where there is one.
         costs: joules, seconds and bytes of the whole run.
-        checks: accuracy at the quarters of its intervals that were reached.
+        checks: score at the quarters of its intervals that were reached.
         reason: why it failed.
     """
 
     number: int
     drawn: Mapping[str, Drawn]
     state: str
-    accuracy: float | None = None
+    score: float | None = None
     costs: Mapping[str, float] = field(default_factory=dict)
     checks: Sequence[float] = ()
     reason: str = ""
 
 
+_LEAST = -1e300  # a score of nothing; Optuna takes no infinite ones
+
+
+def signed(measure: str, value: float) -> float:
+    """A value of a measure as a score: the larger the better; the least where it is no number.
+
+    >>> signed("accuracy", 0.5), signed("rmse", 3.0), signed("rmse", math.inf)
+    (0.5, -3.0, -1e+300)
+    """
+    score = -value if SCORES[measure].falls else value
+    return _LEAST if math.isnan(score) else max(score, _LEAST)
+
+
+def least(measure: str) -> float:
+    """The score of a trial that has none."""
+    return 0.0 if measure == "accuracy" else _LEAST
+
+
+def _in_order(trial: Trial) -> float:
+    return _LEAST if trial.score is None else trial.score
+
+
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The most accurate one that came to its end within the limits; of equal ones the first. None where none did."""
+    """The best one that came to its end within the limits; of equal ones the first. None where none did."""
     done = [trial for trial in trials if trial.state == "done"]
-    return max(done, key=lambda trial: (trial.accuracy or 0.0, -trial.number), default=None)
+    return max(done, key=lambda trial: (_in_order(trial), -trial.number), default=None)
 
 
 def front_of(trials: Sequence[Trial], costs: Sequence[str]) -> list[Trial]:
-    """The trials that came to their ends and that no other one beats in accuracy and all costs, by falling accuracy."""
+    """The trials that came to their ends and that no other one beats in score and all costs, the best first."""
     done = [trial for trial in trials if trial.state == "done"]
-    values = {trial.number: (-(trial.accuracy or 0.0), *(trial.costs[name] for name in costs)) for trial in done}
+    values = {trial.number: (-_in_order(trial), *(trial.costs[name] for name in costs)) for trial in done}
 
     def beaten(trial: Trial) -> bool:
         own = values[trial.number]
@@ -222,10 +247,12 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
     del values[TUNE]
     sweep = values.pop("sweep", {}) if plan.price.covered else {}  # its runs would all be releases
     tried = plan.space.values(trial.drawn)
-    accuracy = "unknown" if trial.accuracy is None else f"{100 * trial.accuracy:.2f} %"
+    reached = f"{plan.measure} unknown"
+    if (value := plan.measured(trial.score)) is not None:
+        reached = f"accuracy {100 * value:.2f} %" if plan.measure == "accuracy" else f"{plan.measure} {value:.5g}"
     secret = plan.price.law is not None  # then the best trial may be shown, but not which one it was
     which = "the best trial" if secret else f"trial {trial.number}"
-    comment = [f"{which} of the search of {plan.name}: validation accuracy {accuracy}"]
+    comment = [f"{which} of the search of {plan.name}: validation {reached}"]
     comment += [f"{key}: {word(value)}" for key, value in tried.items()]
     comment += plan.price.sentences()
     if epsilon is not None:
@@ -234,16 +261,16 @@ def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, dat
         comment.append("so the sweep: section of the search's file is left out")
     text = "".join(f"# {line}\n" for line in comment)
     write_text(path, text + text_of(values))
-    reached = {"trial": trial.number, "validation_accuracy": trial.accuracy, **trial.costs}
-    return reached | {"values": tried, "file": str(path), "epsilon": epsilon}
+    found = {"trial": trial.number, f"validation_{plan.measure}": value, **trial.costs}
+    return found | {"values": tried, "file": str(path), "epsilon": epsilon}
 
 
 def table_of(plan: TunePlan, trials: Sequence[Trial]) -> pd.DataFrame:
-    """A row for each trial: its number and state, accuracy and costs, and a column for each key that is searched."""
+    """A row for each trial: its number and state, its measure and costs, and a column for each key that is searched."""
     columns: dict[str, Any] = {
         "trial": [trial.number for trial in trials],
         "state": [trial.state for trial in trials],
-        "validation_accuracy": pd.array([trial.accuracy for trial in trials], dtype="Float64"),
+        f"validation_{plan.measure}": pd.array([plan.measured(trial.score) for trial in trials], dtype="Float64"),
     }
     for cost in COLUMNS:
         columns[cost] = pd.array([trial.costs.get(cost) for trial in trials], dtype="Float64")
@@ -265,13 +292,13 @@ class Tuned:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """A row for each trial: state, validation accuracy, joules, seconds, bytes, and the values that it tried."""
+        """A row for each trial: state, validation accuracy (or RMSE), costs, and the values it tried."""
         frame: pd.DataFrame = read_table(self._files.table).to_pandas()
         return frame
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The best trial: its number, accuracy, costs, `values` by key and `file`; None where there is none."""
+        """The best trial: its number, measure, costs, `values` by key and `file`; None where there is none."""
         best: dict[str, Any] | None = read_state(self._files).get("best")
         return best
 

@@ -43,15 +43,18 @@ from h2fdp.tuning.results import (
     Tuned,
     TuneDirectory,
     check_usable,
+    least,
     name_of,
     secret_of,
+    signed,
     write_results,
     write_state,
 )
+from h2fdp.wording import SCORES
 
 _TRIAL = "h2fdp"  # what Optuna keeps of a trial for us
 _STARTUP, _FEWEST_TO_PRUNE = 8, 5
-_SCORES = ("accuracy", "loss")  # ends of columns
+_ENDS = (*SCORES, "loss")  # of columns of scores
 _ROUNDING = 1e-6  # relative, of divergences added up in another order
 
 
@@ -218,12 +221,12 @@ class Search(SilentWatcher):
             intervals,
             SweepDirectory(self._directory.path).intervals_of(name),
             chosen_backend(config.runtime) == "ray",
-            partial(early_end, limits, every, self._thresholds()),
+            partial(early_end, limits, every, self._thresholds(), measure=plan.measure),
             partial(with_facts, self._directory.facts(number), bounds),
         )
 
     def _thresholds(self) -> tuple[float, ...]:
-        """The accuracy at each check below which a trial is behind half of those that have ended."""
+        """The score at each check below which a trial is behind half of those that have ended."""
         thresholds = []
         for check in range(CHECKS - 1 if self._plan.prunes else 0):
             reached = [trial.checks[check] for trial in self.ended_trials if len(trial.checks) > check]
@@ -237,7 +240,7 @@ class Search(SilentWatcher):
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
         """A trial has come so far; its exact scores are not shown where an account covers the search."""
-        shown = row if not self._plan.price.covered else {key: row[key] for key in row if not key.endswith(_SCORES)}
+        shown = row if not self._plan.price.covered else {key: row[key] for key in row if not key.endswith(_ENDS)}
         self._watcher.interval(name, shown)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
@@ -262,9 +265,9 @@ class Search(SilentWatcher):
         plan, run = self._plan, self._directory.run(trial.number)
         rows = read_table(RunDirectory(run).metrics).to_pylist()
         facts = json.loads(self._directory.facts(trial.number).read_text())
-        scores = scores_of(rows)
+        scores = scores_of(rows, plan.measure)
         checks = [score for interval, score in scores.items() if interval % every == 0]
-        accuracy = list(scores.values())[-1] if scores else None
+        score = list(scores.values())[-1] if scores else None
         costs = {cost: float(rows[-1][column]) for cost, column in COLUMNS.items()}
         excesses = {cost: costs[cost] / most - 1 for cost, most in plan.section.limits.items()}
         for cost, excess in excesses.items():
@@ -277,13 +280,14 @@ class Search(SilentWatcher):
                 self._tell(trial, TrialState.FAIL, reached | {"state": "failed", "reason": reason})
                 return
             noise = float(self._streams.open("", "score", trial.number).standard_normal())
-            accuracy = (accuracy or 0.0) + budget.score_deviation / facts["validation_records"] * noise
+            score = (score or 0.0) + budget.score_deviation / facts["validation_records"] * noise
             checks = []  # exact ones stay secret
-        reached |= {"state": state, "accuracy": accuracy, "checks": checks}
+        reached |= {"state": state, "score": score, "checks": checks}
         if plan.prunes:
-            for step, score in enumerate(checks):
-                trial.report(score, step)
-        values = None if state == "pruned" else [accuracy or 0.0, *(costs[name] for name in plan.section.costs)]
+            for step, each in enumerate(checks):
+                trial.report(each, step)
+        known = least(plan.measure) if score is None else score
+        values = None if state == "pruned" else [known, *(costs[name] for name in plan.section.costs)]
         self._tell(trial, TrialState.PRUNED if state == "pruned" else TrialState.COMPLETE, reached, values)
 
     def _tell(
@@ -293,8 +297,8 @@ class Search(SilentWatcher):
         self.study.tell(trial, values, state)
 
 
-def scores_of(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Interval -> accuracy on validation records, of rows of the metrics that have one.
+def scores_of(rows: Sequence[Mapping[str, Any]], measure: str = "accuracy") -> dict[int, float]:
+    """Interval -> score on validation records, the larger the better, of rows of the metrics that have one.
 
     None right is a score, too: to pass it over would let one record move the last score by more than its share.
 
@@ -303,24 +307,31 @@ def scores_of(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     >>> scores_of([{"interval": 3, "validation_accuracy": None}])
     {}
     """
-    scores = {row["interval"]: row.get("validation_accuracy") for row in rows}
-    return {interval: float(accuracy) for interval, accuracy in scores.items() if accuracy is not None}
+    found = {row["interval"]: row.get(f"validation_{measure}") for row in rows}
+    return {interval: signed(measure, float(value)) for interval, value in found.items() if value is not None}
 
 
-def early_end(limits: Mapping[str, float], every: int, thresholds: Sequence[float], row: Mapping[str, Any]) -> str:
+def early_end(
+    limits: Mapping[str, float],
+    every: int,
+    thresholds: Sequence[float],
+    row: Mapping[str, Any],
+    measure: str = "accuracy",
+) -> str:
     """Why a trial ends after this interval, empty where it goes on; see `sweeps.pool.Task.early_end`.
 
     Args:
         limits: column of the metrics -> the most of it.
         every: intervals between checks.
-        thresholds: the accuracy that is asked for at each check that has one, the first at place 0.
+        thresholds: the score that is asked for at each check that has one, the first at place 0.
     """
     if any(row[column] > limit for column, limit in limits.items()):
         return "over a limit"
     check, rest = divmod(int(row["interval"]), every)
-    if rest or not 1 <= check <= len(thresholds) or row.get("validation_accuracy") is None:
+    value = row.get(f"validation_{measure}")
+    if rest or not 1 <= check <= len(thresholds) or value is None:
         return ""
-    return "pruned" if row["validation_accuracy"] < thresholds[check - 1] else ""
+    return "pruned" if signed(measure, value) < thresholds[check - 1] else ""
 
 
 def _opened(path: Path, sampler: optuna.samplers.BaseSampler, directions: Sequence[Any]) -> optuna.Study:

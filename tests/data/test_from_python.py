@@ -259,7 +259,7 @@ def test_columns_have_numbers_for_names_but_no_name_twice():
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        (np.arange(80) * 800, "h2fdp classifies, and a continuous target is not supported"),
+        (np.arange(80) * 800, "for real values state data.task: regression"),
         (np.zeros(80, int), "all test records have the label 0, so accuracy says nothing"),
         (np.arange(80) % 4, ""),
     ],
@@ -274,8 +274,8 @@ def test_labels_that_are_no_classes_are_told(labels, told, capsys):
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        (np.linspace(0, 1, 40), "h2fdp classifies, and a continuous target is not supported"),
-        (np.ones((40, 3), int), "several labels of one record are not supported"),
+        (np.linspace(0, 1, 40), "for real values state data.task: regression"),
+        (np.ones((40, 3), int), "state data.task: multilabel for labels of 0 or 1 each, or tokens"),
     ],
 )
 def test_other_targets_are_refused(labels, told):

@@ -206,8 +206,11 @@ def test_the_commands_write_where_they_are_told(sweep, tmp_path):
         (lambda numbers: over_key(numbers, "intervl"), "one of method, .*, interval, .* did you mean `interval`"),
         (lambda numbers: over_key(numbers, "method", measure="acuracy"), "--y: .* did you mean `accuracy`"),
         (lambda numbers: over_key(numbers, "method", "method"), "--line: expected another key than --x, found method"),
-        (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of accuracy, loss"),
-        (lambda numbers: paper_table(numbers, ["target_energy_j"]), "--show: .* needs a target accuracy"),
+        (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of accuracy, rmse"),
+        (
+            lambda numbers: paper_table(numbers, ["target_energy_j"]),
+            "--show: .* needs a target, as --target 0.7 for accuracy",
+        ),
         (lambda numbers: numbers.where(["method=fedavg"]), '--where: method: expected one of hfl_x, h2fdp, found "fed'),
     ],
 )

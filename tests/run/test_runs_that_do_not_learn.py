@@ -32,9 +32,9 @@ def test_a_model_that_is_not_finite_is_not_reported_as_a_result(tmp_path, capsys
     assert run.summary["not_finite_from"] == first
     show_result(run.summary, tmp_path / "run", learned(run.summary, made.config, "h2fdp run file.yaml"))
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"not finite the test loss, since interval {first}: the accuracy says nothing" in shown
+    assert f"not finite the test loss, since interval {first}: the scores say nothing" in shown
     page = report([tmp_path / "run"]).read_text()
-    assert f"is no finite number since interval {first}; its accuracy says nothing." in page
+    assert f"is no finite number since interval {first}; its scores say nothing." in page
 
 
 SUMMARY = {"loss": 2.3, "not_finite_from": None, "classes": 10, "accuracy": 0.5, "noise_std": []}

@@ -82,9 +82,10 @@ def test_evaluation_counts_each_device_and_the_whole():
     scores = INPUTS @ START.T.astype(float)
     right = scores.argmax(axis=1) == Y
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(12), Y]
-    np.testing.assert_allclose(result.accuracy, [right[:5].mean(), right[5:].mean()])
-    np.testing.assert_allclose(result.loss, [losses[:5].mean(), losses[5:].mean()], rtol=1e-5)
-    assert result.accuracy_whole == right.mean()
+    accuracy, loss = result.by_device
+    np.testing.assert_allclose(accuracy, [right[:5].mean(), right[5:].mean()])
+    np.testing.assert_allclose(loss, [losses[:5].mean(), losses[5:].mean()], rtol=1e-5)
+    assert result.measures["accuracy"] == right.mean()
 
 
 @pytest.mark.parametrize("at_once", [2, 3, 16])
@@ -97,6 +98,5 @@ def test_evaluation_on_threads_is_the_same_to_the_bit(monkeypatch, at_once):
     alone = evaluate(module(), start, RECORDS)
     with worker_threads(at_once) as threads:
         together = Evaluator([ModuleScores(module()) for _ in range(at_once)], threads=threads).evaluate(start, RECORDS)
-    np.testing.assert_array_equal(together.loss, alone.loss)
-    np.testing.assert_array_equal(together.accuracy, alone.accuracy)
-    assert (together.loss_whole, together.accuracy_whole) == (alone.loss_whole, alone.accuracy_whole)
+    np.testing.assert_array_equal(together.by_device, alone.by_device)
+    assert together.measures == alone.measures

@@ -93,6 +93,101 @@ def by_mean(scores, labels):
     return cross_entropies(scores - 5.0 * scores.mean(dim=0), labels)
 
 
+LABELLED = RNG.integers(0, 2, (6, 4))  # several labels
+SEQUENCES = RNG.normal(size=(6, 3, 4)), np.where(RNG.uniform(size=(6, 3)) < 0.3, -100, RNG.integers(0, 4, (6, 3)))
+SEQUENCES[1][:, 0] = RNG.integers(0, 4, 6)  # each has a position of its own
+
+
+def sigmoid_losses(scores, labels):
+    probabilities = 1 / (1 + np.exp(-scores))
+    return -(labels * np.log(probabilities) + (1 - labels) * np.log(1 - probabilities)).mean(axis=1)
+
+
+def by_position_of(formula):
+    """The mean of a loss of one class over the positions that are a record's own."""
+
+    def formula_of_sequences(scores, labels):
+        return np.array([formula(x[y >= 0], y[y >= 0]).mean() for x, y in zip(scores, labels, strict=True)])
+
+    return formula_of_sequences
+
+
+OTHERS = {  # task -> loss, formula, scores, labels
+    "regression": ("squared", lambda s, y: (s[:, 0] - y) ** 2, RNG.normal(size=(6, 1)), RNG.normal(size=6)),
+    "multilabel": ("sigmoid-cross-entropy", sigmoid_losses, SCORES, LABELLED),
+    **{f"tokens, {name}": (value, by_position_of(formula), *SEQUENCES) for name, (value, formula) in FORMULAS.items()},
+}
+
+
+@pytest.mark.parametrize("task", OTHERS)
+def test_losses_of_other_targets_are_their_formulas_and_so_are_their_slopes(task):
+    value, formula, scores, labels = OTHERS[task]
+    given = torch.from_numpy(scores), torch.from_numpy(labels)
+    for measure in ("each", "evaluated"):
+        np.testing.assert_allclose(getattr(loss(value), measure)(*given).numpy(), formula(scores, labels), rtol=1e-12)
+    np.testing.assert_allclose(float(loss(value).mean(*given)), formula(scores, labels).mean(), rtol=1e-12)
+    shares, step = RNG.uniform(size=6), 1e-6
+    stacked = given[0][None], given[1][None], torch.from_numpy(shares)[None]
+    found = loss(value).score_gradient(*stacked)[0].numpy()
+    plain = loss(value).score_gradient(*stacked[:2])[0].numpy()
+    for place in np.ndindex(*scores.shape):
+        moved = np.zeros_like(scores)
+        moved[place] = step
+        slope = (formula(scores + moved, labels) - formula(scores - moved, labels)) / (2 * step)
+        assert found[place] == pytest.approx(shares @ slope, abs=1e-7)
+        assert plain[place] == pytest.approx(slope.sum(), abs=1e-7)
+
+
+class Recurrent(nn.Module):
+    """Scores of four classes at each of three positions; no chain of known layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(1, 5), nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.outer(torch.tanh(self.inner(x[..., None]).cumsum(dim=1)))
+
+
+TARGETS = {  # loss, model, labels of 40 records
+    "regression": ("squared", nn.Sequential(nn.Linear(3, 1)), torch.randn(40)),
+    "several layers": ("squared", nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)), torch.randn(40)),
+    "multilabel": ("sigmoid-cross-entropy", nn.Sequential(nn.Linear(3, 4)), torch.randint(0, 2, (40, 4))),
+    "tokens": ("cross-entropy", Recurrent(), torch.randint(0, 4, (40, 3)).index_fill(0, torch.arange(9), -100)),
+}
+TARGETS["tokens"][2][:, 0] = 1
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("task", TARGETS)
+def test_each_records_gradient_of_other_targets_is_clipped_by_itself(engine, task):
+    """Against autograd, record by record, at a bound that cuts some of them."""
+    value, module, labels = TARGETS[task]
+    torch.manual_seed(3)
+    size = sum(each.numel() for each in module.parameters())
+    start, x = torch.randn(2, size), 2 * torch.randn(40, 3)
+    held = DeviceRecords(x, labels, np.array([0, 15, 40]), ONE, ZERO)
+    drawn = np.zeros((1, 2, 25), dtype=np.int64)
+    drawn[0, 0, :15], drawn[0, 1] = np.arange(15), np.arange(25)
+    batches = Batches(drawn, np.array([[15, 25]]), expected=np.array([15.0, 25.0]))
+    norms, expected = [], []
+    for row, records in enumerate((range(15), range(15, 40))):
+        nn.utils.vector_to_parameters(start[row].clone(), module.parameters())
+        total = torch.zeros(size)
+        for record in records:
+            found = loss(value).each(module(x[record : record + 1]), labels[record : record + 1]).sum()
+            gradient = torch.cat([g.flatten() for g in torch.autograd.grad(found, list(module.parameters()))])
+            norms.append(float(gradient.norm()))
+            total += gradient * min(1.0, BOUND[task] / norms[-1])
+        expected.append(total / len(records))
+    assert min(norms) < BOUND[task] < max(norms), "some are cut"
+    made = build_engine(engine, module, Clipping(BOUND[task], "record"), Plain(), 32, loss=loss(value))
+    updates = made.train(start, held, np.arange(2), batches, 1.0).updates
+    torch.testing.assert_close(updates, torch.stack(expected), rtol=1e-4, atol=1e-6)
+
+
+BOUND = {"regression": 2.0, "several layers": 2.0, "multilabel": 0.6, "tokens": 2.0}
+
 CHAIN = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
 
 
@@ -146,11 +241,11 @@ def test_a_run_reports_the_loss_that_it_minimises(tmp_path):
     setup = experiment("hinge").prepare()
     run = experiment("hinge").run(tmp_path / "run")
     scores = evaluate(run.model, torch.cat([each.flatten() for each in run.model.parameters()]), test_set(setup))
-    assert run.metrics["loss"].iloc[-1] != pytest.approx(scores.loss_whole, rel=1e-3)
+    assert run.metrics["loss"].iloc[-1] != pytest.approx(scores.measures["loss"], rel=1e-3)
     hinged = evaluate(
         run.model, torch.cat([each.flatten() for each in run.model.parameters()]), test_set(setup), loss("hinge")
     )
-    assert run.metrics["loss"].iloc[-1] == pytest.approx(hinged.loss_whole, rel=1e-6)
+    assert run.metrics["loss"].iloc[-1] == pytest.approx(hinged.measures["loss"], rel=1e-6)
 
 
 def test_set(setup):

@@ -97,5 +97,5 @@ def test_an_evaluation_on_a_gpu_is_the_processors():
     held = records((1, 8, 8), SIZES)
     here = evaluate(module, start, held)
     there = evaluate(module.cuda(), start.cuda(), held.to(torch.device("cuda")))
-    np.testing.assert_allclose(there.loss, here.loss, rtol=1e-4)
-    np.testing.assert_allclose(there.accuracy, here.accuracy, atol=1 / SIZES.min())
+    np.testing.assert_allclose(there.by_device[1], here.by_device[1], rtol=1e-4)
+    np.testing.assert_allclose(there.by_device[0], here.by_device[0], atol=1 / SIZES.min())

@@ -20,7 +20,11 @@ STEP = "training.step_size: {uniform: [0.1, 10]}"
         ("privacy.epsilon: [1, 2]", "", "8: tune.ranges.privacy.epsilon: is held by calibration for every setting"),
         ('"seed2, training.intervals": [[1, 2, 3]]', "", "expected a list of 2 values, one for each key"),
         (STEP, "objective: {minimize: joules}", "9: tune.objective: expected a list of measures"),
-        (STEP, "objective: [joules]", "9: tune.objective: expected accuracy and costs, each once, found [joules]"),
+        (
+            STEP,
+            "objective: [joules]",
+            "9: tune.objective: expected a score, as accuracy, and costs, each once, found [joules]",
+        ),
         (STEP, "trails: 5", "9: tune.trails: unknown key; did you mean `trials`?"),
     ],
 )

@@ -149,6 +149,8 @@ class ObjectivePerturbation(StatedNoise, BoundedInputs):
         if request.model not in ("softmax", "logistic"):
             text = "Theorem 6.3 is about generalised linear models; expected softmax or logistic"
             yield "model", f"{text}, found {request.model}"
+        if request.loss != "cross-entropy":
+            yield "training.loss", f"Theorem 6.3 is stated here with the bounds of cross-entropy; found {request.loss}"
         if not request.foreseen and not request.controlled:
             text = f"Theorem 6.3 needs the number of intervals in advance; expected fixed, found {request.schedule}"
             yield "method.schedule", text

@@ -60,7 +60,7 @@ class LayeredGradients:
         Args:
             models: (n, M) where each device stands.
             x: (n, W, *shape) records as the model sees them.
-            y: (n, W) labels.
+            y: (n, W, ...) labels.
             shares: (n, W) 1 / |xi_i| for a drawn record, 0 for padding.
             others: none: the loss is one of scores, which no other models enter.
 
