@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
@@ -15,6 +15,7 @@ from h2fdp.algorithms.server_update import ServerUpdate
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.network import Topology
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.local_steps import LocalObjective
 
@@ -64,6 +65,15 @@ class ServerOptions(Options):
         """What stands in for it in an audit, whose models have a coordinate more for each canary: the update itself,
         where each coordinate of the next model follows from the same one of averages."""
         return self
+
+    def refusals(self, experiment: Any, topology: Topology, network: Topology) -> Iterable[tuple[str, str]]:
+        """Key and text of what it does not go with.
+
+        Args:
+            experiment: an `ExperimentFile`.
+            topology: as it was drawn; `network`: that is simulated.
+        """
+        return ()
 
     @abstractmethod
     def build(self, context: ServerContext) -> ServerUpdate:

@@ -20,6 +20,8 @@ from h2fdp.config.fields import Expect
 from h2fdp.errors import refused
 from h2fdp.network import Topology
 
+_STEP_BY_STEP = ("none", "hierarchical", "local", "dp-sgd")  # what is uploaded adds up steps from what was sent
+
 
 class SubnetModels(ServerUpdate):
     """Subnet c trains v_c to w_c and uploads v_c - w_c; w is the mean of the w_c; then v_c <- w_c + mix (w - w_c).
@@ -61,33 +63,29 @@ class SubnetModelsOptions(ServerOptions):
     name: Literal["subnet-models"] = "subnet-models"
     mix: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] = 0.3
 
+    def refusals(self, experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
+        """See `ServerOptions`: who sees a sum of several subnets does not know where each began."""
+        method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
+        placement, liars, down = method.privacy, topology.adversaries, experiment.compression.down
+        shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
+        return refused(
+            f"{method.server.name} keeps a model for each edge server",
+            ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
+            ("topology.cloud.trust", placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
+            ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+            ("topology", liars is not None and bool(liars.edges), "honest edge servers", "some that lie"),
+            (
+                "method.privacy",
+                placement.name not in _STEP_BY_STEP,
+                f"one of {', '.join(_STEP_BY_STEP)}",
+                placement.name,
+            ),
+            ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
+            ("method.aggregation", rule != "average", "average", rule),
+            ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
+            ("compression.down", down is not None, "null", down),
+        )
+
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""
         return SubnetModels(self.mix)
-
-
-_STEP_BY_STEP = ("none", "hierarchical", "local", "dp-sgd")  # what is uploaded adds up steps from what was sent
-
-
-def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """What models of subnets do not go with: who sees a sum of several subnets does not know where each began.
-
-    Args:
-        experiment: an `ExperimentFile`.
-        topology: as it was drawn; `network`: that is simulated.
-    """
-    method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
-    placement, liars, down = method.privacy, topology.adversaries, experiment.compression.down
-    shape = "one subnet" if network is not topology else f"{topology.depth} tiers"
-    return refused(
-        f"{method.server.name} keeps a model for each edge server",
-        ("topology", network is not topology or topology.depth > 1, "one tier of edge servers", shape),
-        ("topology.cloud.trust", placement.sees(topology.cloud_trust) == "sum", "untrusted", topology.cloud_trust),
-        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
-        ("topology", liars is not None and bool(liars.edges), "honest edge servers", "some that lie"),
-        ("method.privacy", placement.name not in _STEP_BY_STEP, f"one of {', '.join(_STEP_BY_STEP)}", placement.name),
-        ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
-        ("method.aggregation", rule != "average", "average", rule),
-        ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
-        ("compression.down", down is not None, "null", down),
-    )

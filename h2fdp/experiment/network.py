@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from h2fdp.algorithms import ServerOptions, subnet_models
+from h2fdp.algorithms import ServerOptions
 from h2fdp.config import Document
 from h2fdp.costs import batteries
 from h2fdp.errors import Problem, UserError, hint
@@ -43,8 +43,8 @@ def check_network(
             found += _of_memory(experiment, network)
         if experiment.compression.asked:
             found += compression.refusals_of_network(experiment, topology, network)
-        if isinstance(server := experiment.method.server, ServerOptions) and server.personal:
-            found += subnet_models.refusals(experiment, topology, network)
+        if isinstance(server := experiment.method.server, ServerOptions):
+            found += server.refusals(experiment, topology, network)
         if topology.mobility is not None:
             found += mobility.refusals(experiment, topology)
         if (liars := topology.adversaries) is not None:
