@@ -142,14 +142,13 @@ def from_document(document: Document, seed: int) -> Topology:
         topology = replace(drawn_topology, mobility=_mobility(file, document))
         return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed)
     except UserError as error:
-        raise UserError(
-            _placed(each, document) if each.where in ("", drawn_topology.name) else each for each in error.problems
-        ) from None
+        raise UserError(_placed(each, document, drawn_topology.name) for each in error.problems) from None
 
 
-def _placed(problem: Problem, document: Document) -> Problem:
+def _placed(problem: Problem, document: Document, network: str) -> Problem:
     path = tuple(problem.key.split("."))
-    return replace(problem, where=document.where(path), key=document.key(path))
+    where = document.where(path) if problem.where in ("", network) else problem.where
+    return replace(problem, where=where, key=document.key(path))
 
 
 def _with_adversaries(topology: Topology, stated: AdversariesSection, seed: int) -> Topology:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from h2fdp import Topology
+from h2fdp import Experiment, Topology
 from h2fdp.errors import UserError
 from h2fdp.network import read, write
 from h2fdp.network.mobility import Line, Mobility
@@ -95,3 +95,10 @@ def test_a_section_that_says_nothing_is_refused(tmp_path, text):
     (tmp_path / "tree.yaml").write_text((tmp_path / "tree.yaml").read_text() + f"mobility: {text}\n")
     with pytest.raises(UserError):
         read(tmp_path / "tree.yaml", seed=1)
+
+
+def test_a_trace_of_an_experiments_own_network_is_refused_by_the_whole_key():
+    servers = [{"name": name, "devices": {"count": 1}} for name in "ab"]
+    with pytest.raises(UserError) as caught:
+        Experiment({"edges": servers, "mobility": {"trace": [[2, "a/1", "c"]]}}, "digits")
+    assert [problem.key for problem in caught.value.problems] == ["topology.mobility.trace.1"]
