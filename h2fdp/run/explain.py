@@ -28,7 +28,7 @@ from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
 from h2fdp.run.prelude import what_ranges_gain
 from h2fdp.run.prepare import prepare, with_settings
 from h2fdp.run.preview import privacy_report
-from h2fdp.run.recipe import has_rule, probe_of, settled
+from h2fdp.run.recipe import best_noise, has_rule, probe_of, settled
 from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ObjectiveTerms
@@ -59,10 +59,12 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
         Of each: `sections`, the names of those that are left open; `scores`, by how much noise would then move scores;
         `energy_j` of all messages; `chosen`, what these sections would become, in words.
     """
-    training = {"training": TrainingSection.model_validate({"extends": "auto"})}
+    left = TrainingSection.model_validate({"extends": "auto"})
+    training = {"training": left.model_copy(update={"loss": setup.config.training.loss})}  # that of the labels
     if not comparable(setup) or not has_rule(setup.config.model_copy(update=training)):
         return []
     now, joules, found = noise_in_scores(setup), planned_work(setup).costs["energy_j"], []
+    best = best_noise(setup.data.target)
     for sections in (training, training | {"model": Auto.model_validate({})}):
         config = setup.config.model_copy(update=sections)
         try:
@@ -70,7 +72,7 @@ def changes(setup: RunSetup) -> list[dict[str, Any]]:
         except UserError:  # outside what the method is made for
             continue
         scores, energy_j = noise_in_scores(other), planned_work(other).costs["energy_j"]
-        nearer = abs(math.log(scores)) < abs(math.log(now)) - _NEARER
+        nearer = abs(math.log(scores / best)) < abs(math.log(now / best)) - _NEARER
         if nearer or energy_j < 0.9 * joules or other.config.model != setup.config.model:
             change = {"sections": tuple(sections), "scores": scores, "energy_j": energy_j, "chosen": other.chosen}
             found.append(change)
@@ -153,7 +155,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     facts += [("" if at else "chosen", each.removeprefix("chosen: ")) for at, each in enumerate(run.chosen)]
     facts += [("" if at else "ranges", text) for at, text in enumerate(what_ranges_gain(run))]
     scores, pays = noise_in_scores(run), changes(run)
-    moved = f"noise moves the last model's scores by {scores:.3g}; about 1 is best"
+    moved = f"noise moves the last model's scores by {scores:.3g}; about {best_noise(run.data.target):g} is best"
     facts.append(("", "noise is in the sums that give the model") if settled(run.config) else ("in scores", moved))
     if pays:
         best, costs = pays[-1], network["energy_j"]

@@ -39,6 +39,7 @@ from h2fdp.data.federate import DataSection
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.folders import Leaf
 from h2fdp.data.public_features import PublicFeatures, are_images
+from h2fdp.data.targets import Target
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts
 from h2fdp.experiment.sections import ExperimentFile
@@ -64,7 +65,7 @@ SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves score
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
 _CLIPPED = 0.15  # the clip norm, of the length of a gradient at the first model
 # Of real values, which lie from -1 to 1: the same two, and the first step times the curvature of their loss.
-_VALUES, _CLIPPED_VALUES, _STEEPEST = 0.3, 0.3, 1.6
+VALUES, _CLIPPED_VALUES, _STEEPEST = 0.3, 0.3, 1.6
 _MOST_DRAWN = 2_000  # devices times averages where devices are drawn: their accounts are worked out one by one
 
 
@@ -249,7 +250,7 @@ def completed(
         longer = many if many > 1 else few
     by_way = FARTHEST[probe.linear] * longer / (plan.model.way * norm * probe.reach)
     if probe.curvature:  # of real values: where a way ends does not depend on how far it could go
-        by_noise, by_way = _VALUES * by_noise / scores, _STEEPEST / probe.curvature
+        by_noise, by_way = VALUES * by_noise / scores, _STEEPEST / probe.curvature
     size = _rounded(min(by_noise, by_way))
     moved = size * noise_std * probe.reach
     if _of_updates(config):  # of steps along gradients of this length, so that noise goes with the step size
@@ -385,6 +386,11 @@ def probe_of(module: nn.Module, data: DeviceData, config: ExperimentFile) -> Pro
     unit = isinstance(config.model, registry.PublicFeatures)
     loss = loss_of(config.training.loss, data.classes, data.target)
     return Probe.of(module, data, loss, Streams(config.seed).open("cloud", "recipe"), unit_inputs=unit)
+
+
+def best_noise(target: Target) -> float:
+    """By about how much the noise in a well trained model moves its scores: more decides, less learns too little."""
+    return VALUES if target.task == "regression" else 1.0
 
 
 def step_without_noise(module: nn.Module, data: DeviceData, config: ExperimentFile) -> float:

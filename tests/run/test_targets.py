@@ -15,6 +15,7 @@ from h2fdp.data.targets import MEASURED
 from h2fdp.network.adversaries import Adversaries, LabelFlip, SignFlip
 from h2fdp.network.mobility import Mobility
 from h2fdp.reports import report
+from h2fdp.run.explain import at_equal_epsilon, changes, explanation
 from tests.run.killed import assert_outlives_a_kill
 from tests.run.test_device_unit import ALONE, DEEP, FLAT, PLAIN
 
@@ -206,3 +207,12 @@ def test_a_report_shows_the_measures_of_a_run(task, tmp_path):
     page = report(run.directory).read_text()
     titles = {"rmse": "test RMSE", "r2": "test R2", "perplexity": "test perplexity", "accuracy": "test accuracy"}
     assert {name for name, title in titles.items() if title in page} == set(MEASURED[task])
+
+
+@pytest.mark.parametrize(("task", "best"), [("regression", 0.3), ("multilabel", 1.0)])
+def test_other_settings_are_compared_under_the_loss_of_the_labels(task, best, tmp_path):
+    run = experiment(task, topology=ALONE, training={"extends": "paper"}).prepare()
+    text = " ".join(explanation(run)["lines"])
+    assert f"about {best:g} is best" in text
+    assert at_equal_epsilon(run)
+    assert all(each["scores"] > 0 for each in changes(run))
