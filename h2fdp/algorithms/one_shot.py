@@ -25,7 +25,7 @@ from h2fdp.data.public_features import BIAS
 from h2fdp.models.architectures import SHARE, triangle
 from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.clipping import clip_factors
-from h2fdp.training.losses import Loss
+from h2fdp.training.losses import Loss, OwnScore
 
 # The length of a record's vector, above which the sizes of stored features (float16) bring few.
 _LENGTH = math.sqrt(SHARE * (1 + BIAS**2) + (1 - SHARE) * (1 + BIAS**2) ** 2)
@@ -33,18 +33,6 @@ _LEAST = 1e-6  # of the largest eigenvalue, to all of them
 _NONE = 1e-30  # in place of a 0 to divide by
 _RAREST = 0.01  # of the mean number of records, for a class of which noise leaves none
 _DOUBT = 3.0  # times the noise of shares: unlike ones pass that noise alone makes once in a thousand times, of ten
-
-
-class OwnScore(Loss):
-    """Minus the score of a record's label, whose gradient is that of the score, whatever the model.
-
-    >>> OwnScore().each(torch.tensor([[1.0, 3.0]]), torch.tensor([1]))
-    tensor([-3.])
-    """
-
-    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(n,) losses."""
-        return -scores.gather(1, labels[:, None])[:, 0]
 
 
 @OBJECTIVES.register

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from h2fdp.algorithms import ObjectiveOptions
 from h2fdp.algorithms.fedavg import AverageOptions
-from h2fdp.algorithms.one_shot import OwnScore
 from h2fdp.costs.batteries import BATTERY
 from h2fdp.data.federated import DeviceData, FederatedData, standardized
 from h2fdp.data.records import Records
@@ -40,7 +39,7 @@ from h2fdp.protocol.planned_releases import noise_and_gradients
 from h2fdp.run.setup import RunInputs, RunSetup
 from h2fdp.runtime import RuntimeSection, run_interval, start_hosts
 from h2fdp.schedules.fixed import FixedOptions
-from h2fdp.training.losses import Loss
+from h2fdp.training.losses import Loss, OwnScore
 
 
 class StatisticRows(ObjectiveOptions):

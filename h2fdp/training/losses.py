@@ -61,6 +61,18 @@ class Loss(ABC):
         return gradient.view(scores.shape)
 
 
+class OwnScore(Loss):
+    """Minus the score of a record's label, whose gradient is that of the score, whatever the model.
+
+    >>> OwnScore().each(torch.tensor([[1.0, 3.0]]), torch.tensor([1]))
+    tensor([-3.])
+    """
+
+    def each(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(n,) losses."""
+        return -scores.gather(1, labels[:, None])[:, 0]
+
+
 class NamedLoss(Loss, Options):
     """A loss that a file names, with its options.
 
