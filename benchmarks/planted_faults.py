@@ -202,7 +202,8 @@ def found(fault: Fault | None, words: Sequence[str], turn: str = "all") -> str |
     assert done.returncode in (0, FAILED), done.stdout + done.stderr
     if done.returncode == 0:
         return None
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    summary = done.stdout.rpartition("short test summary info")[2]  # a log has lines that begin with ERROR, too
+    lines = [line for line in summary.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     return lines[0].split(" - ")[0]
 
 

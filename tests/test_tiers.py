@@ -2,8 +2,8 @@
 
 import os
 import subprocess
-from itertools import chain
 from multiprocessing import get_context
+from operator import attrgetter
 from types import SimpleNamespace
 
 import pytest
@@ -45,51 +45,62 @@ def test_a_long_computation_needs_its_mark(request, monkeypatch):
             step.send(None)
 
 
-def case(file, together="", **numbers):
-    """Of a test in this file; its parameters have these numbers, some their values together."""
-    name = f"{file}::test[{'-'.join(map(str, numbers.values()))}]"
-    marks = [SimpleNamespace(args=(together or number, [])) for number in numbers if number not in together[1:]]
-    callspec = SimpleNamespace(indices=numbers)
+nodeid = attrgetter("nodeid")
+VALUES = [object() for _ in range(20)]
+
+
+def case(file, **numbers):
+    """Of a test in this file; its parameters have values of these numbers."""
+    name = f"{file}::test[{'-'.join(f'{each}{number}' for each, number in numbers.items())}]"
+    marks = [SimpleNamespace(args=(each, [])) for each in numbers]
+    callspec = SimpleNamespace(params={name: VALUES[number] for name, number in numbers.items()})
     return SimpleNamespace(path=tiers.ROOT / file, nodeid=name, callspec=callspec, iter_markers=lambda name: marks)
+
+
+def slow_are(monkeypatch, *functions):
+    monkeypatch.setattr(tiers, "_stored", lambda: {"functions": dict.fromkeys(functions, 9.0)})
+    monkeypatch.setattr(tiers, "_turns", dict)
+
+
+def tried(cases, turn, monkeypatch):
+    monkeypatch.setattr(tiers, "TURN", turn)
+    levels = tiers._levels(cases)
+    turning = tiers._turning(cases, levels)
+    return [each for each in cases if tiers._is_tried(each, levels, turning)]
 
 
 def test_the_thirds_of_the_random_cases_are_all_of_them_and_share_none(monkeypatch):
     file, numbered = next(iter(tiers.DRAWN.items()))
     cases = [case(file, **dict.fromkeys(numbered, number)) for number in range(20)]
-    thirds = []
-    for turn in "012":
-        monkeypatch.setattr(tiers, "TURN", turn)
-        thirds.append([number for number, each in enumerate(cases) if tiers._is_tried(each)])
-        assert tiers._is_tried(case(file, method=int(turn) + 1)), "no random one"
-        assert all(map(tiers._is_tried, [case("tests/test_tiers.py", seed=number) for number in range(3)]))
-    assert sorted(chain(*thirds)) == list(range(20))
-    assert [len(each) for each in thirds] == [7, 7, 6]
-    monkeypatch.setattr(tiers, "TURN", "all")
-    assert all(map(tiers._is_tried, cases))
+    others = [case("tests/test_tiers.py", seed=number) for number in range(3)] + [case(file, method=1)]
+    thirds = [tried([*cases, *others], turn, monkeypatch) for turn in "012"]
+    assert all(each[-4:] == others for each in thirds)
+    assert sorted(map(nodeid, (each for third in thirds for each in third[:-4]))) == sorted(map(nodeid, cases))
+    assert [len(each) - 4 for each in thirds] == [7, 7, 6]
+    assert tried(cases, "all", monkeypatch) == cases
 
 
 @pytest.mark.parametrize("methods", [3, 4, 7])
 def test_a_third_of_the_cases_of_a_slow_test_has_every_network_and_every_method(monkeypatch, methods):
     """Three turns have each case once; tests that are fast, or have no case for each turn, are tried as a whole."""
     cases = [case("tests/a.py", network=one, method=other) for one in range(3) for other in range(methods)]
-    fast = [case("tests/b.py", number=one) for one in range(4)]
-    pair = [case("tests/c.py", number=one) for one in range(2)]
-    monkeypatch.setattr(tiers, "_stored", lambda: {"functions": {"tests/a.py::test": 9.0, "tests/c.py::test": 9.0}})
-    turning, tried = tiers._turning([*cases, *fast, *pair]), []
-    for turn in "012":
-        monkeypatch.setattr(tiers, "TURN", turn)
-        now = [each.callspec.indices for each in cases if tiers._is_tried(each, turning)]
-        assert {each["network"] for each in now} == set(range(3))
-        assert len({each["method"] for each in now}) == methods
-        assert all(tiers._is_tried(each, turning) for each in (*fast, *pair))
-        tried += now
-    assert sorted(map(tuple, map(dict.values, tried))) == [tuple(each.callspec.indices.values()) for each in cases]
+    whole = [case("tests/b.py", number=one) for one in range(4)] + [case("tests/c.py", number=one) for one in range(2)]
+    slow_are(monkeypatch, "tests/a.py::test", "tests/c.py::test")
+    thirds = [tried([*cases, *whole], turn, monkeypatch) for turn in "012"]
+    for third in thirds:
+        assert third[-6:] == whole
+        for parameter, many in (("network", 3), ("method", methods)):
+            assert len({each.callspec.params[parameter] for each in third[:-6]}) == many
+    assert sorted(map(nodeid, (each for third in thirds for each in third[:-6]))) == sorted(map(nodeid, cases))
 
 
-def test_parameters_that_have_their_values_together_count_once():
+def test_parameters_that_have_their_values_together_count_once(monkeypatch):
+    slow_are(monkeypatch, "tests/a.py::test")
     for names in ("a, b, c", ("a", "b", "c")):
-        first, *others = (tiers._third(case("tests/a.py", names, a=one, b=one, c=one)) for one in range(4))
-        assert [(other - first) % 3 for other in others] == [1, 2, 0]
+        cases = [case("tests/a.py", a=one, b=one // 2, c=one) for one in range(6)]
+        for each in cases:
+            each.iter_markers = lambda name, names=names: [SimpleNamespace(args=(names, []))]
+        assert [len(tried(cases, turn, monkeypatch)) for turn in "012"] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("file", [each for each in tiers.DRAWN if (tiers.ROOT / each).exists()])
@@ -142,9 +153,6 @@ def test_what_takes_long_has_a_turn_but_for_the_guards_of_planted_faults(monkeyp
     assert set(tiers.TOGETHER) <= set(turns)
     longest = max((each for each in turns if "::" in each), key=took.get)
     alone = SimpleNamespace(path=tiers.ROOT / longest.partition("::")[0], nodeid=longest)
-    tried = []
-    for turn in "012":
-        monkeypatch.setattr(tiers, "TURN", turn)
-        tried.append(tiers._is_tried(alone))
-        assert tiers._is_tried(SimpleNamespace(path=tiers.ROOT / HERE, nodeid=f"{HERE}::test"))
-    assert sum(tried) == 1
+    other = SimpleNamespace(path=tiers.ROOT / HERE, nodeid=f"{HERE}::test")
+    thirds = [tried([alone, other], turn, monkeypatch) for turn in "012"]
+    assert sorted(map(len, thirds)) == [1, 1, 2]

@@ -128,8 +128,9 @@ class Tiers:
                 item.add_marker("slow")
             for fixture in set(getattr(item, "fixturenames", ())) & set(MARKS_OF_FIXTURES):
                 item.add_marker(MARKS_OF_FIXTURES[fixture])
-        turning = _turning(items)
-        tried = [item for item in items if _is_tried(item, turning)]
+        levels = _levels(items)
+        turning = _turning(items, levels)
+        tried = [item for item in items if _is_tried(item, levels, turning)]
         left_out = set(items) - set(tried)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = sorted(tried, key=_how_soon)
@@ -251,26 +252,43 @@ def _how_soon(item: pytest.Item) -> float:
     return -_stored()["files"].get(item.path.relative_to(ROOT).as_posix(), 1e9)
 
 
-def _turning(items: Sequence[pytest.Item]) -> set[str]:
+Levels = dict[str, dict[str, int]]
+
+
+def _levels(items: Sequence[pytest.Item]) -> Levels:
+    """Case -> parameter -> number of its value, in the order in which the cases of a test have them.
+
+    Parameters that have their values together are one, under all of their names.
+    """
+    values, levels = defaultdict[tuple[str, str], dict[Any, int]](dict), Levels()
+    for item in items:
+        if hasattr(item, "callspec"):
+            marks = [mark.args[0] for mark in item.iter_markers("parametrize")]
+            lists = [mark.split(",") if isinstance(mark, str) else list(mark) for mark in marks]
+            alone = [[name] for name in item.callspec.params if not any(name in names for names in lists)]
+            levels[item.nodeid] = numbers = {}
+            for names in (*lists, *alone):
+                known = values[_function(item.nodeid), ",".join(names)]
+                value = tuple(id(item.callspec.params[name.strip()]) for name in names)
+                numbers[",".join(names)] = known.setdefault(value, len(known))
+    return levels
+
+
+def _turning(items: Sequence[pytest.Item], levels: Levels) -> set[str]:
     """Tests that take long and have cases for each turn; all of the others' cases are tried."""
     thirds = defaultdict[str, set[int]](set)
     for item in items:
-        if hasattr(item, "callspec"):
-            thirds[_function(item.nodeid)].add(_third(item))
+        if item.nodeid in levels:
+            thirds[_function(item.nodeid)].add(_third(item, levels))
     return {test for test in _stored()["functions"] if len(thirds[test]) == 3}
 
 
-def _third(item: pytest.Item) -> int:
+def _third(item: pytest.Item, levels: Levels) -> int:
     """Of cases that are a product, each level of a parameter is in each third where another has three or more.
 
     Each test begins with another turn, so that turns take about as long.
     """
-    numbers = dict(item.callspec.indices)
-    for mark in item.iter_markers("parametrize"):  # names that have their values together have one number
-        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
-        for name in names[1:]:
-            numbers.pop(name.strip(), None)
-    return (crc32(_function(item.nodeid).encode()) + sum(numbers.values())) % 3
+    return (crc32(_function(item.nodeid).encode()) + sum(levels[item.nodeid].values())) % 3
 
 
 @cache
@@ -292,17 +310,15 @@ def _turns() -> dict[str, int]:
     return turns
 
 
-def _is_tried(item: pytest.Item, turning: AbstractSet[str] = frozenset()) -> bool:
+def _is_tried(item: pytest.Item, levels: Levels, turning: AbstractSet[str]) -> bool:
     """All but two thirds of random cases, by their numbers, of the cases of slow tests, and of tests that take long."""
     if TURN == "all":
         return True
-    turns, file, indices = _turns(), item.path.relative_to(ROOT).as_posix(), {}
-    if hasattr(item, "callspec"):
-        indices = item.callspec.indices
-    if numbered := DRAWN.get(file, set()) & set(indices):
-        return all(indices[name] % 3 == int(TURN) for name in numbered)
+    turns, file, numbers = _turns(), item.path.relative_to(ROOT).as_posix(), levels.get(item.nodeid, {})
+    if drawn := DRAWN.get(file, set()) & set(numbers):
+        return all(numbers[name] % 3 == int(TURN) for name in drawn)
     if file not in TOGETHER and _function(item.nodeid) in turning:
-        return _third(item) == int(TURN)
+        return _third(item, levels) == int(TURN)
     return int(TURN) == turns.get(file, turns.get(item.nodeid, int(TURN)))
 
 
