@@ -78,19 +78,7 @@ CAPABILITIES = {
             for placement in ("hierarchical", "local")
         ),
     ),
-    "subnet models": Capability(
-        ("algorithms/subnet_models.py",),
-        (
-            ("algorithms/__init__.py", "    subnet_models,  # noqa: F401\n"),
-            ("experiment/network.py", ", subnet_models"),
-            (  # its refusals
-                "experiment/network.py",
-                "        if isinstance(server := experiment.method.server, ServerOptions) and server.personal:\n"
-                "            found += subnet_models.refusals(experiment, topology, network)\n",
-            ),
-        ),
-        ("tests/run/test_subnet_models.py",),
-    ),
+    "subnet models": method("subnet_models", "tests/run/test_subnet_models.py"),
 }
 
 
