@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import textwrap
 import warnings
 import zipfile
 import zlib
@@ -35,6 +36,7 @@ from h2fdp.data.source import (
     WithOwners,
     part_of,
     pool_of,
+    split_off,
     splits_of,
 )
 from h2fdp.data.targets import Task
@@ -71,7 +73,7 @@ class Described(FromFiles):
 
     Attributes:
         classes: the number of labels, or for columns the labels in order; public. Null is what the files state, or what
-            the test labels show.
+            the test labels show, texts only where no device has the test records.
         task: what a label is: `classification`; `regression`, real values in a public range; `multilabel`, several of 0
             or 1; `tokens`, a class at each position of a sequence. Null: classes, or what lists of labels show.
         ranges: of real values the lowest and highest, public: `{y: [0, 500]}`, y or the name of their column.
@@ -208,14 +210,33 @@ class Table(Columned):
         divided = path.is_dir() and path.suffix not in _PARQUET  # some programs write one table as a folder
         files = _tables(path) if divided else {"train": path}
         stated = {key: getattr(self, key) for key in ("categories", "exclude", "text")}
+        frames = {name: self.frame(file) for name, file in files.items()}
+        public = self.by is None and self.test is None and self.stated_task == "classification"
+        classes = self._shown(frames) if public and self.classes is None else self.classes
         try:
-            return self._pool({name: self.frame(file) for name, file in files.items()}, self.classes, **stated)
+            return self._pool(frames, classes, **stated)
         except UserError as error:
             if len(error.problems) < 2:
                 raise
             *others, last = error.problems
             text = f"{last.text}; h2fdp data {shlex.quote(str(files['train']))} prints a data section to fill in"
             raise UserError([*others, replace(last, text=text)]) from None
+
+    def _shown(self, frames: dict[str, pd.DataFrame]) -> list[Any] | None:
+        """The labels of test records, which are public, in order: where they are texts, or do not begin with 0."""
+        train, test, _ = splits_of(frames)
+        if test is None and len(train) * TEST_SHARE >= 1:
+            test = train.iloc[split_off(len(train), TEST_SHARE)[1]]
+        label = self.label or next((each for each in LABELS if each in train), None)
+        if test is None or label not in test or test[label].dtype.kind == "b" or hasattr(test[label], "cat"):
+            return None
+        found, numbers = test[label].dropna().unique().tolist(), test[label].dtype.kind in "iuf"
+        if numbers and (0 in found or not 1 < len(found) <= _MOST_KINDS or any(each % 1 for each in found)):
+            return None
+        classes = sorted(map(int, found)) if numbers else sorted(found, key=str)
+        shown = textwrap.shorten(", ".join(map(str, classes)), 200, placeholder=" ...")
+        note(f"{shown}: these classes are those of the test records, which are public; data.classes states others")
+        return classes
 
     def frame(self, file: Path) -> pd.DataFrame:
         """A table as pandas reads it.

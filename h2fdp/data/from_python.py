@@ -56,7 +56,7 @@ class Columns:
             empty list, values are hashed.
         exclude: columns of a frame that are no inputs.
         text: columns of a frame whose texts become 256 numbers each.
-        hashed: the columns of words that nothing is stated about; null: see `of_words`.
+        hashed: the columns of words that nothing is stated about; null: see `settled`.
         task: see `Target`; null where the labels show it.
     """
 
@@ -81,13 +81,17 @@ class Columns:
             return [_column(self.label, LABELS, heads, "label", what)]
         return [stated_column(each, heads, "label", what) for each in self.label]
 
-    def of_others(self, training: Any, other: Any) -> Columns:
-        """The same of test records, which need no owners; of frames, with the inputs of the training frame."""
+    def settled(self, frame: Any) -> Columns:
+        """With the inputs of a training frame, and which of them are hashed as nothing is stated about their words."""
+        inputs = self._listed_inputs(frame, "the training data")
+        unstated = [x for x in inputs if not self.ranges.get(x) and x not in (*self.categories, *self.text)]
+        words = [x for x in unstated if not hasattr(frame[x], "cat") and holds_words(frame[x])]
+        return replace(self, inputs=inputs, exclude=(), hashed=words)
+
+    def of_others(self, other: Any) -> Columns:
+        """The same of test records, which need no owners."""
         heads = getattr(other, "columns", getattr(other, "column_names", (self.by,)))
-        by = self.by if self.by in heads else None
-        what, frames = "the training data", _is_frame(training) and _is_frame(other)
-        inputs = self._listed_inputs(_named(training, what), what) if frames else self.inputs
-        return replace(self, by=by, inputs=inputs, exclude=())
+        return replace(self, by=self.by if self.by in heads else None)
 
     def arrays(self, source: Any, what: str) -> Arrays:
         """Inputs, labels and, where `by` names a column, owners.
@@ -107,30 +111,13 @@ class Columns:
             return self._of_items(source, what)
         raise UserError(f"{what}: expected {_KINDS}; found {type(source).__name__}", key="data")
 
-    def unbounded(self, source: Any) -> tuple[str, ...] | None:
-        """The inputs of a frame whose numbers have no public bounds; None of what is no frame."""
-        if not _is_frame(source):
-            return None
-        frame = _named(source, "")
+    def features(self, frame: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns of a frame without public bounds, and the column of each feature, once these are `settled`."""
+        inputs, first = self._listed_inputs(frame, ""), frame.iloc[:1]
         bounded = {*self.categories, *self.text, *(self.hashed or ()), *(x for x in self.ranges if self.ranges[x])}
-        return tuple(x for x in self._listed_inputs(frame, "") if x not in bounded and not hasattr(frame[x], "cat"))
-
-    def of_features(self, source: Any) -> tuple[str, ...]:
-        """The column of each feature of a training frame whose values are right; empty of what is no frame."""
-        if not _is_frame(source):
-            return ()
-        first = _named(source, "").iloc[:1]
-        parts = {each: self._features_of(first, each, "") for each in self._listed_inputs(first, "")}
-        return tuple(each for each, part in parts.items() for _ in range(part.shape[1]))
-
-    def of_words(self, source: Any, inputs: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The inputs of a training frame that hold words about which nothing is stated; none of what is no frame."""
-        if not _is_frame(source):
-            return ()
-        frame = _named(source, "")
-        listed = self._listed_inputs(frame, "") if inputs is None else inputs
-        unstated = [x for x in listed if not self.ranges.get(x) and x not in (*self.categories, *self.text)]
-        return tuple(x for x in unstated if not hasattr(frame[x], "cat") and holds_words(frame[x]))
+        unbounded = tuple(x for x in inputs if x not in bounded and not hasattr(frame[x], "cat"))
+        of_each = tuple(x for x in inputs for _ in range(self._features_of(first, x, "").shape[1]))
+        return unbounded, of_each
 
     def _listed_inputs(self, frame: Any, what: str) -> Sequence[str]:
         if self.inputs is not None:
@@ -142,7 +129,6 @@ class Columns:
         return [each for each in heads if each not in others and not _NO_HEADING.fullmatch(each)]
 
     def _of_frame(self, frame: Any, what: str) -> Arrays:
-        frame = _named(frame, what)
         heads, problems = list(frame.columns), list[Problem]()
 
         def tried(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -168,7 +154,7 @@ class Columns:
                 problems.append(Problem(text, key=f"data.{key}"))
         lost = {self.by, *self.exclude}.difference([None, *heads])  # each may be meant for one of the inputs
         before = len(problems)
-        known = replace(self, hashed=self.of_words(frame, used)) if self.hashed is None else self
+        known = replace(self, inputs=used, exclude=()).settled(frame) if self.hashed is None else self
         parts = [tried(known._features_of, frame, each) for each in used]
         if len(plain := [each for each in problems[before:] if each.key == "data"]) <= len(lost):
             problems = [each for each in problems if each not in plain]
@@ -244,11 +230,13 @@ def _is_frame(source: Any) -> bool:
 
 
 def _named(frame: Any, what: str) -> Any:
-    """The frame with texts as names of columns.
+    """A frame with texts as names of columns; anything else as it is.
 
     Raises:
         UserError: a name that occurs twice.
     """
+    if not _is_frame(frame):
+        return frame
     heads = list(map(str, frame.columns))
     if repeated := [each for each, count in Counter(heads).items() if count > 1]:
         raise UserError(f"{what}: the name {repeated[0]} is that of two columns; expected different names", key="data")
@@ -295,8 +283,8 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
     """
     if names is None:
         if labels.dtype.kind in "OSU":
-            text = f"{what}: labels are texts; state them in order, as [no, yes]: their list must be public"
-            raise UserError(text, key="data.classes")
+            text = f"labels are texts; state them in order, as [{_listed(sorted(set(map(str, labels))))}]"
+            raise UserError(f"{what}: {text}: their list is public", key="data.classes")
         if labels.dtype.kind == "b" or (labels.dtype.kind == "f" and (labels == np.floor(labels)).all()):
             return labels.astype(np.int64)
         if labels.dtype.kind == "f":
@@ -309,7 +297,7 @@ def label_numbers(labels: NDArray[Any], names: Sequence[Any] | None, what: str) 
     unknown = np.array([each not in places for each in labels.tolist()])
     if unknown.any():
         label = labels.tolist()[unknown.argmax()]
-        text = f"the label {label!r} in {first_row(unknown)} is none of the classes {', '.join(map(str, names))}"
+        text = f"the label {label!r} in {first_row(unknown)} is none of the classes {_listed(list(map(str, names)))}"
         raise UserError(f"{what}: {text}", key="data.classes")
     return np.array([places[each] for each in labels.tolist()], dtype=np.int64)
 
@@ -349,15 +337,10 @@ def _features(
             odd, cell = ~gaps, values.dropna().tolist()[read.index(None)]
             odd[odd] = [each is None for each in read]
             _, _, why = values.attrs.get("decimal", _POINTS)
-            right = (
-                f"data.missing has words for gaps, dates are as 2024-12-31; categories: {{{name}: []}} hashes values"
-            )
+            right = f"data.missing has words for gaps, dates are as 2024-12-31; categories: {{{name}: []}} hashes all"
             if why and is_number(str(cell).replace(",", ".")):
                 key, right = "data.decimal", why
-            raise UserError(
-                f"{column} has {cell!r} in {first_row(odd)}, which is no number; {right}",
-                key=key,
-            )
+            raise UserError(f"{column} has {cell!r} in {first_row(odd)}, which is no number; {right}", key=key)
         array = np.array(read, np.float64)
     if array.dtype.kind in "iu" and array.dtype != np.uint64 and bounds is None and not gaps.any():
         return array.astype(np.int64)[:, None]  # whole numbers stay such where all inputs are
@@ -384,13 +367,12 @@ def holds_words(values: Any) -> bool:
     Words have letters, and are neither numbers nor dates. Fewer of them are refused among numbers, as is what has no
     letters and is no number. So no single record decides what a column is.
     """
-    cells = [] if values.dtype.kind in "uifM" else values.dropna().tolist()
-    return sum(map(_is_word, cells)) > max(1, len(cells) / 2)
+    cells = Counter(map(str, () if values.dtype.kind in "uifM" else values.dropna().tolist()))
+    return sum(count for cell, count in cells.items() if _is_word(cell)) > max(1, cells.total() / 2)
 
 
-def _is_word(cell: Any) -> bool:
-    letters = re.search(r"[^\W\d_]", str(cell)) is not None
-    return isinstance(cell, bool | np.bool_) or (letters and not is_number(cell) and _days(cell) is None)
+def _is_word(cell: str) -> bool:
+    return re.search(r"[^\W\d_]", cell) is not None and not is_number(cell) and _days(cell) is None
 
 
 def numbers_of(values: Any) -> list[float | None]:
@@ -413,7 +395,7 @@ def numbers_of(values: Any) -> list[float | None]:
 
 
 def _days(cell: Any) -> float | None:
-    """Of a date of ISO 8601, perhaps with a time, the days since 1970; else None."""
+    """Days since 1970 of a date of ISO 8601, perhaps with a time; None of what is none."""
     try:
         date = datetime.fromisoformat(str(cell).strip())
     except ValueError:
@@ -557,14 +539,19 @@ def from_python(
     lists = list(map(str, exclude)), list(map(str, text))
     columns = Columns(label, inputs, named, names, ranges or {}, categories or {}, *lists, task=task)
     of = f" of {place}" if place else ""
+    training, test, validation = (
+        _named(part, f"the {name} data{of}")
+        for name, part in (("training", training), ("test", test), ("validation", validation))
+    )
     train = _records(columns, training, f"the training data{of}")
-    columns = replace(columns, hashed=columns.of_words(training))
-    heads = list(map(str, getattr(training, "columns", ())))
+    framed = _is_frame(training)
+    heads = list(training.columns if framed else getattr(training, "column_names", ()))
+    settled = columns.settled(training) if framed else columns
     if inputs is None and (bare := [each for each in heads if _NO_HEADING.fullmatch(each)]):
         note(f"column {heads.index(bare[0]) + 1} has no heading, as row numbers that pandas writes: it is left out")
-    if columns.hashed:
+    if settled.hashed:
         better = "better: data.categories, data.text or data.exclude"
-        note(f"{_listed(columns.hashed)}: words are hashed to {BUCKETS} numbers a column; {better}")
+        note(f"{_listed(settled.hashed)}: words are hashed to {BUCKETS} numbers a column; {better}")
     about = (note_of_texts(),) if columns.text else ()
     for each in about:
         note(each)
@@ -574,21 +561,19 @@ def from_python(
             raise UserError(f"by: expected a value for each of the {count} records, found {owners.shape}", key="data")
         train = train[0], owners
     if not isinstance(test, float):
-        test = _records(columns.of_others(training, test), test, f"the test data{of}")
+        others = settled if _is_frame(test) else columns
+        test = _records(others.of_others(test), test, f"the test data{of}")
     valid = None
     if validation is not None:
-        without_owners = replace(columns.of_others(training, validation), by=None)
-        valid = _records(without_owners, validation, f"the validation data{of}")[0]
+        valid = _records(replace(settled, by=None), validation, f"the validation data{of}")[0]
     stored = scaling or Scaling(255.0 if train[0].x.dtype == np.uint8 else 1.0)
-    heads = list(map(str, getattr(training, "columns", getattr(training, "column_names", ()))))
     called = label if isinstance(label, str) else next((each for each in LABELS if each in heads), "y")
     classes = [*label] if label is not None and listed and classes is None else classes
     pool = pool_of(train, test, valid, classes, stored, "data", task, (called, (ranges or {}).get(called)))
     known = {} if pool.target.task == "classification" else {"task": pool.target.task}
-    unbounded, features = columns.unbounded(training), columns.of_features(training)
-    return PythonData(
-        replace(pool, unbounded=unbounded, columns=features, texts=columns.text, notes=about), options | known
-    )
+    unbounded, of_each = settled.features(training) if framed else (None, ())
+    pool = replace(pool, unbounded=unbounded, columns=of_each, texts=columns.text, notes=about)
+    return PythonData(pool, options | known)
 
 
 def _records(columns: Columns, source: Any, what: str) -> Owned:

@@ -509,7 +509,7 @@ def test_a_few_words_among_numbers_are_a_mistake_and_a_few_numbers_among_words_a
         if right:
             assert DATA_SETS.read(section).load(None).train.x.shape == (4, 32)
             continue
-        with pytest.raises(UserError, match=r"column a has 'x' in row 1 .*categories: {a: \[\]} hashes values"):
+        with pytest.raises(UserError, match=r"column a has 'x' in row 1 .*categories: {a: \[\]} hashes all"):
             DATA_SETS.read(section).load(None)
 
 

@@ -76,7 +76,7 @@ def test_numbers_are_read_as_they_are_meant(tmp_path, text, stated, expected):
                      "decimal points were assumed; state data.decimal, one for all columns", id="1,234"),
         pytest.param(written("a,y", ["31.12.2024", "01.02.2024", "3.3.2024", "5", "6"]), "data",
                      "column a has '31.12.2024' in row 1 (the first is 1), as 2 more rows, which is no number; "
-                     "data.missing has words for gaps, dates are as 2024-12-31; categories: {a: []} hashes values",
+                     "data.missing has words for gaps, dates are as 2024-12-31; categories: {a: []} hashes all",
                      id="dates of one country"),
         pytest.param(written("a,y", ["12/31/2024", "1/2/2024", "", "", ""]), "data", "'12/31/2024' in row 1",
                      id="another's"),
@@ -151,3 +151,42 @@ def test_values_of_other_libraries_are_numbers_too():
     found = np.concatenate([pool.pool.train.x, pool.pool.test.x])
     np.testing.assert_array_equal(found[found[:, 3].argsort()], np.array(expected)[[2, 0, 1, 3]])
     assert pool.pool.unbounded == ("day", "time", "paid", "code")
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "numbers"),
+    [
+        (["no", "yes"], ("no", "yes"), [0, 1]),
+        (["True", "False"], (), [1, 0]),
+        (["1", "2"], ("1", "2"), [0, 1]),
+        (["1.0", "2.0"], ("1", "2"), [0, 1]),
+        (["-1", "1"], ("-1", "1"), [0, 1]),
+        (["10", "2"], ("2", "10"), [1, 0]),
+        (["0", "2"], (), [0, 2]),
+    ],
+)
+def test_classes_are_those_of_test_records_where_these_are_public(tmp_path, capsys, labels, classes, numbers):
+    cells = "".join(f"{place},{labels[place % 2]}\n" for place in range(20))
+    pool = pool_of(tmp_path, "a,y\n" + cells)
+    assert pool.class_names == classes
+    found = np.concatenate([pool.train.y, pool.test.y])[np.concatenate([pool.train.x, pool.test.x])[:, 0].argsort()]
+    assert found.tolist() == numbers * 10
+    said = f"note: {', '.join(classes)}: these classes are those of the test records, which are public; data.classes"
+    assert (said in " ".join(capsys.readouterr().err.split())) == bool(classes)
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"by": "who"}, "labels are texts; state them in order, as [maybe, no, yes]: their list is public"),
+        ({"test": 0.4}, "labels are texts; state them in order, as [maybe, no, yes]: their list is public"),
+        ({}, "the label 'maybe' in row 1 (the first is 1) is none of the classes no, yes"),
+        ({"task": "regression"}, "regression needs numbers as labels, found "),
+    ],
+)
+def test_classes_that_are_not_public_have_to_be_stated(tmp_path, stated, told):
+    cells = "".join(f"{place},w{place % 3},{('no', 'yes')[place % 2] if place else 'maybe'}\n" for place in range(20))
+    with pytest.raises(UserError) as caught:
+        pool_of(tmp_path, "a,who,y\n" + cells, **stated)
+    (problem,) = caught.value.problems
+    assert told in problem.text
