@@ -103,7 +103,7 @@ def _of_package(section: EfficientNetLite0) -> Encoder:
 def _own(part: OwnPart) -> Encoder:
     given, library = part.given, part.name.partition(":")[0].partition(".")[0]
     file, side = given.get("weights"), given.get("side")
-    if not isinstance(side, int | None) or side == 0:
+    if side is not None and (type(side) is not int or side < 1):
         raise part.origin.problem(f"expected side: a whole number of pixels, found {side}")
     if library in _SCALES and file is None:
         raise part.origin.problem("expected weights: the file of its weights, as nothing is downloaded")

@@ -159,6 +159,8 @@ def test_a_resume_with_other_code_of_the_encoder_is_refused(folder):
         ({}, {"weights": "none.pt"}, r"model\.encoder.*: expected .* file, found .*none.pt \(No such file"),
         ({}, {"weights": "mine.py"}, r"mine:Encoder: expected a state dict as torch.save or safetensors writes it"),
         ({}, {"side": 0}, "mine:Encoder: expected side: a whole number of pixels, found 0"),
+        ({}, {"side": -3}, "expected side: a whole number of pixels, found -3"),
+        ({}, {"side": True}, "expected side: a whole number of pixels, found True"),
         ({}, {"side": "big"}, "expected side: a whole number of pixels, found big"),
         ({}, {"depth": 3}, "the options do not fit"),
         ({"size": 20}, {}, "an encoder has as many features as it has outputs; expected size: null, found 20"),
