@@ -24,7 +24,7 @@ from h2fdp.config.own_answers import Checked, Rule, is_number
 from h2fdp.config.own_parts import OwnKind, OwnPart
 
 Averages = NDArray[np.float64]
-_FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
+FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,8 @@ class Standardizing:
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
     base: NDArray[Any] | int = 0
-    low: NDArray[np.float64] | float = -_FARTHEST
-    high: NDArray[np.float64] | float = _FARTHEST
+    low: NDArray[np.float64] | float = -FARTHEST
+    high: NDArray[np.float64] | float = FARTHEST
 
     def then(self, other: Standardizing) -> Standardizing:
         """Both in one, this one first.
@@ -71,6 +71,12 @@ class Standardizing:
         for key, part in parts.items():
             part[columns] = np.broadcast_to(getattr(self, key), self.mean.shape)
         return Standardizing(**parts)
+
+    def apart(self) -> tuple[Standardizing, Sequence[float]]:
+        """That of all columns but the last one; and mean, deviation, low and high of the last one."""
+        parts = {key: np.array(each) for key, each in self.written().items()}
+        others = Standardizing(**{key: each[:-1] for key, each in parts.items()})
+        return others, [float(parts[key][-1]) for key in ("mean", "deviation", "low", "high")]
 
     @property
     def moves(self) -> bool:

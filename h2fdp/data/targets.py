@@ -6,6 +6,7 @@ predicted on a public scale, on which they lie about between -1 and 1: loss, cli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -48,7 +49,8 @@ class Target:
             y (n, labels) of 0 and 1, scores alike; `tokens`: y (n, positions), scores (n, positions, classes).
         width: labels of a record, or positions; null where a record has one label.
         shift, scale: of real values: a model predicts (y - shift) / scale. They are public.
-        bound: devices' real values are cut to -bound .. bound on that scale.
+        bound: devices' real values are cut to -bound .. bound on that scale; infinite where no scale is known yet.
+        column: of real values without a public range.
 
     >>> Target("regression", None, 250.0, 250.0).seen(np.array([0.0, 250.0, 700.0]))
     array([-1.,  0.,  1.], dtype=float32)
@@ -59,6 +61,7 @@ class Target:
     shift: float = 0.0
     scale: float = 1.0
     bound: float = 1.0
+    column: str = ""
 
     @classmethod
     def of(cls, task: Task | None, labels: NDArray[Any], bounds: Sequence[float] | None, where: str) -> Target:
@@ -69,18 +72,32 @@ class Target:
             where: the name of their column, under which bounds are stated.
 
         Raises:
-            UserError: real values without such bounds.
+            UserError: bounds that are none.
         """
         if labels.ndim == 2:
             return cls("multilabel" if task == "multilabel" else "tokens", labels.shape[1])
         if task != "regression":
             return cls()
-        if bounds is None or not (len(bounds) == 2 and bounds[0] < bounds[1]):
-            text = "real values need a public range, to which devices' are cut; expected its lowest and highest value"
-            text = f"{text}, as ranges: {{{where}: [0, 500]}}" + ("" if bounds is None else f"; found {list(bounds)}")
-            raise UserError(text, key=f"data.ranges.{where}")
+        if bounds is None:
+            return cls("regression", bound=math.inf, column=where)
+        if not (len(bounds) == 2 and bounds[0] < bounds[1]):
+            raise cls("regression", column=where).without_range(f"; found {list(bounds)}")
         low, high = map(float, bounds)
         return cls("regression", None, (low + high) / 2, (high - low) / 2)
+
+    @property
+    def open(self) -> bool:
+        """Whether these are real values whose scale is not known yet."""
+        return math.isinf(self.bound)
+
+    def scaled(self, shift: float, scale: float, bound: float) -> Target:
+        """Real values on this scale."""
+        return Target(self.task, self.width, shift, scale if scale > 0 else 1.0, bound)
+
+    def without_range(self, found: str = "") -> UserError:
+        """That real values have no public range, and what to state."""
+        text = "real values need a public range, to which devices' are cut; expected its lowest and highest value"
+        return UserError(f"{text}, as ranges: {{{self.column}: [0, 500]}}{found}", key=f"data.ranges.{self.column}")
 
     @property
     def measured(self) -> tuple[str, ...]:

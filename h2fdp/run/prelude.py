@@ -25,7 +25,7 @@ from h2fdp.costs.batteries import BATTERY
 from h2fdp.data.federated import DeviceData, FederatedData, standardized
 from h2fdp.data.records import Records
 from h2fdp.data.statistics import Bounds, Mean, Moments, Standardizing, Statistic, statistic_of
-from h2fdp.data.targets import CLASS
+from h2fdp.data.targets import CLASS, Target
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import CompressionSection, ExperimentFile
 from h2fdp.models.registry import Logistic, PublicFeatures
@@ -88,6 +88,16 @@ def one_interval(config: ExperimentFile, statistic: Statistic, shape: tuple[int,
     privacy = config.privacy.model_copy(update={"correlated": None})
     changed = {"training": training, "method": method, "privacy": privacy, "compression": CompressionSection()}
     return config.model_copy(update=changed)
+
+
+def with_label(data: DeviceData) -> DeviceData:
+    """Records whose last column is their label where that is a real value of no known scale; others as they are."""
+    if not (isinstance(data, FederatedData) and data.target.open):
+        return data
+    joined = data.of_records(lambda each: Records(np.column_stack([each.x, each.y]), each.y))
+    label, size = data.target.column, data.shape[0]
+    inputs, unscaled = (data.columns, data.unbounded or ()) if data.columns else (("",) * size, ("",))
+    return replace(joined, shape=(size + 1,), columns=(*inputs, label), unbounded=(*unscaled, label))
 
 
 def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> DeviceData:
@@ -184,7 +194,7 @@ def statistics_of(config: ExperimentFile, data: DeviceData, topology: Topology) 
     standardizes = isinstance(config.model, Logistic) and config.model.standardize
     if why or not standardizes or data.test_owners is None:
         return ()
-    return (Moments(),) if data.unbounded == () else (Bounds(), Moments())
+    return (Moments(),) if data.unbounded == () and not data.target.open else (Bounds(), Moments())
 
 
 def in_words(run: RunInputs) -> list[str]:
@@ -245,11 +255,23 @@ def standardizing_after(run: RunSetup, averages: Sequence[Tensor]) -> Standardiz
     return found
 
 
+def apart_after(run: RunSetup, averages: Sequence[Tensor]) -> tuple[Standardizing | None, Target]:
+    """What inputs pass once the statistics of a run have these averages (p,), and the scale of labels then."""
+    found, target = standardizing_after(run, averages), run.data.target
+    if found is None or not target.open or len(averages) < len(run.prelude):
+        return found, target
+    inputs, (shift, scale, low, high) = found.apart()
+    return inputs, target.scaled(shift, scale, max(abs(low), abs(high)))
+
+
 def after(run: RunSetup, averages: Sequence[Tensor]) -> RunSetup:
-    """The run on the records that the statistics, so far as these are their averages, leave."""
-    if not run.prelude or (found := standardizing_after(run, averages)) is None:
+    """The run on the records that its statistics leave."""
+    found, target = apart_after(run, averages)
+    if not run.prelude or found is None:
         return run
     data = standardized(run.data if run.image_shape else run.given, found)
+    if isinstance(data, FederatedData):
+        data = replace(data, target=target)
     return replace(run, data=data, standardizing=found, blueprint=replace(run.blueprint, data=data))
 
 
@@ -266,7 +288,9 @@ def with_prelude(run: RunSetup, averages: list[Tensor], announce: Announce | Non
     for number, part in enumerate(run.statistics):
         if number < len(averages):
             continue
-        data = of_statistic(after(run, averages).data, run.prelude[number].columns)
+        seen, found = with_label(run.data if run.image_shape else run.given), standardizing_after(run, averages)
+        seen = seen if found is None else standardized(seen, found)
+        data = of_statistic(seen, run.prelude[number].columns)
         part = replace(part, data=data, blueprint=replace(part.blueprint, data=data))
         cloud, plan = plan_of(part)
         if announce is not None:

@@ -17,6 +17,7 @@ from h2fdp.costs.batteries import BATTERY, Batteries
 from h2fdp.data.federate import DataSource, configured_data
 from h2fdp.data.federated import (
     DeviceData,
+    FederatedData,
     dealt,
     refuse_gaps,
     standardized,
@@ -24,7 +25,7 @@ from h2fdp.data.federated import (
     within_unit_ball,
 )
 from h2fdp.data.public_features import PublicFeatures, are_images, with_features
-from h2fdp.data.statistics import Bounds, Standardizing, Statistic, score_of
+from h2fdp.data.statistics import FARTHEST, Bounds, Standardizing, Statistic, score_of
 from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -39,7 +40,7 @@ from h2fdp.run.devices import costs_of, of_visits, poisoned
 from h2fdp.run.encoders import features_of
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
-from h2fdp.run.prelude import in_words, of_statistic, one_interval, statistics_of, unbounded
+from h2fdp.run.prelude import in_words, of_statistic, one_interval, statistics_of, unbounded, with_label
 from h2fdp.run.setup import Noise, RunInputs, RunSetup, StatisticRun
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -104,6 +105,7 @@ def prepare(
         config = recipe.with_model(config, data, plans, topology)
         standardize = isinstance(config.model, Logistic) and config.model.standardize
         released = statistics_of(config, data, topology)
+        data = data if released else _on_a_scale(data)
         given = data = data if standardize or released else data.rounded  # columns are standardised first
         features = features_of(config.model, data.shape)
         _refuse_small_budget(config, topology, data, features)
@@ -111,7 +113,7 @@ def prepare(
         products = int(data.sizes.sum()) * features.size * data.classes
         data = with_features(data, features, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
-        standardizing = _standardizing(data, standardize, bool(released))
+        standardizing = _standardizing(with_label(data) if released else data, standardize, bool(released))
         if standardizing is None and not released:
             refuse_gaps(data)
         data = data.rounded if standardizing is None or released else standardized(data, standardizing)
@@ -132,6 +134,21 @@ def prepare(
         if own_parts_of(complete, topology):
             try_own_parts(setup)
         return setup
+
+
+def _on_a_scale(data: DeviceData) -> DeviceData:
+    """The data with real values on the scale of public test records, where they have no range.
+
+    Raises:
+        UserError: there are none, and no statistic of devices' values is released.
+    """
+    if not data.target.open:
+        return data
+    if data.test_owners is not None or not isinstance(data, FederatedData):
+        raise data.target.without_range()
+    values = data.test.y
+    scale = float(values.std())
+    return replace(data, target=data.target.scaled(float(values.mean()), scale, FARTHEST))
 
 
 def _standardizing(data: DeviceData, standardize: bool, released: bool) -> Standardizing | None:
@@ -298,8 +315,9 @@ def inputs_of(
 
 def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:
     """A statistic of a run's prelude, on its network."""
-    columns = unbounded(inputs.data) if isinstance(statistic, Bounds) else None
-    data = of_statistic(inputs.data, columns)
+    whole = with_label(inputs.data)
+    columns = unbounded(whole) if isinstance(statistic, Bounds) else None
+    data = of_statistic(whole, columns)
     own = inputs_of(one_interval(_untrained(inputs.config), statistic, data.shape), inputs.drawn, data, None, statistic)
     statistic.use(np.zeros(own.initial.numel()), 1.0, data.shape)  # so that a mistake is seen before a release
     return StatisticRun(statistic, RunSetup.of(own, uncalibrated(own)), columns)

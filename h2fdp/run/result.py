@@ -48,7 +48,7 @@ from h2fdp.records.json_lines import write_sums
 from h2fdp.run.encoders import features_of
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
-from h2fdp.run.prelude import standardizing_after
+from h2fdp.run.prelude import apart_after
 from h2fdp.run.privacy import RunPrivacy
 from h2fdp.run.recorders import RunState, signal_step
 from h2fdp.run.setup import RunSetup
@@ -275,7 +275,7 @@ def write_results(setup: RunSetup, directory: RunDirectory, state: RunState) -> 
 def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_hosts: int = 0) -> dict[str, Any]:
     """`summary.json`; `end` is how the run ended, or that it is running."""
     rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
-    standardizing = standardizing_after(setup, state.averages)
+    standardizing, target = apart_after(setup, state.averages)
     losses, measured = rows.column("loss"), setup.data.target.measured
     scores = scored({name: [row.get(name) for row in rows] for name in measured})
     return {
@@ -314,7 +314,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         "standardized_by": None if standardizing is None else standardizing.written(),
         "columns_without_ranges": list(setup.data.unbounded or ()) if standardizing is None else [],
         "classes": setup.data.classes,
-        "target": asdict(setup.data.target),
+        "target": asdict(target) | ({"bound": None} if target.open else {}),
         # An adversary who knows all records but one could find that one by a digest of them all.
         "data_fingerprint": setup.data.fingerprint() if setup.noise is None else None,
         "noise_key": None if setup.noise is None else setup.config.privacy.noise_key,

@@ -60,7 +60,6 @@ def test_the_range_is_that_of_the_column_in_any_form(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"ranges": {}}, r"data.ranges.price: real values need a public range.* ranges: \{price: \[0, 500\]\}"),
         ({"ranges": {"price": [5, 5]}}, r"data.ranges.price: .*; found \[5.0, 5.0\]"),
         ({"task": None}, "for real values state data.task: regression; found float64 with fractions"),
         ({"label": "kind"}, "regression needs numbers as labels, found .*, as 'x'"),

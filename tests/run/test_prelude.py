@@ -279,3 +279,45 @@ def test_auto_takes_the_mean_off_the_features_of_images(made, tmp_path):
     assert run.summary["prelude"] == [{"statistic": "mean", "share": Mean.share}]
     assert {each["interval"] for each in ledger(run)} == {0, 1, 2, 3}
     assert run.summary["standardized_by"]["mean"][-1] == 0.0
+
+
+@pytest.fixture
+def houses(made, tmp_path):
+    """Prices that columns of unlike scales explain to four fifths."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=(2400, 4))
+    price = 3000 + 800 * (z @ [0.6, -0.5, 0.5, 0.37] + 0.5 * rng.normal(size=2400))
+    frame = pd.DataFrame((z + 1.0) * [1e4, 1e-3, 3.0, 50.0], columns=list("abcd")).assign(price=price)
+    frame.to_csv(tmp_path / "houses.csv", index=False)
+
+    def experiment(**data):
+        own = {"name": "table", "path": str(tmp_path / "houses.csv"), "label": "price", "task": "regression"}
+        network = {"edges": [{"name": "e-{i}", "repeat": 3, "devices": {"count": 4}}]}
+        given = {**own, "partition": "iid", "test": 0.25, **data}
+        return Experiment(network, data=given, model="auto", epsilon=EPSILON, training={"extends": "auto"}, **ACCOUNT)
+
+    return experiment
+
+
+def test_real_values_need_no_range(houses, tmp_path):
+    run, setup = houses().run(tmp_path / "run"), houses().prepare()
+    y = setup.given.train.y[setup.given.order]
+    assert run.summary["target"]["shift"] == pytest.approx(y.mean(), abs=0.3 * y.std())
+    assert run.summary["target"]["scale"] == pytest.approx(y.std(), rel=0.3)
+    assert run.summary["r2"] > 0.7
+    assert len(run.summary["standardized_by"]["mean"]) == 4
+    raw = torch.from_numpy(setup.given.test.x.astype(np.float64))
+    error = run.model(raw)[:, 0].detach().numpy() - setup.given.test.y
+    assert run.summary["rmse"] == pytest.approx(float(np.sqrt((error**2).mean())), rel=1e-3)
+
+
+def test_public_test_records_give_the_scale_of_real_values(houses):
+    setup = houses(test=None).prepare()
+    assert not setup.prelude
+    assert setup.data.target.shift == pytest.approx(setup.data.test.y.mean())
+    assert setup.data.target.scale == pytest.approx(setup.data.test.y.std())
+
+
+def test_without_a_prelude_devices_values_need_a_range(houses):
+    with pytest.raises(UserError, match="real values need a public range"):
+        houses(prelude=[]).prepare()
