@@ -151,7 +151,7 @@ def test_docstrings_say_a_noun():
     docstrings = [
         ast.get_docstring(node) or ""
         for file in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     unnamed = sum(re.match(rf"({'|'.join(OPENINGS)})\b", each) is not None for each in docstrings)

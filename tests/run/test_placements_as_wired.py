@@ -248,9 +248,9 @@ def test_what_devices_remember_changes_nothing_that_central_noise_protects(tmp_p
     moved = []
     applied = h2fdp.protocol.cloud.Cloud._uploaded
 
-    def seen(self, plan, received):
+    def seen(self, plan, received, *states):
         moved.extend(float(part.update.norm()) for part in received.values())
-        return applied(self, plan, received)
+        return applied(self, plan, received, *states)
 
     monkeypatch.setattr(h2fdp.protocol.cloud.Cloud, "_uploaded", seen)
     axes = {"extends": "h2fdp", "privacy": {"name": "central", "noise_multiplier": 2.0}}
