@@ -13,11 +13,10 @@ from h2fdp import Experiment, Topology
 def small(method="h2fdp", seed=3, model="softmax", topology=None, **settings):
     return Experiment(
         topology=topology or Topology.regular(edges=3, devices=2, trust=0.5, seed=seed),
-        data="digits",
         model=model,
         method=method,
         seed=seed,
-        **{"intervals": 3, "aggregate_every": 2} | settings,
+        **{"data": "digits", "intervals": 3, "aggregate_every": 2} | settings,
         local_steps=4,
         batch_size=4,
         epsilon=20.0,

@@ -7,12 +7,14 @@ import time
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import ray
 import torch
 
 import h2fdp
 from h2fdp import Topology, UserError
+from h2fdp.data.from_python import from_python
 from h2fdp.network import Aggregator
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
@@ -79,6 +81,18 @@ def test_noise_on_steps_gives_the_bits_of_one_process_on_all_hosts(session, tmp_
     assert {name.partition("#")[0] for name in seen} == {"host:0", "host:1"}
     decisions = [(each.directory / "control.jsonl").read_bytes() for each in (alone, away)]
     assert decisions[0] == decisions[1]
+
+
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+def test_other_labels_than_classes_give_the_bits_of_one_process_on_all_hosts(session, tmp_path, task):
+    arrays = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
+    labels = arrays[:, 0] if task == "regression" else (arrays[:, :3] > 0).astype(int)
+    ranges = {"y": (-3, 3)} if task == "regression" else None
+    data = from_python((arrays, labels), 0.2, task=task, ranges=ranges)
+    for name, where in (("inline", {}), ("ray", HALF | {"hosts": 2})):
+        made = small(data=data, model="logistic", runtime=where)
+        made.run(tmp_path / name)
+    assert_equal(*(recorded(h2fdp.Run(tmp_path / name)) for name in ("inline", "ray")))
 
 
 FEEDBACK = {"top_k": 0.1, "error_feedback": True}

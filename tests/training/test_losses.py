@@ -186,6 +186,21 @@ def test_each_records_gradient_of_other_targets_is_clipped_by_itself(engine, tas
     torch.testing.assert_close(updates, torch.stack(expected), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("clipping", [None, Clipping(0.5, "record")], ids=["plain", "clipped"])
+@pytest.mark.parametrize("task", TARGETS)
+def test_a_device_has_its_own_bits_whoever_shares_its_stack(task, clipping):
+    value, module, labels = TARGETS[task]
+    torch.manual_seed(6)
+    start = torch.randn(5, sum(each.numel() for each in module.parameters()))
+    held = DeviceRecords(2 * torch.randn(40, 3), labels, np.arange(0, 41, 8), ONE, ZERO)
+    batches = Batches(np.tile(np.arange(7), (3, 5, 1)), np.full((3, 5), 7), expected=np.full(5, 7.0))
+    made = build_engine("stacked", module, clipping, Plain(), 8, loss=loss(value))
+    whole = made.train(start, held, np.arange(5), batches, 0.1).updates
+    for part in (np.array([0, 1]), np.array([2, 3, 4]), np.array([3])):
+        alone = made.train(start[part], held, part, batches.part(part), 0.1).updates
+        assert alone.equal(whole[part])
+
+
 BOUND = {"regression": 2.0, "several layers": 2.0, "multilabel": 0.6, "tokens": 2.0}
 
 CHAIN = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
