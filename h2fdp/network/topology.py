@@ -367,4 +367,6 @@ class Topology(Generated):
         return replace(self, subnets=tuple(subnets), visits=visits)
 
 
-GENERATORS: dict[str, Callable[..., Topology]] = {kind: getattr(Topology, kind) for kind in ("regular", "star", "deep")}
+GENERATORS: dict[str, Callable[..., Topology]] = {
+    kind: getattr(Topology, kind) for kind in ("regular", "star", "deep", "geometric")
+}

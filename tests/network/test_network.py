@@ -27,13 +27,8 @@ def test_a_subnet_refuses_what_a_file_could_not_say(distance, power, names):
         placed("a", True, distance, power, names=names)
 
 
-def unequal():
-    columns = (([10.0 * size + at for at in range(size)], [24.0] * size) for size in (3, 1, 5))
-    return Topology("net", tuple(placed(name, True, *each) for name, each in zip("abc", columns, strict=True)))
-
-
 def test_the_star_holds_every_device_in_order_under_its_name():
-    network = unequal()
+    network = Topology.geometric(edges=5, devices=4)
     star = network.as_star()
     (only,) = star.subnets
     assert only.device_names() == [name for subnet in network.subnets for name in subnet.device_names()]
@@ -57,7 +52,7 @@ def test_in_the_star_each_device_keeps_its_way_to_the_cloud():
 
 
 def test_a_star_has_the_access_points_of_its_tree():
-    network = unequal()
+    network = Topology.geometric(edges=5, devices=4)
     for names, sizes in (network.access_points, network.as_star().access_points):
         assert names == tuple(subnet.name for subnet in network.subnets)
         assert sizes.tolist() == network.sizes.tolist()
