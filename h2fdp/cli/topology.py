@@ -28,7 +28,7 @@ _OPTIONS = {"tiers": "edges", "secure_sum": "trust"}  # of arguments of generato
 
 @app.command("new")
 def new_command(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="regular, deep, star or geometric.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="regular, deep, config1, config2, star or geometric.")],
     out: Annotated[Path, typer.Option(help="The YAML file.")],
     edges: Annotated[
         str | None, typer.Option(help="Edge servers; of several tiers, below each node of the tier above: 2,5 (deep).")

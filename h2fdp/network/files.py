@@ -164,10 +164,11 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
     section = file.mobility
     if section is None:
         return None
+    handover = None if section.handover is None else section.handover.wire()
     if isinstance(section.trace, str):
-        return read_trace(document.folder / section.trace)
+        return replace(read_trace(document.folder / section.trace), handover=handover)
     places = [document.where(("mobility", "trace", at)) for at in range(len(section.trace))]
-    return Mobility(section.trace, places)
+    return Mobility(section.trace, handover, places)
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
@@ -279,7 +280,8 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
         secure = topology.secure_sum_probability
         values["trust"] = {"trusted": trusted, "secure-sum": secure} if secure else {"probability": trusted}
     if topology.mobility is not None:
-        values["mobility"] = topology.mobility.values()
+        wire = topology.mobility.handover
+        values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
     if topology.adversaries is not None:
         values["adversaries"] = topology.adversaries.values()
     return values

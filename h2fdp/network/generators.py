@@ -120,6 +120,30 @@ class Generated:
         return cls(**_alike(given.tiers, given))
 
     @classmethod
+    def config1(
+        cls, edges: int = 10, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+    ) -> Self:
+        """Config. 1 of H2FDP, Sec. 6.3.2: subnets of 5 devices; there are 2 to 10 of them.
+
+        >>> from h2fdp import Topology
+        >>> [Topology.config1(edges).devices for edges in (2, 4, 6, 8, 10)]
+        [10, 20, 30, 40, 50]
+        """
+        return cls.regular(edges, 5, trust, seed, name or f"config1-{edges}", secure_sum)
+
+    @classmethod
+    def config2(
+        cls, devices: int = 25, trust: float = 0.5, seed: int = 1, name: str | None = None, secure_sum: float = 0.0
+    ) -> Self:
+        """Config. 2 of H2FDP, Sec. 6.3.2: two subnets; each has 5 to 25 devices.
+
+        >>> from h2fdp import Topology
+        >>> [Topology.config2(devices).devices for devices in (5, 10, 15, 20, 25)]
+        [10, 20, 30, 40, 50]
+        """
+        return cls.regular(2, devices, trust, seed, name or f"config2-{devices}", secure_sum)
+
+    @classmethod
     def star(cls, devices: int = 50, seed: int = 1, name: str | None = None) -> Self:
         """One untrusted edge server with all devices: a network without a hierarchy.
 

@@ -16,6 +16,7 @@ import numpy as np
 from h2fdp.config.fields import LARGEST_INTEGER
 from h2fdp.errors import Problem, UserError, refused
 from h2fdp.network.devices import Column, Integers
+from h2fdp.network.links import Wire
 from h2fdp.network.network import COLUMNS, Subnet
 
 NOWHERE = "-"
@@ -43,6 +44,8 @@ class Mobility:
 
     Attributes:
         trace: where each device is from when on; before its first line it is where the topology file has it.
+        handover: the wire over which an edge server sends a message of a model's size to the one to which a device
+            goes; None for no message.
         places: file and line of each line of the trace, for messages; empty where it is from no file.
 
     >>> Mobility(trace=[(3, "car-1", "b"), (5, "car-1", None)]).trace[0]
@@ -50,9 +53,15 @@ class Mobility:
     """
 
     trace: Sequence[Line | tuple[Any, ...]] = ()
+    handover: Wire | None = None
     places: Sequence[str] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.handover, Wire | None) or (self.handover and not self.handover.plain):
+            raise UserError(
+                "expected a Wire of rate and power alone, over which messages leave one after another",
+                key="mobility.handover",
+            )
         moves, problems = [], []
         for at, values in enumerate(self.trace):
             try:
@@ -119,7 +128,11 @@ class Visits:
 
         No device has two, which is what makes one account of all its rows sound.
         """
-        devices, rows = self.moves[: int(np.searchsorted(self.begins, interval, side="right"))].T
+        return self._after(self.moves[: int(np.searchsorted(self.begins, interval, side="right"))])
+
+    def _after(self, moves: Integers) -> Integers:
+        """(I,) the row of each device after these."""
+        devices, rows = moves.T
         at = self.home.copy()
         at[devices] = rows  # of several of a device the last one stays
         return at
@@ -129,6 +142,14 @@ class Visits:
         present, at = np.zeros(len(self.device), dtype=bool), self.rows_at(interval)
         present[at[at >= 0]] = True
         return present
+
+    def moved(self, interval: int) -> Integers:
+        """(n, 2) of each device that appears at another row in an interval from 0: its last row and this one."""
+        begin, end = np.searchsorted(self.begins, [interval, interval + 1]) if interval else (0, 0)
+        last = self._after(self.moves[:begin][self.moves[:begin, 1] >= 0])
+        devices, rows = self.moves[begin:end].T
+        moves: Integers = np.stack([last[devices], rows], axis=1)[(rows >= 0) & (rows != last[devices])]
+        return moves
 
 
 def expanded(subnets: Sequence[Subnet], mobility: Mobility, columns: Iterable[str]) -> tuple[list[Subnet], Visits]:

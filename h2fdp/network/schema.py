@@ -244,15 +244,17 @@ class MobilitySection(Section):
     Attributes:
         trace: a CSV file with the columns interval, device, edge and, if any, distance_m, or a list of such lines: from
             that interval on, until its next line, the device is there. Edge `-` is nowhere.
+        handover: the wire over which the edge server that a device leaves sends a message of a model's size to its next
+            one; null for none.
     """
 
     gone: ClassVar[Mapping[str, str]] = {
         "waypoint": "python -m experiments.parts.waypoint in a clone writes such a walk as a trace: {trace: walk.csv}",
-        "handover": "a move costs no message, as the next edge server sends the model of the round: leave the line out",
         "stay": "state where devices are, as python -m experiments.parts.waypoint in a clone does: {trace: walk.csv}",
     }
 
     trace: Annotated[Lines, Expect("the path of a CSV file, or a list of [interval, device, edge, distance_m]")]
+    handover: WireSection | None = None
 
 
 if TYPE_CHECKING:

@@ -368,5 +368,5 @@ class Topology(Generated):
 
 
 GENERATORS: dict[str, Callable[..., Topology]] = {
-    kind: getattr(Topology, kind) for kind in ("regular", "star", "deep", "geometric")
+    kind: getattr(Topology, kind) for kind in ("regular", "config1", "config2", "star", "deep", "geometric")
 }

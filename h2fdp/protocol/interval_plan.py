@@ -140,10 +140,31 @@ class PlanCosts:
         cost = self.of(plan) if cost is None else cost
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
-        return {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        more = self.of_handovers(plan.interval)
+        return {column: value + more.get(column, 0.0) for column, value in found.items()}
+
+    def of_handovers(self, interval: int) -> dict[str, float]:
+        """What edge servers spend before an interval on messages about devices that leave them; empty without any.
+
+        Each sends one after another, all at the same time.
+        """
+        visits, mobility = self.network.visits, self.network.mobility
+        if visits is None or mobility is None or (wire := mobility.handover) is None:
+            return {}
+        left, entered = self.network.table.home[visits.moved(interval)].T
+        messages = np.bincount(left[left != entered], minlength=1)
+        bits = self.costs.message_bits
+        seconds, count = wire.seconds(bits), int(messages.sum())
+        return {
+            "energy_j": wire.joules(bits) * count,
+            "delay_s": seconds * count,
+            "clock_s": seconds * int(messages.max()),
+            "bytes": count * bits / 8,
+        }
 
     def of(self, plan: IntervalPlan) -> IntervalCost:
-        """By device and subnet, too."""
+        """All but handovers, by device and subnet."""
         parts, costs = plan.subnets | plan.lost, self.costs.drawn(plan.interval)
         arrivals = plan.decision.arrivals
         cost = interval_cost(
@@ -153,7 +174,7 @@ class PlanCosts:
             plan.heights or None,
             self.exchanges,
             self.summing,
-            plan.began_s,
+            plan.began_s + self.of_handovers(plan.interval).get("clock_s", 0.0),
             None if arrivals is None else arrivals.ways_s,
         )
         if arrivals is None or not arrivals.waiting:

@@ -1,6 +1,7 @@
 """Links as an axis: what a message takes when it is sent, in trees of any depth, in stars, and under buffers."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from h2fdp.costs import NetworkCosts, Tasks, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network import Aggregator, Link, Radio, Topology, Wire
 from h2fdp.network.links import Passes, Series, in_series
+from h2fdp.network.mobility import Mobility
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -153,6 +155,9 @@ def test_an_object_that_is_no_link_is_refused_with_what_it_lacks():
 
     with pytest.raises(UserError, match=r"e0\.link: expected a link, .* has no `joules`"):
         network(Silent())
+    for handover in (Ferry(), Passes(delay_s=0.1)):
+        with pytest.raises(UserError, match=r"mobility\.handover: expected a Wire"):
+            replace(network(FREE, FREE), mobility=Mobility(handover=handover))
 
 
 def through(windows, sending, at):

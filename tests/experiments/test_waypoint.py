@@ -68,6 +68,7 @@ def test_devices_are_at_the_nearest_edge_server_at_their_distance():
     rows, homes = network.visits, np.repeat(np.arange(2), network.sizes)
     distances = network.table.columns["distance_m"]
     points = np.array(list(SQUARE.edges.values()))
+    moves = 0
     for device in range(6):
         way = SQUARE.way(40, Streams(5).public.open("", "waypoint", device))
         for interval, position in enumerate(way):
@@ -76,8 +77,9 @@ def test_devices_are_at_the_nearest_edge_server_at_their_distance():
             assert homes[row] == away.argmin()
             assert 0 <= distances[row] - away.min() < 10
             assert distances[row] % 10 == 0
-    at = np.array([homes[rows.rows_at(interval)] for interval in range(40)])
-    assert np.count_nonzero(np.diff(at, axis=0)) > 3
+    for interval in range(40):
+        moves += sum(homes[last] != homes[now] for last, now in rows.moved(interval))
+    assert moves > 3
 
 
 def test_the_program_writes_a_trace_that_a_topology_names(tmp_path, monkeypatch):
@@ -105,9 +107,7 @@ def test_the_program_writes_a_trace_that_a_topology_names(tmp_path, monkeypatch)
     table.write_text("name,x_m,y_m\nedge-1,200,500\nedge-9,900,400\n")
     with pytest.raises(UserError, match="expected a point for each of edge-1, edge-2; found edge-1, edge-9"):
         run()
-    for key, stated in (("waypoint", "{edges: {edge-1: [0, 0]}}"), ("stay", "0.8"), ("handover", "{rate_mbps: 9}")):
+    for key, stated in (("waypoint", "{edges: {edge-1: [0, 0]}}"), ("stay", "0.8")):
         (tmp_path / "moving.yaml").write_text(f"{text}mobility: {{{key}: {stated}}}\n")
-        with pytest.raises(
-            UserError, match=rf"mobility\.{key}: this key is gone; .*(experiments\.parts\.waypoint|leave the line out)"
-        ):
+        with pytest.raises(UserError, match=rf"mobility\.{key}: this key is gone; .*experiments\.parts\.waypoint"):
             read(tmp_path / "moving.yaml", seed=5)

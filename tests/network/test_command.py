@@ -71,7 +71,7 @@ def test_new_spares_a_file_that_is_there(tmp_path):
         ["ring"],
         ["star", "--edges", 3],
         ["regular", "--edges", "2,3"],
-        ["geometric", "--edges", 0],
+        ["config1", "--edges", 0],
         ["regular", "--trust", "x=1"],
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from h2fdp import Experiment, Topology, UserError
 from h2fdp.audit.run_audit import audits
 from h2fdp.integrity import check
-from h2fdp.network import Aggregator, Radio
+from h2fdp.network import Aggregator, Radio, Wire
 from h2fdp.network.mobility import Mobility
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.releases import rows_in
@@ -242,6 +242,31 @@ def test_a_device_that_stays_is_the_same_to_one_edge_server_and_to_all(tmp_path)
     worst = run.summary["privacy"]["worst"]
     assert worst["single-edge"]["pld"] == worst["edge"]["pld"] == run.privacy.epsilon("single-edge", "pld")
     assert worst["single-edge"]["verdict"] == worst["edge"]["verdict"] == "met"
+
+
+def test_messages_about_devices_that_move_are_paid_for():
+    """Two devices leave e0 before the third interval, one comes back after having been nowhere, one only walks away
+    from its edge server: two messages of a model's size from e0, then one from e1."""
+    lines = [(3, "e0/1", "e1"), (3, "e0/2", "e2"), (2, "e1/1", "e1", 70.0), (4, "e1/2", None), (5, "e1/2", "e2")]
+    wire, costs = Wire(rate_bps=1e6, power_dbm=30.0), []
+    for handover in (None, wire):
+        setup = experiment(Mobility(lines, handover=handover), method="hfl", calibration="paper").prepare()
+        cloud, found = setup.cloud(None), []
+        for interval in range(5):
+            plan = cloud.plan(interval)
+            found.append(setup.bill.columns(plan))
+            cloud.skip(plan)
+        costs.append(found)
+    bits = setup.costs.message_bits
+    for (plain, paid), (messages, one_after_another) in zip(
+        zip(*costs, strict=True), [(0, 0), (0, 0), (2, 2), (0, 0), (1, 1)], strict=True
+    ):
+        more = {key: paid[key] - plain[key] for key in plain}
+        seconds = bits / 1e6
+        assert more["energy_j"] == pytest.approx(messages * seconds, abs=1e-9)  # 30 dBm are a watt
+        assert more["delay_s"] == pytest.approx(messages * seconds, abs=1e-9)
+        assert more["clock_s"] == pytest.approx(one_after_another * seconds, abs=1e-9)
+        assert more["bytes"] == pytest.approx(messages * bits / 8)
 
 
 def test_a_visit_costs_what_a_device_at_its_distance_costs():
