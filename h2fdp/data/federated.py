@@ -64,11 +64,6 @@ class FederatedData:
     target: Target = CLASS
 
     @property
-    def outputs(self) -> tuple[int, ...]:
-        """The shape of a record's scores."""
-        return self.target.outputs(self.classes)
-
-    @property
     def devices(self) -> int:
         """Number of devices I."""
         return len(self.offsets) - 1

@@ -262,11 +262,6 @@ class DrawnData:
         return self.recipe.classes
 
     @property
-    def outputs(self) -> tuple[int, ...]:
-        """The shape of a record's scores."""
-        return (self.classes,)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Of one record."""
         return (self.recipe.features,)

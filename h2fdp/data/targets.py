@@ -105,11 +105,9 @@ class Target:
         return MEASURED[self.task]
 
     @property
-    def points_of(self) -> tuple[str, ...]:
-        """The names of the numbers that `points` gives."""
-        if self.task == "regression":
-            return "squared error", "value", "square"
-        return ("loss", "right") if self.task == "tokens" else ("right",)
+    def numbers(self) -> int:
+        """The number of `points` of a record."""
+        return {"regression": 3, "tokens": 2}.get(self.task, 1)
 
     @property
     def of_devices(self) -> str:

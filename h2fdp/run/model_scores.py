@@ -205,7 +205,7 @@ class DeviceScores:
         if self._own is not None:
             records = self._own[device]
             if records is None:
-                return 0.0, np.zeros(len(self._target.points_of) + 1)
+                return 0.0, np.zeros(self._target.numbers + 1)
             return float(len(records.y)), self._evaluator.evaluate(model, records).whole
         result = self._evaluator.evaluate(model, self._everyones)
         return 1.0, np.array([self._mixes[device] @ each for each in result.by_device])

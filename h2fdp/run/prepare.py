@@ -121,7 +121,11 @@ def prepare(
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
         module = builder_of(
-            config.model, data.shape, data.outputs, Streams(config.seed).key("cloud", "model"), data.whole
+            config.model,
+            data.shape,
+            data.target.outputs(data.classes),
+            Streams(config.seed).key("cloud", "model"),
+            data.whole,
         )
         # The recipe sees test records that are public as they will be.
         public = standardizing_by_tests(data) if released and features is None else None
@@ -236,7 +240,9 @@ def inputs_of(
     faults = config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
     if statistic is None:
-        module = builder_of(config.model, data.shape, data.outputs, streams.key("cloud", "model"), data.whole)
+        module = builder_of(
+            config.model, data.shape, data.target.outputs(data.classes), streams.key("cloud", "model"), data.whole
+        )
     else:
         module = partial(score_of, statistic, data.shape)
     initial = module()

@@ -177,7 +177,7 @@ class Evaluator:
         """Evaluate parameters `model` (M,) on every record; a set without devices is one device."""
         count = len(records.y)
         step = max(1, _VALUES_AT_ONCE // max(1, records.x[0].numel()))
-        points = torch.empty(len(self._target.points_of) + 1, count, dtype=torch.float64, device=records.y.device)
+        points = torch.empty(self._target.numbers + 1, count, dtype=torch.float64, device=records.y.device)
 
         def lane(number: int) -> None:
             with torch.no_grad():

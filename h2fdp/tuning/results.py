@@ -88,7 +88,7 @@ class Trial:
     reason: str = ""
 
 
-_LEAST = -1e300  # a score of nothing; Optuna takes no infinite ones
+LEAST = -1e300  # a score of nothing; Optuna takes no infinite ones
 
 
 def signed(measure: str, value: float) -> float:
@@ -98,16 +98,11 @@ def signed(measure: str, value: float) -> float:
     (0.5, -3.0, -1e+300)
     """
     score = -value if SCORES[measure].falls else value
-    return _LEAST if math.isnan(score) else max(score, _LEAST)
-
-
-def least(measure: str) -> float:
-    """The score of a trial that has none."""
-    return 0.0 if measure == "accuracy" else _LEAST
+    return LEAST if math.isnan(score) else max(score, LEAST)
 
 
 def _in_order(trial: Trial) -> float:
-    return _LEAST if trial.score is None else trial.score
+    return LEAST if trial.score is None else trial.score
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:

@@ -39,11 +39,11 @@ from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna, read_plan
 from h2fdp.tuning.price import share_of, unaccounted, with_facts
 from h2fdp.tuning.results import (
     COLUMNS,
+    LEAST,
     Trial,
     Tuned,
     TuneDirectory,
     check_usable,
-    least,
     name_of,
     secret_of,
     signed,
@@ -286,7 +286,7 @@ class Search(SilentWatcher):
         if plan.prunes:
             for step, each in enumerate(checks):
                 trial.report(each, step)
-        known = least(plan.measure) if score is None else score
+        known = LEAST if score is None else score
         values = None if state == "pruned" else [known, *(costs[name] for name in plan.section.costs)]
         self._tell(trial, TrialState.PRUNED if state == "pruned" else TrialState.COMPLETE, reached, values)
 

@@ -34,7 +34,11 @@ def table(folder, text="", separator=",", **columns):
 
 def test_real_values_of_a_table_are_seen_on_a_public_scale_and_cut_where_devices_train(tmp_path):
     data = read(table(tmp_path, price=PRICES) | {"label": "price", "task": "regression", "ranges": {"price": [0, 500]}})
-    assert (data.classes, data.outputs, data.target) == (1, (1,), Target("regression", None, 250.0, 250.0))
+    assert (data.classes, data.target.outputs(data.classes), data.target) == (
+        1,
+        (1,),
+        Target("regression", None, 250.0, 250.0),
+    )
     assert data.unbounded == ("a", "b"), "the label's range is none of the inputs'"
     raw = np.sort(np.concatenate([data.train.y, data.test.y]))
     np.testing.assert_array_equal(raw, np.sort(PRICES))
@@ -88,7 +92,7 @@ def test_real_values_with_decimal_commas(tmp_path):
 def test_several_columns_are_several_labels(tmp_path):
     stated = {"label": ["left", "right"]}
     data = read(table(tmp_path, left=LABELS[:, 0], right=LABELS[:, 1]) | stated)
-    assert (data.target, data.classes, data.outputs) == (Target("multilabel", 2), 2, (2,))
+    assert (data.target, data.classes, data.target.outputs(data.classes)) == (Target("multilabel", 2), 2, (2,))
     assert (data.class_names, data.shape) == (("left", "right"), (2,))
     assert label_counts(data).sum(axis=0).tolist() == data.train.y[data.order].sum(axis=0).tolist()
     arrays = from_python((X, LABELS > 0), 0.2, task="multilabel")
@@ -102,7 +106,7 @@ def test_rows_of_whole_numbers_are_sequences(tmp_path):
     padded = np.where(np.arange(5) < RNG.integers(1, 6, 40)[:, None], WORDS, -1)
     np.savez(tmp_path / "a.npz", x_train=X[:30], y_train=padded[:30], x_test=X[30:], y_test=WORDS[30:])
     data = read({"name": "npz", "path": str(tmp_path / "a.npz"), "classes": 7})
-    assert (data.target, data.outputs) == (Target("tokens", 5), (5, 7))
+    assert (data.target, data.target.outputs(data.classes)) == (Target("tokens", 5), (5, 7))
     assert data.train.y.tolist() == np.where(padded[:30] < 0, -100, padded[:30]).tolist()
     assert label_counts(data).sum() == (padded[:30] >= 0).sum()
     for labels, told in (
