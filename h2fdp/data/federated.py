@@ -112,10 +112,15 @@ class FederatedData:
         offsets = np.concatenate([[0], np.cumsum(self.sizes[devices])])
         return replace(self, order=np.concatenate(parts), offsets=offsets)
 
-    def fingerprint(self) -> str:
-        """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run."""
-        digest = _begun_with(self.train.rounded)
-        parts = [each.rounded for each in (self.test, self.validation, self.public) if each is not None]
+    def fingerprint(self, *, stored: bool = False) -> str:
+        """A digest of every record, the partition and the scaling: equal fingerprints, equal inputs to a run.
+
+        Args:
+            stored: of inputs as they are stored, which may be more than the 32 bits that a model sees.
+        """
+        digest = _begun_with(self.train if stored else self.train.rounded)
+        others = [each for each in (self.test, self.validation, self.public) if each is not None]
+        parts = others if stored else [each.rounded for each in others]
         for array in [a for records in parts for a in (records.x, records.y)] + [self.order, self.offsets]:
             _add(digest, array)
         if self.test_owners is not None:

@@ -54,7 +54,9 @@ class Standardizing:
         [[-2.0], [0.0], [2.0]]
         """
         divisor = np.where(other.deviation > 0, other.deviation, np.inf)
-        low, high = ((np.asarray(end) - other.mean) / divisor for end in (self.low, self.high))
+        ends = (np.broadcast_to(end, divisor.shape) for end in (self.low, self.high))
+        # Where inputs become 0 no end is needed, and an infinite one would be none of a number.
+        low, high = (np.where(other.deviation > 0, end - other.mean, 0.0) / divisor for end in ends)
         mean, deviation = self.mean + self.deviation * other.mean, self.deviation * other.deviation
         low, high = (np.clip(end, other.low, other.high) for end in (low, high))
         return Standardizing(mean, deviation, self.base, low, high)

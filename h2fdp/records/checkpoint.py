@@ -19,7 +19,7 @@ import torch
 from h2fdp.errors import UserError
 from h2fdp.records.atomic import replacing
 
-FORMAT = 3
+FORMAT = 4
 _MAGIC = b"h2fdp checkpoint "
 _KEPT = 2  # the newest, and one more in case a disk loses it
 

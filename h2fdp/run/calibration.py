@@ -59,7 +59,8 @@ def calibrate(inputs: RunInputs, alike: Noise | None = None) -> Noise:
         elif isinstance(inputs.config.method.schedule, OwnPart) or inputs.traits.controlled:
             noise = replace(noise, reserve=_kept(inputs, planned_accounts(run)))
     run = RunSetup.of(inputs, noise)
-    _check_holdable(run)
+    for each in (run, *run.statistics):
+        _check_holdable(each)
     if run.data.test_owners is not None:
         _check_what_decides(run)
     return noise

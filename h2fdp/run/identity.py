@@ -34,6 +34,7 @@ from h2fdp.arithmetic import flushing
 from h2fdp.config.own_answers import is_installed, is_own, opened
 from h2fdp.config.own_parts import OwnPart, own_parts_in
 from h2fdp.config.parsing import values_of
+from h2fdp.data.federated import FederatedData
 from h2fdp.data.images import user_cache
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
@@ -67,6 +68,9 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> Digest:
     own, homes = _digests_of_own(part.part for part in parts if not part.from_python)
     # By a script, which changes where it resumes.
     handed, homes_of_handed = _digests_of_own(part.part for part in parts if part.from_python)
+    records = run.data.fingerprint()
+    if run.prelude and run.image_shape is None and isinstance(run.given, FederatedData):
+        records = run.given.fingerprint(stored=True)  # a prelude maps these, not what 32 bits hold of them
     device = run.blueprint.device.type
     names = _read_by(homes | homes_of_handed)
     return {
@@ -75,7 +79,7 @@ def run_digest(run: RunSetup, directory: RunDirectory) -> Digest:
         READ: {name: _content(name, run.noise_key) for name in sorted(names)},
         FROZEN: untrained(run.blueprint.module()) | untrained(getattr(run.features, "encoder", None)),
         # Under the noise key, so that without it the records cannot be compared with guessed ones.
-        "data": {"": blake2b(run.data.fingerprint().encode(), key=run.noise_key, digest_size=16).hexdigest()},
+        "data": {"": blake2b(records.encode(), key=run.noise_key, digest_size=16).hexdigest()},
         "configuration": {
             directory.config.name: hash_of([json.dumps(counted(written), sort_keys=True)]),
             directory.topology.name: hash_of([directory.topology.read_text()]),

@@ -18,6 +18,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from torch import Tensor
+
 from h2fdp.errors import UserError
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.privacy import Release
@@ -256,16 +258,15 @@ def _after_prelude(
         state.metrics.add_prelude(part, plan)
         signal_step("prelude", len(state.averages))
 
-    known = len(state.averages)
-    if known < len(setup.prelude):
+    def arrived(number: int, average: Tensor) -> None:
+        if outcomes is not None and not outcomes.same(state.attempt, number - len(setup.prelude), average):
+            raise Unrepeatable("a statistic of the prelude did not come out as it did before")
+
+    if len(state.averages) < len(setup.prelude):
         state.cloud = setup.cloud(InProcessNodes({}))  # from here on the ledger holds releases
         if state.ledger is None:
             Checkpoints(directory, setup.config.runtime, digest, state, journal).begin()
-    setup = with_prelude(setup, state.averages, announce)
-    for number, average in enumerate(state.averages[known:], start=known):
-        if outcomes is not None and not outcomes.same(state.attempt, number - len(setup.prelude), average):
-            raise Unrepeatable("a statistic of the prelude did not come out as it did before")
-    return setup
+    return with_prelude(setup, state.averages, announce, arrived)
 
 
 def has_reached(setup: RunSetup, state: RunState) -> str:

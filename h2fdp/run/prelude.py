@@ -23,7 +23,7 @@ from h2fdp.algorithms import ObjectiveOptions
 from h2fdp.algorithms.fedavg import AverageOptions
 from h2fdp.costs.batteries import BATTERY
 from h2fdp.data.federated import DeviceData, FederatedData, standardized
-from h2fdp.data.records import Records
+from h2fdp.data.records import Records, Scaling
 from h2fdp.data.statistics import Bounds, Mean, Moments, Standardizing, Statistic, statistic_of
 from h2fdp.data.targets import CLASS, Target
 from h2fdp.errors import UserError
@@ -186,7 +186,7 @@ def statistics_of(config: ExperimentFile, data: DeviceData, topology: Topology) 
     if stated != "auto":
         if stated and why:
             raise UserError(f"there is no prelude {why}; expected []", key="data.prelude")
-        return tuple(map(statistic_of, stated))
+        return _checked(tuple(map(statistic_of, stated)), config, data)
     if isinstance(config.model, PublicFeatures) and config.model.head == "centred":
         if why:
             raise UserError(f"there is no prelude {why}, and it releases the mean; expected softmax", key="model.head")
@@ -195,6 +195,16 @@ def statistics_of(config: ExperimentFile, data: DeviceData, topology: Topology) 
     if why or not standardizes or data.test_owners is None:
         return ()
     return (Moments(),) if data.unbounded == () and not data.target.open else (Bounds(), Moments())
+
+
+def _checked(released: tuple[Statistic, ...], config: ExperimentFile, data: DeviceData) -> tuple[Statistic, ...]:
+    share = sum(each.share for each in released)
+    if share >= 1 and config.method.privacy.private:
+        text = f"these have {share:.0%} of the privacy budget together; expected less than all of it"
+        raise UserError(text, key="data.prelude")
+    if data.unbounded == () and not data.target.open and any(isinstance(each, Bounds) for each in released):
+        raise UserError("all columns have bounds that are public; expected a list without bounds", key="data.prelude")
+    return released
 
 
 def in_words(run: RunInputs) -> list[str]:
@@ -251,6 +261,7 @@ def standardizing_after(run: RunSetup, averages: Sequence[Tensor]) -> Standardiz
         variance, _ = noise_and_gradients(plan, {facts.name: facts for facts in part.blueprint.facts}, part.noise)
         used = each.statistic.use(average.double().numpy(), math.sqrt(variance), part.data.shape)
         used = used if each.columns is None else used.within(each.columns)
+        found = _as_seen(with_label(run.data if run.image_shape else run.given)) if found is None else found
         found = used if found is None else found.then(used)
     return found
 
@@ -262,6 +273,16 @@ def apart_after(run: RunSetup, averages: Sequence[Tensor]) -> tuple[Standardizin
         return found, target
     inputs, (shift, scale, low, high) = found.apart()
     return inputs, target.scaled(shift, scale, max(abs(low), abs(high)))
+
+
+def _as_seen(data: DeviceData) -> Standardizing | None:
+    """From stored inputs to those that models and statistics see; None where these are the same."""
+    if data.scaling == Scaling():
+        return None
+    scale, shift = (
+        np.broadcast_to(each, data.shape).astype(np.float64) for each in (data.scaling.scale, data.scaling.shift)
+    )
+    return Standardizing(-shift / scale, 1 / scale, low=-np.inf, high=np.inf)
 
 
 def after(run: RunSetup, averages: Sequence[Tensor]) -> RunSetup:
@@ -276,14 +297,18 @@ def after(run: RunSetup, averages: Sequence[Tensor]) -> RunSetup:
 
 
 Announce = Callable[[RunSetup, IntervalPlan, list[Release]], None]
+Arrived = Callable[[int, Tensor], None]
 
 
-def with_prelude(run: RunSetup, averages: list[Tensor], announce: Announce | None = None) -> RunSetup:
+def with_prelude(
+    run: RunSetup, averages: list[Tensor], announce: Announce | None = None, arrived: Arrived | None = None
+) -> RunSetup:
     """The run on the records that its prelude leaves; what of it is still missing is released.
 
     Args:
         averages: (p,) of each statistic that was released before; the others are added.
         announce: is called with the run of each statistic before anything of it leaves a device.
+        arrived: is called with the number of each statistic and its average, before anything is made of that.
     """
     for number, part in enumerate(run.statistics):
         if number < len(averages):
@@ -296,7 +321,10 @@ def with_prelude(run: RunSetup, averages: list[Tensor], announce: Announce | Non
         if announce is not None:
             rows = [replace(each, interval=number - len(run.prelude) + 1) for each in cloud.releases(plan)]
             announce(part, plan, rows)
-        averages.append(_average(part, plan))
+        average = _average(part, plan)
+        if arrived is not None:
+            arrived(number, average)
+        averages.append(average)
     return after(run, averages)
 
 

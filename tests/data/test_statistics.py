@@ -96,6 +96,12 @@ def test_two_in_one_are_one_after_the_other(column, mean, deviation):
     assert (read(x) == first.then(second)(x)).all()
 
 
+def test_inputs_that_do_not_differ_become_0_after_a_map_without_ends():
+    first = Standardizing(np.array([1.0]), np.array([2.0]), low=-np.inf, high=np.inf)
+    found = first.then(Standardizing(np.array([3.0]), np.array([0.0])))
+    assert found(np.array([[7.0], [9.0], [np.nan]])).tolist() == [[0.0], [0.0], [0.0]]
+
+
 @pytest.mark.parametrize("statistic", [Bounds(), Moments(), Mean()])
 def test_the_gradient_of_its_score_is_the_statistic(statistic):
     x = torch.from_numpy(np.random.default_rng(3).uniform(-1, 1, (4, 5)).astype(np.float32))

@@ -60,8 +60,8 @@ def test_the_older_one_serves_when_the_newest_is_damaged(tmp_path):
 
 def test_another_format_is_refused_by_name(tmp_path):
     path = save_checkpoint(tmp_path, 1, {})
-    path.write_bytes(path.read_bytes().replace(b"h2fdp checkpoint 3\n", b"h2fdp checkpoint 7\n", 1))
-    with pytest.raises(UserError, match="a checkpoint of format 7, this version reads 3"):
+    path.write_bytes(path.read_bytes().replace(b"h2fdp checkpoint 4\n", b"h2fdp checkpoint 7\n", 1))
+    with pytest.raises(UserError, match="a checkpoint of format 7, this version reads 4"):
         loaded(tmp_path)
 
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_runs_no_code(tmp_path):
     torch.save({"x": Trap()}, buffer)
     content = buffer.getvalue()
     digest = sha256(content).hexdigest().encode()
-    (tmp_path / "000000001.ckpt").write_bytes(b"h2fdp checkpoint 3\n" + digest + b"\n" + content)
+    (tmp_path / "000000001.ckpt").write_bytes(b"h2fdp checkpoint 4\n" + digest + b"\n" + content)
     with pytest.raises(pickle.UnpicklingError):
         loaded(tmp_path)
 

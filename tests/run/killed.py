@@ -109,11 +109,17 @@ def killed_runs(folder: Path) -> dict[str, Path]:
 
 def assert_outlives_a_kill(made: Experiment, folder: Path, step: str, interval: int) -> None:
     """A run that is killed when it comes to a step of an interval goes on to the bits of one that nothing disturbed."""
-    whole, setup, path = made.run(folder / "whole"), made.prepare(), folder / "killed"
+    whole = made.run(folder / "whole")
+    killed_at(made, folder / "killed", step, interval)
+    assert_equal(recorded(whole), recorded(h2fdp.resume(folder / "killed")))
+
+
+def killed_at(made: Experiment, path: Path, step: str, interval: int) -> None:
+    """A run into a directory, until it is killed at a step of an interval."""
+    setup = made.prepare()
 
     def until_killed():
         at(step, interval)
         start_run(setup, path)
 
     assert in_a_child(until_killed) == -signal.SIGKILL
-    assert_equal(recorded(whole), recorded(h2fdp.resume(path)))

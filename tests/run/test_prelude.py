@@ -9,13 +9,13 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from h2fdp import Experiment, UserError
+from h2fdp import Experiment, UserError, resume
 from h2fdp.audit.run_audit import audit
 from h2fdp.data.statistics import Bounds, Mean, Moments
 from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.run.forecast import planned_work
 from h2fdp.run.prelude import after, plan_of, with_prelude
-from tests.run.killed import assert_outlives_a_kill
+from tests.run.killed import assert_outlives_a_kill, killed_at
 
 ROWS, DEVICES, EPSILON = 480, 12, 8.0
 TRUST = {"nobody": {"trusted": 0}, "edges": {"trusted": 1}, "sum": {"relay": 1}, "secure": {"secure-sum": 1}}
@@ -172,7 +172,7 @@ from h2fdp.data import statistics
 class Halves:
     share = 0.05
     def of(self, x):
-        return FACTOR * torch.sign(x)
+        return FACTOR * torch.sign(x.flatten(1))
     def norm(self, shape):
         return shape[0] ** 0.5
     def use(self, average, noise_std, shape):
@@ -204,6 +204,90 @@ def test_wrong_answers_of_ones_own_are_said(made, tmp_path):
     part = own(tmp_path, factor="x.sum() *")
     with pytest.raises(UserError, match="statistic"):
         made(data={"prelude": "medians"})
+
+
+def test_a_statistic_sees_images_as_a_model_does_and_these_are_standardised_by_it(tmp_path):
+    images = {"name": "digits", "partition": "iid", "prelude": [own(tmp_path, used="np.zeros(shape), np.ones(shape)")]}
+    network = {"edges": [{"name": "e-{i}", "repeat": 3, "devices": {"count": 4}}]}
+    given = {"data": images, "model": "softmax", "epsilon": EPSILON, "training": SHORT, "method": "h2fdp", **ACCOUNT}
+    setup = Experiment(network, **given).prepare()
+    seen, scaling = with_prelude(setup, []).data, setup.data.scaling
+    assert scaling.divisor == 16.0
+    for found, stored in ((seen.train.x, setup.data.train.x), (seen.test.x, setup.data.test.x)):
+        np.testing.assert_allclose(found, stored * scaling.scale + scaling.shift, atol=1e-6)
+
+
+WRONG = {
+    "more than the budget": ({"prelude": ["moments"] * 13}, "104% of the privacy budget together"),
+    "all of the budget": ({"prelude": ["bounds"] * 20}, "100% of the privacy budget together"),
+    "bounds of no column": (
+        {"prelude": ["bounds", "moments"], "ranges": {each: [-1e5, 1e5] for each in ("a", "b", "age")}},
+        "expected a list without bounds",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_released_is_said(made, what):
+    data, why = WRONG[what]
+    with pytest.raises(UserError, match=re.escape(why)):
+        made(data={"exclude": ["c"], **data}).prepare()
+
+
+def test_noise_that_32_bits_cannot_hold_is_refused_before_a_release(made, tmp_path):
+    (part := tmp_path / "mine.py").write_text(OWN.replace("FACTOR", "1e-42").replace("shape[0] ** 0.5", "1e-42"))
+    part.write_text(part.read_text().replace("USED", "np.zeros(shape), np.ones(shape)"))
+    with pytest.raises(UserError, match="outside the range of 32-bit numbers"):
+        made(data={"prelude": [f"{tmp_path}/mine:Halves"], "exclude": ["c"]}).prepare()
+
+
+@pytest.mark.process
+def test_inputs_that_differ_by_less_than_32_bits_show_are_other_data(made, tmp_path):
+    """What a statistic makes of them may differ by deviations: under the same noise they must not come again."""
+    table = tmp_path / "t.csv"
+
+    def write(step):
+        rows = [f"{1.7e9 + step * row % 31},{row % 2}" for row in range(96)]
+        table.write_text("\n".join(["t,label", *rows]))
+
+    write(1)
+    part = own(tmp_path, used="np.full(shape, 1.7e9), np.full(shape, 10.0)")
+    experiment = made(data={"path": str(table), "prelude": [part], "ranges": {}}, runtime={"checkpoint_every": 1})
+    killed_at(experiment, tmp_path / "run", "released", 1)
+    write(7)
+    with pytest.raises(UserError, match="data changed since it began"):
+        resume(tmp_path / "run")
+
+
+READS = """
+import subprocess
+import torch
+
+class Read:
+    share = 0.05
+    def of(self, x):
+        return float(subprocess.check_output(["cat", "FILE"])) * torch.sign(x)
+    def norm(self, shape):
+        return shape[0] ** 0.5
+    def use(self, average, noise_std, shape):
+        return average, torch.ones(shape).numpy()
+"""
+
+
+@pytest.mark.process
+def test_a_statistic_that_comes_out_otherwise_under_the_same_noise_is_written_nowhere(made, tmp_path):
+    (tmp_path / "number").write_text("1.0")
+    (tmp_path / "mine.py").write_text(READS.replace("FILE", str(tmp_path / "number")))
+    stated = {"prelude": [f"{tmp_path}/mine:Read", "moments"], "exclude": ["c"]}
+    run = tmp_path / "run"
+    killed_at(made(data=stated), run, "prelude", 1)
+    rows = len((run / "privacy.jsonl").read_text())
+    (tmp_path / "number").write_text("0.5")
+    before = json.loads((run / "summary.json").read_text())["standardized_by"]
+    with pytest.raises(UserError, match="a statistic of the prelude did not come out as it did before"):
+        resume(run)
+    assert json.loads((run / "summary.json").read_text())["standardized_by"] == before
+    assert len((run / "privacy.jsonl").read_text()) == rows
 
 
 CAR = "interval,device,edge\n1,e-1/1,e-2\n"
