@@ -141,6 +141,9 @@ def noises_before(run: RunSetup, alone: float) -> tuple[float, ...]:
 
     Args:
         alone: the factor at which the run meets its target without a prelude.
+
+    Raises:
+        UserError: faults keep all of a statistic's uploads.
     """
     privacy = run.config.privacy
     whole = distance_of(privacy.epsilon, privacy.delta)
@@ -155,6 +158,9 @@ def noises_before(run: RunSetup, alone: float) -> tuple[float, ...]:
             for observer in run.target_observers
             for each in accounts.classes(observer)
         ]
+        if not squares:
+            text = f"no upload of {stage.statistic.name} arrives in the one interval that releases it"
+            raise UserError(f"{text}; expected less probable faults, another seed, or data.prelude: []", key="faults")
         own = math.sqrt(max(squares) / stage.statistic.share) / whole
         factors.append(own / (alone / math.sqrt(left)))
     return tuple(factors)

@@ -234,6 +234,11 @@ def test_what_cannot_be_released_is_said(made, what):
         made(data={"exclude": ["c"], **data}).prepare()
 
 
+def test_a_statistic_of_which_nothing_arrives_is_refused(made):
+    with pytest.raises(UserError, match="no upload of bounds arrives"):
+        made(faults={"edge_outage": {"probability": 0.8}}, training={"extends": "auto", "intervals": 8}).prepare()
+
+
 def test_noise_that_32_bits_cannot_hold_is_refused_before_a_release(made, tmp_path):
     (part := tmp_path / "mine.py").write_text(OWN.replace("FACTOR", "1e-42").replace("shape[0] ** 0.5", "1e-42"))
     part.write_text(part.read_text().replace("USED", "np.zeros(shape), np.ones(shape)"))
