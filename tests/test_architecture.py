@@ -122,7 +122,7 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 # Up by 6 modules, 1,169 lines and 5 keys: labels of any kind, with their losses and measures (503), encoders of
 # features (317), statistics before training, which took the path of the mean of features (360), columns of words, texts
 # and gaps (165); what a round was made of gave 176.
-MODULES, LINES, KEYS = 214, 33_810, 251
+MODULES, LINES, KEYS = 214, 33_815, 251
 STAYS, CLIMBS = 211, 68  # 196, 66 before a run had statistics, and data a target
 
 

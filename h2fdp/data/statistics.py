@@ -67,7 +67,7 @@ class Standardizing:
         return {key: np.broadcast_to(part, self.mean.shape).ravel().tolist() for key, part in parts.items()}
 
     def within(self, columns: NDArray[np.bool_]) -> Standardizing:
-        """Of these columns of more, the others of which stay as they are."""
+        """A standardising of these columns of more, the others of which stay as they are."""
         others = {"mean": 0.0, "deviation": 1.0, "low": -np.inf, "high": np.inf}
         parts = {key: np.full(columns.shape, usual) for key, usual in others.items()}
         for key, part in parts.items():
@@ -118,7 +118,7 @@ class Statistic(Options):
 
     @abstractmethod
     def use(self, average: Averages, noise_std: float, shape: tuple[int, ...]) -> Standardizing:
-        """What records pass from then on.
+        """The standardising of records from then on.
 
         Args:
             average: (p,) of f over all records, with noise.

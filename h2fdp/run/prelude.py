@@ -133,7 +133,7 @@ def add_planned(run: RunSetup, accounts: Accounts) -> Accounts:
 
 
 def noises_before(run: RunSetup, alone: float) -> tuple[float, ...]:
-    """By what the noise of each statistic is multiplied, in units of the factor that the run's own noise will have.
+    """Factors of the noise of each statistic, in units of the factor that the run's own noise will have.
 
     Of a composition of Gaussians the squares of mu add up (Dong et al. 2022, Corollary 3.3), so that a statistic whose
     release has the share s of the squared mu of (epsilon, delta) leaves 1 - s to the rest. Where the rest is no plain
@@ -180,7 +180,7 @@ def distance_of(epsilon: float, delta: float) -> float:
 
 
 def statistics_of(config: ExperimentFile, data: DeviceData, topology: Topology) -> tuple[Statistic, ...]:
-    """What a run releases before its first interval: as stated, or what the scale of a table's columns needs.
+    """The statistics that a run releases before its first interval: as stated, or those that a table's columns need.
 
     Where test records are devices' own, no public record says how large inputs are.
 
@@ -214,7 +214,7 @@ def _checked(released: tuple[Statistic, ...], config: ExperimentFile, data: Devi
 
 
 def in_words(run: RunInputs) -> list[str]:
-    """What is released before training, in a line; none where nothing is, unless a table's columns have no scale."""
+    """Words about what is released before training, a line; none where nothing is, unless a table's columns have no scale."""
     model, columns = run.config.model, run.data.unbounded
     if run.prelude:
         names = " and ".join(each.statistic.name for each in run.prelude)
@@ -228,7 +228,7 @@ def in_words(run: RunInputs) -> list[str]:
 
 
 def what_ranges_gain(run: RunSetup) -> list[str]:
-    """What public ranges of columns would save of what is released to know them, in words."""
+    """Words about the budget and joules that public ranges of columns would save."""
     found = []
     for each, part in zip(run.prelude, run.statistics, strict=True):
         if isinstance(each.statistic, Bounds):
@@ -260,7 +260,7 @@ def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> st
 
 
 def standardizing_after(run: RunSetup, averages: Sequence[Tensor]) -> Standardizing | None:
-    """What records pass once the statistics of a run have these averages (p,), of as many as there are."""
+    """The standardising of records once the statistics of a run have these averages (p,), of as many as there are."""
     found = run.standardizing
     for each, part, average in zip(run.prelude, run.statistics, averages, strict=False):
         _, plan = plan_of(part)
@@ -273,7 +273,7 @@ def standardizing_after(run: RunSetup, averages: Sequence[Tensor]) -> Standardiz
 
 
 def apart_after(run: RunSetup, averages: Sequence[Tensor]) -> tuple[Standardizing | None, Target]:
-    """What inputs pass once the statistics of a run have these averages (p,), and the scale of labels then."""
+    """The standardising of inputs once the statistics of a run have these averages (p,), and the scale of labels then."""
     found, target = standardizing_after(run, averages), run.data.target
     if found is None or not target.open or len(averages) < len(run.prelude):
         return found, target

@@ -25,7 +25,7 @@ from h2fdp.data.federated import (
     within_unit_ball,
 )
 from h2fdp.data.public_features import PublicFeatures, are_images, with_features
-from h2fdp.data.statistics import FARTHEST, Bounds, Standardizing, Statistic, score_of
+from h2fdp.data.statistics import FARTHEST, Bounds, Mean, Standardizing, Statistic, score_of
 from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -114,7 +114,7 @@ def prepare(
         data = with_features(data, features, meanwhile=partial(_compile_if_likely, config, products))
     with one_thread():
         standardizing = _standardizing(with_label(data) if released else data, standardize, bool(released))
-        if standardizing is None and not released:
+        if standardizing is None and all(isinstance(each, Mean) for each in released):  # which fills none
             refuse_gaps(data)
         data = data.rounded if standardizing is None or released else standardized(data, standardizing)
         placement = config.method.privacy
@@ -156,7 +156,7 @@ def _on_a_scale(data: DeviceData) -> DeviceData:
 
 
 def _standardizing(data: DeviceData, standardize: bool, released: bool) -> Standardizing | None:
-    """What inputs pass before training, and before statistics of them are released, by public numbers alone."""
+    """The standardising of inputs before statistics of them are released, by public numbers alone."""
     if data.test_owners is None or not (standardize or released):
         return standardizing_by_tests(data) if standardize and not released else None
     if data.unbounded is None or (data.unbounded and not released):

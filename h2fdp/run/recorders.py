@@ -111,7 +111,7 @@ class Metrics(Recorder):
         self._spent: dict[str, float] = {}
 
     def add_prelude(self, part: RunSetup, plan: IntervalPlan) -> None:
-        """What a statistic costs, which the first row has too."""
+        """Add the costs of a statistic, which the first row has too."""
         cost = part.bill.of(plan)
         columns = part.bill.columns(plan, cost)
         self._spent = {name: self._spent.get(name, 0.0) + more for name, more in columns.items()}
