@@ -214,7 +214,7 @@ def _checked(released: tuple[Statistic, ...], config: ExperimentFile, data: Devi
 
 
 def in_words(run: RunInputs) -> list[str]:
-    """Words about what is released before training, a line; none where nothing is, unless a table's columns have no scale."""
+    """A line on what is released before training; none where nothing is, unless columns of a table have no scale."""
     model, columns = run.config.model, run.data.unbounded
     if run.prelude:
         names = " and ".join(each.statistic.name for each in run.prelude)
@@ -273,7 +273,7 @@ def standardizing_after(run: RunSetup, averages: Sequence[Tensor]) -> Standardiz
 
 
 def apart_after(run: RunSetup, averages: Sequence[Tensor]) -> tuple[Standardizing | None, Target]:
-    """The standardising of inputs once the statistics of a run have these averages (p,), and the scale of labels then."""
+    """The standardising of inputs once the statistics have these averages (p,), and the scale of labels then."""
     found, target = standardizing_after(run, averages), run.data.target
     if found is None or not target.open or len(averages) < len(run.prelude):
         return found, target
