@@ -164,7 +164,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         if now == then:
             change = "another model, under the same noise and for the same joules"
         facts.append(("pays most", f"{' and '.join(best['sections'])}: auto; {change}"))
-        facts += [("", each.removeprefix("chosen: ")) for each in best["chosen"][: 3 if now == then else 2]]
+        facts += [("", each.removeprefix("chosen: ")) for each in best["chosen"][: 4 if now == then else 2]]
     equal = at_equal_epsilon(run)
     less = [each for each in equal if each["setting"] in _TRUSTS and each["scores"] < scores]
     if less and not pays:

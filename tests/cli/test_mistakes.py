@@ -359,7 +359,7 @@ def test_explain_says_what_changes_where_noise_and_joules_do_not(h2fdp, experime
     assert " ".join(" ".join(lines[at : at + 2]).split()).startswith(
         "pays most training and model: auto; another model, under the same noise and for the same joules"
     )
-    assert any(line.endswith("the first interval releases the mean of these numbers") for line in lines)
+    assert any(line.endswith("released before training: mean of inputs (6% of the privacy budget)") for line in lines)
     assert max(map(len, lines)) <= 80
     chosen = h2fdp("explain", experiment, "--set", "model=auto").stdout
     assert "pays most training" not in " ".join(chosen.split())  # there is nothing to state

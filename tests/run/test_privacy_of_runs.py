@@ -195,7 +195,7 @@ def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_le
 
     def killing(self, method, model, plans):
         uploads = original(self, method, model, plans)
-        if any(plan.interval == 2 for plan in plans.values()):
+        if any(plan.at[0].interval == 2 for plan in plans.values()):
             os.kill(os.getpid(), signal.SIGKILL)
         return uploads
 
