@@ -88,19 +88,16 @@ def test_without_noise_the_averages_are_those_of_all_records(made):
 @pytest.mark.parametrize("trust", TRUST)
 def test_the_noise_on_a_statistic_is_its_share_of_the_budget(made, trust):
     """By the closed form of one Gaussian of mu sqrt(share). Right noise fails once in 10^6, 2/3 and 3/2 always."""
-    setup = made(trust, data={"prelude": ["moments"], "exclude": ["c"]}).prepare()
+    setup = made(trust, data={"prelude": ["bounds"], "exclude": ["c"]}).prepare()
     averages = []
     with_prelude(setup, averages)
-    z = torch.from_numpy(after(setup, []).data.train.x[setup.data.order].astype(np.float32))
-    plain = setup.prelude[0].run.data.train.x[setup.data.order]
-    rows = Moments().of(torch.from_numpy(plain).float()).double()
-    norm = Moments().norm((3,))
-    rows *= (norm / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
+    open_columns = torch.from_numpy(records(setup)[:, :2].astype(np.float32))
+    rows = Bounds().of(open_columns).double()
     left = averages[0].double().numpy() - rows.mean(dim=0).numpy()
-    assert len(z) == len(rows)
-    deviation = norm * HOLDERS[trust] ** 0.5 / (len(rows) * mu(EPSILON) * Moments.share**0.5)
+    deviation = Bounds().norm((2,)) * HOLDERS[trust] ** 0.5 / (len(rows) * mu(EPSILON) * Bounds.share**0.5)
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], len(left))
-    assert low < (left**2).sum() / deviation**2 < high
+    inside = [bool(low < (left**2).sum() / (scale * deviation) ** 2 < high) for scale in (1.0, 2 / 3, 3 / 2)]
+    assert inside == [True, False, False]
 
 
 @pytest.mark.parametrize("trust", TRUST)
