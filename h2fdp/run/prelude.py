@@ -233,21 +233,23 @@ def what_ranges_gain(run: RunSetup) -> list[str]:
     for each, part in zip(run.prelude, run.statistics, strict=True):
         if isinstance(each.statistic, Bounds):
             joules = part.bill.columns(part.first_plan)["energy_j"]
-            columns = textwrap.shorten(", ".join(run.data.unbounded or ()), 60, placeholder=" ...")
+            names = [*(run.data.unbounded or ()), *([run.data.target.column] if run.data.target.open else [])]
+            columns = textwrap.shorten(", ".join(names), 60, placeholder=" ...")
             found.append(f"{columns}: stated, {each.statistic.share:.0%} of the budget and {joules:.3g} J are saved")
     return found
 
 
 def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> str:
     """Why a run can have no prelude; empty where it can."""
-    placement, privacy, visible = config.method.privacy, config.privacy, config.method.combination.at("device").visible
+    placement, privacy, combination = config.method.privacy, config.privacy, config.method.combination
+    apart = any(combination.at(sender).visible == "each" for sender in ("device", "edge"))
     unscaled = placement.clips in ("model", "nothing") or placement.input_norm is not None
     unscaled |= placement.noise_law is not GAUSSIAN or placement.noise_is_given or not placement.accounted
     unscaled |= placement.states_divisor
     reasons = {
         "beside public records that a first model is trained on (data.public)": data.public is not None,
         "of records that are drawn as they are trained on": not isinstance(data, FederatedData),
-        "where nodes see each upload by itself (method.aggregation)": visible == "each",
+        "where nodes see each upload by itself (method.aggregation)": apart,
         "where devices move": topology.mobility is not None,
         "under batteries": BATTERY in topology.table.columns,
         "among adversaries": topology.adversaries is not None,

@@ -314,6 +314,10 @@ COMBINATIONS = {
     "devices that move": ({"mobility": {"trace": "car.csv"}}, "where devices move"),
     "batteries": ({"devices": {"battery_j": 5.0}}, "under batteries"),
     "liars": ({"adversaries": {"devices": 0.2, "attack": "sign-flip"}}, "among adversaries"),
+    "medians of edge servers": (
+        {"method": {"extends": "h2fdp", "aggregation": {"device": "average", "edge": "median"}}},
+        "where nodes see each upload",
+    ),
     "medians": ({"method": {"extends": "h2fdp", "aggregation": "median"}}, "where nodes see each upload"),
     "a formula": ({"calibration": "paper"}, "by the paper's formulas"),
     "public records": ({"data": {"public": 0.1}}, "data.public"),
