@@ -109,8 +109,7 @@ def account_command(
     wanted = accountant or ["rdp", "pld"]
     if unknown := [name for name in wanted if name not in ACCOUNTANTS]:
         raise UserError(not_one_of(unknown[0], list(ACCOUNTANTS)), "--accountant")
-    if delta is not None and not 0 < delta < 1:
-        raise UserError(f"expected a number above 0 and below 1, found {delta}", "--delta")
+    delta = checked_delta(delta)
     account = RunPrivacy(runs[0], delta) if len(runs) == 1 else SeveralRuns(runs, delta)
     accounts = account.statement(wanted)
     if as_json:
@@ -127,6 +126,41 @@ def account_command(
         rows, title=f"accounted epsilon at delta {accounts['delta']:g}, the worst device of each observer{unit}"
     )
     for note in (*accounts["notes"], *(f"warning: {each}" for each in accounts.get("warnings", ()))):
+        print_text(note)
+
+
+def checked_delta(delta: float | None) -> float | None:
+    """A delta that is stated, or None."""
+    if delta is not None and not 0 < delta < 1:
+        raise UserError(f"expected a number above 0 and below 1, found {delta}", "--delta")
+    return delta
+
+
+@app.command("card")
+def card_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a ledger (privacy.jsonl).")],
+    delta: Annotated[float | None, typer.Option(help="delta.", show_default="the run's")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what no attack of each observer exceeds: mu, true-positive rates, reconstruction, and what that assumes."""
+    from h2fdp.privacy.statement import CARD
+    from h2fdp.run.privacy import RunPrivacy
+
+    card = RunPrivacy(run, checked_delta(delta)).card()
+    if as_json:
+        print_json(card)
+        return
+    if not card["observers"]:
+        typer.echo("the ledger is empty: nothing was released under a guarantee")
+        return
+    rows = [
+        {"observer": observer, **{CARD[name]: value for name, value in numbers.items()}}
+        for observer, numbers in card["observers"].items()
+    ]
+    print_table(rows, title=f"what no attack exceeds, about the worst {card['protected']} of each observer")
+    by = f"{card['delta']:g}, by {card['accountant']}"
+    print_facts({"protected": card["protected"], "neighbours": card["neighbours"], "delta": by, **card["assumed"]})
+    for note in card["notes"]:
         print_text(note)
 
 

@@ -1,4 +1,8 @@
-"""Epsilon of each observer by several accountants: for the worst device and for every device."""
+"""Epsilon of each observer by several accountants, for the worst device and for every device; and what it rules out.
+
+A card translates an account into what an attacker can do with it. All of it follows from the privacy profile, the
+pairs (epsilon, delta) that hold for every device.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from scipy.special import log_ndtr
+
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition, ReleaseType
+from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.privacy.accounts import Accounts, DeviceClass
 from h2fdp.privacy.places import Observer
 
 MOST_LISTED = 10_000  # devices that are listed one by one
 DELTA = "privacy.delta"
+FALSE_POSITIVES = (0.01, 0.001)
+CANDIDATES = 10  # of which one is the record
+CARD = {  # the numbers of a card, and how tables call them
+    "epsilon": "epsilon",
+    "mu": "mu",
+    **{f"tpr_at_{rate:g}": f"true positives at {rate * 100:g} % false" for rate in FALSE_POSITIVES},
+    "reconstruction": f"right among {CANDIDATES}",
+}
+_POINTS = 24  # of a profile: true-positive rates are at most 2 % above those of a fine grid
+_NEARLY = 1e-3  # 0, beside the stated epsilon
+_HALVINGS = 70  # of logarithms: to the last bit of a double
+_FARTHEST = 3.5  # standard deviations: beyond the threshold with a false-positive rate of 0.001
 _QUICK = ("rdp", "classic-rdp")
 
 
@@ -155,3 +175,75 @@ def verdict_of(promised: float | None, accounted: float) -> str:
     ('met', 'open', 'open')
     """
     return "met" if promised is not None and accounted <= promised else "open"
+
+
+def card(held: Mapping[Observer, Sequence[DeviceClass]], delta: float, accountant: str) -> dict[str, dict[str, float]]:
+    """Observer -> the numbers of `CARD`, which no attack exceeds about any device.
+
+    Guarantee: upper bounds, in both directions of the neighbours, as the epsilons of the accountant are. `mu`: the
+    smallest one whose Gaussian needs at least the delta of the account at each epsilon from 0 to the stated one, which
+    is the point at `delta`; so no test has a true-positive rate above Phi(Phi^-1(false) + mu) + delta (in the tail
+    beyond, a sampled Gaussian is no better than one without sampling). For Gaussians without sampling it is exact.
+    `tpr_at_x`: of any test of whether a record (or device) is there, at a false-positive rate of x.
+    `reconstruction`: the chance to tell it among `CANDIDATES` equally likely ones, knowing everything else.
+    Source: Dong, Roth and Su 2022, Prop. 6 and Cor. 1; Hayes, Mahloujifar and Balle 2023, Theorem 2.
+
+    >>> mine = DeviceClass(np.array([0]), {ReleaseType(2.0, 1, 1.0, "fixed"): 4})
+    >>> {name: round(value, 2) for name, value in card({"cloud": [mine]}, 1e-5, "pld")["cloud"].items()}
+    {'epsilon': 4.38, 'mu': 1.0, 'tpr_at_0.01': 0.09, 'tpr_at_0.001': 0.02, 'reconstruction': 0.39}
+    """
+    cards = {}
+    for observer, classes in held.items():
+        if classes:
+            pairs = epsilon_profile([each.composition for each in classes], delta, accountant)
+            kept = pairs[:, pairs[1] >= delta]
+            rates = (*FALSE_POSITIVES, 1 / CANDIDATES)
+            values = [float(kept[0, -1]), float(gaussian_mu(*kept).max()), *(power(pairs, rate) for rate in rates)]
+            cards[observer] = dict(zip(CARD, values, strict=True))
+    return cards
+
+
+def epsilon_profile(compositions: Sequence[Composition], delta: float, accountant: str) -> np.ndarray:
+    """(2, n) epsilons and deltas that hold together for each of these accounts; the last ones at `delta`.
+
+    The deltas are those of a Gaussian with that last pair, or of a larger one without a delta below the account's at
+    epsilon 0, at thresholds from where its errors are equal to those of a test with few false positives.
+    """
+    epsilon = epsilons(accountant, compositions, delta)[1]
+    if math.isinf(epsilon):
+        return np.array([[epsilon], [delta]])
+    mu = float(gaussian_mu(epsilon, delta))
+    while (most := float(gaussian_delta(mu, 0.0))) < 1:
+        found = epsilons(accountant, compositions, most)[1]
+        if found <= _NEARLY * epsilon:
+            break
+        mu = float(gaussian_mu(found, most))
+    farthest = max(mu, _FARTHEST, gaussian_epsilon(mu, delta) / mu + mu / 2)
+    thresholds = np.linspace(mu / 2, farthest, _POINTS)
+    deltas = gaussian_delta(mu, mu * thresholds - mu**2 / 2)
+    deltas = np.append(deltas[(deltas > 0) & (deltas < 1)], delta)
+    return np.array([[epsilons(accountant, compositions, float(each))[1] for each in deltas], deltas])
+
+
+def power(pairs: np.ndarray, false_positives: float) -> float:
+    """The largest true-positive rate that the pairs (2, n) of a profile leave to any test."""
+    epsilon, delta = pairs
+    with np.errstate(over="ignore"):
+        few, many = delta + np.exp(epsilon) * false_positives, 1 - np.exp(-epsilon) * (1 - delta - false_positives)
+    return float(min(few.min(), many.min(), 1.0))
+
+
+def gaussian_delta(mu: np.ndarray | float, epsilon: np.ndarray | float) -> np.ndarray:
+    """Delta of a Gaussian whose mean moves by mu standard deviations (Balle and Wang 2018, Theorem 8)."""
+    kept, lost = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    return np.asarray(np.exp(kept) * -np.expm1(np.minimum(lost - kept, 0.0)))
+
+
+def gaussian_mu(epsilon: np.ndarray | float, delta: np.ndarray | float) -> np.ndarray:
+    """(...) mu of the Gaussian that has just this delta at this epsilon, rounded up; inf where epsilon is."""
+    low, high = np.full(np.shape(epsilon), 1e-12), np.full(np.shape(epsilon), 1e6)
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low * high)
+        below = gaussian_delta(middle, np.minimum(epsilon, 1e12)) < delta
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(np.isinf(epsilon), np.inf, high)

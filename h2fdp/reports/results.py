@@ -10,7 +10,7 @@ from h2fdp.network.summary import headline, motion
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.mechanisms.compression import link_in_words
 from h2fdp.privacy.places import UNTARGETED, height_of, targeted_as
-from h2fdp.privacy.statement import verdict_of, worst_epsilon
+from h2fdp.privacy.statement import CARD, card, verdict_of, worst_epsilon
 from h2fdp.records.directory import reached
 from h2fdp.reports.figures import (
     Column,
@@ -256,7 +256,15 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
     notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
     lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
     tables = {"Epsilon of each observer at the end": known_columns(_OBSERVED, rows)} if rows else {}
+    tables |= card_table(runs[0]) if len(runs) == 1 and runs[0].private else {}
     return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every), tables)
+
+
+def card_table(run: RunView) -> dict[str, Table]:
+    """What no attack exceeds, by the ledger as it is now."""
+    found = card(run.accounts.held(), run.setting("privacy", "delta"), run.accountant)
+    rows = [[observer, *numbers.values()] for observer, numbers in found.items()]
+    return {"Card: what no attack of each observer exceeds": Table(("observer", *CARD.values()), rows)} if rows else {}
 
 
 def lead_of(rows: Sequence[Sequence[Any]], claim: int) -> str:

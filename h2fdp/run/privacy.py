@@ -21,12 +21,13 @@ from h2fdp.config import read_document
 from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.experiment.sections import PrivacySection
 from h2fdp.network import read as read_topology
+from h2fdp.network.summary import headline
 from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.mechanisms.noise_placement import simulated
 from h2fdp.privacy.releases import Adjacency, release_of
-from h2fdp.privacy.statement import DELTA, about_delta, epsilons, statement
+from h2fdp.privacy.statement import DELTA, about_delta, card, epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
 
 _MOST_COMBINED = 4096  # combinations of distinct accounts that are looked at one by one
@@ -68,6 +69,7 @@ class RunPrivacy:
         self.accountant = str(stated or PrivacySection.model_fields["accountant"].default)
         self.adjacency: Adjacency = "null-record"
         self.protects_devices = False  # rather than single records
+        self._trust = "not stated, where the ledger is all there is"
         topology = run / "topology.yaml"
         if self._whole and topology.exists():
             drawn = read_topology(topology, seed=0)
@@ -77,6 +79,7 @@ class RunPrivacy:
             self.accounts = Accounts(sizes, observers(network.depth), network.visits)
             self.accounts.add(self._releases(sizes))
             self.names = drawn.device_names()
+            self._trust = headline(drawn)
         else:
             self.accounts = Accounts.of_ledger(self._releases(None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
@@ -178,6 +181,29 @@ class RunPrivacy:
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
         """All observers and devices; see `privacy.statement`; and `notes` that belong to every number."""
         return {"notes": list(self.notes), **statement(self.accounts.held(), self.names, self.delta, accountants)}
+
+    def card(self) -> dict[str, Any]:
+        """What no attack of each observer exceeds, by the accountant of the run; see `privacy.statement.card`.
+
+        Returns:
+            `observers`: observer -> number -> value; the unit that is `protected`, `neighbours`, `delta`,
+            `accountant`; what is `assumed`: who is trusted, and what is hidden; `notes`, with public sources.
+        """
+        held = self.accounts.held()
+        kinds = {kind for classes in held.values() for each in classes for kind in each.composition}
+        drawn = any(kind.sampling == "poisson" and kind.sampling_rate < 1 for kind in kinds)
+        return {
+            "protected": "device" if self.protects_devices else "record",
+            "neighbours": self.adjacency,
+            "delta": self.delta,
+            "accountant": self.accountant,
+            "observers": card(held, self.delta, self.accountant),
+            "assumed": {
+                "trusted": f"{self._trust} (edge servers that see raw updates are outside the account)",
+                "hidden": f"the noise{', and which records are in a batch' if drawn else ''}; observers do not collude",
+            },
+            "notes": list(self.notes),
+        }
 
 
 def releases_of_ledger(
