@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import resource
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class UserError(Exception):
         return type(self), (self.problems,)
 
 
-def refused(reason: str, *rows: tuple[str, bool, object, object]) -> Iterator[tuple[str, str]]:
+def refused(reason: str, *rows: tuple[str, object, object, object]) -> Iterator[tuple[str, str]]:
     """Key and text of what a capability does not go with.
 
     Args:
@@ -67,6 +68,29 @@ def refused(reason: str, *rows: tuple[str, bool, object, object]) -> Iterator[tu
     """
     return ((key, f"{reason}; expected {right}, found {found}") for key, wrong, right, found in rows if wrong)
 
+
+Refusals = Callable[..., Iterable[tuple[str, str]]]
+
+
+class RefusalRegistry:
+    """Refusals of optional capabilities, each stated in the file of its capability."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Refusals] = {}
+
+    def register(self, refusals: Refusals) -> Refusals:
+        """Add a function, which yields nothing where its capability is not asked for; a decorator."""
+        self._all[f"{refusals.__module__}.{refusals.__name__}"] = refusals
+        return refusals
+
+    def of(self, *asked: Any) -> Iterator[tuple[str, str]]:
+        """Key and text of each refusal, by the names of modules: in whatever order they were imported."""
+        for _, refusals in sorted(self._all.items()):
+            yield from refusals(*asked)
+
+
+EXPERIMENT_REFUSALS = RefusalRegistry()  # functions of an `ExperimentFile`
+NETWORK_REFUSALS = RefusalRegistry()  # of an `ExperimentFile`, its `Topology` as drawn, and that which is simulated
 
 _ADDRESSES_GB = 6.0  # a small run maps 4.9 GB, most of it libraries that it never touches
 

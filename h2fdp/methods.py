@@ -12,12 +12,14 @@ from pydantic_core import CoreSchema
 from h2fdp.algorithms import (
     NAMED_METHODS,
     Aggregation,
+    AggregationOptions,
     AggregationSection,
     Factor,
     ObjectiveSection,
     ServerSection,
     aggregation_of,
     own_objective,
+    rules_in,
 )
 from h2fdp.algorithms.aggregation import AGGREGATIONS, Link, WeightedAverage
 from h2fdp.algorithms.fedavg import AverageOptions, Plain
@@ -69,6 +71,11 @@ class Method(Section):
     def combination(self) -> Aggregation:
         """What every aggregator makes of its uploads."""
         return aggregation_of(self.aggregation)
+
+    @property
+    def rules(self) -> dict[Link, AggregationOptions | OwnPart]:
+        """The rule of each link."""
+        return rules_in(self.aggregation)
 
     @property
     def traits(self) -> ScheduleTraits:

@@ -65,10 +65,10 @@ def _noise_by_the_papers_formula() -> Iterator[None]:
 
     The default has a test of its own (`tests/experiment/test_default_calibration.py`).
     """
-    from h2fdp.experiment import privacy_rules
+    from h2fdp.experiment import sections
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(privacy_rules, "default_calibration", lambda experiment: "paper")
+        patch.setattr(sections, "default_calibration", lambda experiment: "paper")
         yield
 
 

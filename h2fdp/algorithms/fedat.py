@@ -3,7 +3,8 @@ as much as frequent ones do elsewhere."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.registry import SERVERS, ServerContext, ServerOptions, name_method
 from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
+from h2fdp.errors import EXPERIMENT_REFUSALS, refused
 
 
 class ReverseCounts(ServerUpdate):
@@ -46,13 +48,25 @@ class ReverseCounts(ServerUpdate):
 class ReverseCountsOptions(ServerOptions):
     """The last models of all edge servers, weighed by update counts in reverse order (FedAT)."""
 
-    counts_uploads: ClassVar[bool] = True
-
     name: Literal["reverse-counts"] = "reverse-counts"
 
     def build(self, context: ServerContext) -> ServerUpdate:
         """The update."""
         return ReverseCounts()
+
+
+@EXPERIMENT_REFUSALS.register
+def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of rounds that wait for all, and of one average of all uploads, of which no subnet has its own."""
+    method, star = experiment.method, experiment.method.topology == "star"
+    if not isinstance(method.server, ReverseCountsOptions):
+        return
+    central, found = "cloud" in method.privacy.trusted, "a star" if star else method.schedule.name
+    yield from refused(
+        f"{method.server.name} weighs edge servers by how often each uploads",
+        ("method.server", star or not method.traits.buffers, "schedule buffered and a tree", found),
+        ("method.server", central, "average, as central releases one average of all uploads", method.server.name),
+    )
 
 
 name_method(

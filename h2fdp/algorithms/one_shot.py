@@ -9,7 +9,7 @@ Tibshirani and Friedman 2009, "The Elements of Statistical Learning", 4.3), whic
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,8 +22,10 @@ from h2fdp.algorithms.registry import OBJECTIVES, SERVERS, ObjectiveOptions, Ser
 from h2fdp.algorithms.server_update import ServerUpdate, Uploaded
 from h2fdp.config.fields import Expect
 from h2fdp.data.public_features import BIAS
+from h2fdp.errors import EXPERIMENT_REFUSALS, refused
 from h2fdp.models.architectures import SHARE, triangle
 from h2fdp.models.construct import ParameterLayout
+from h2fdp.models.registry import Auto, PublicFeatures, start_of
 from h2fdp.training.clipping import clip_factors
 from h2fdp.training.losses import Loss, OwnScore
 
@@ -149,6 +151,54 @@ def discriminant(sums: Tensor, moments: Tensor, shrinkage: float) -> Tensor:
     weights = projected @ axes.T
     constant = shares.log() - (weights * means).sum(dim=1, keepdim=True) / 2
     return torch.cat([weights, constant / BIAS], dim=1)
+
+
+@EXPERIMENT_REFUSALS.register
+def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what an objective that is no descent leaves no choice in, and of models that it is not made for."""
+    model, objective, training = experiment.model, experiment.method.objective, experiment.training
+    head = model.head if isinstance(model, PublicFeatures) and "head" in model.model_fields_set else None
+    name = objective.name
+    if not isinstance(objective, ClassSums):
+        text = f"{name} trains scores by their loss, which has no class sums"
+        yield from refused(text, ("model.head", head == ClassSums.trains, "softmax or mlp, or method one-shot", head))
+        return
+    public = isinstance(model, PublicFeatures | Auto)
+    yield from refused(
+        f"{name} sends sums over public features, of which a linear model is made",
+        ("model", not public, "auto, or public-features", model.name),
+        ("model.head", head not in (None, objective.trains), objective.trains, head),
+    )
+    settled = [(key, getattr(training, key), right) for key, right in objective.settles.items() if "clip" not in key]
+    norm, scope, placement = training.clip_norm, training.clip_scope, experiment.method.privacy
+    length, key, number = objective.settles["clip_norm"], "training.clip_norm", isinstance(norm, float | int)
+    whole = placement.clips in ("update", "model")
+    longer = placement.private and not whole and number and norm > length
+    yield from refused(
+        f"{name} is one step of length 1 on all records of a device",
+        *(
+            (f"training.{key}", found not in (None, right), "null" if right is None else f"{right:g}", found)
+            for key, found, right in settled  # of a pair, the key that is null leaves it to the other
+        ),
+        ("training.clip_scope", number and scope != "record", "record: the cloud divides by their number", scope),
+        (key, whole and norm != length, f"{length:g}, so that the cloud knows how much was cut", norm),
+        (key, longer, f"at most {length:g}, as longer ones add noise for nothing", norm),
+    )
+    control, method, links = experiment.control, experiment.method, experiment.compression
+    budget = next((key for key in ("joules", "seconds", "accuracy") if getattr(control, key) is not None), None)
+    waits, start = budget is None and method.schedule.name != "fixed", start_of(model)
+    public_records, right = getattr(experiment.data, "public", 0.0), "{quantise: 8}, or null: the rest never comes"
+    yield from refused(
+        f"{name} is one message of each device, which no model enters and no other follows",
+        (f"control.{budget}", budget is not None, "null, as none is left out", getattr(control, budget or "joules")),
+        ("method.schedule", waits, "fixed", method.schedule.name),
+        ("method.upcycle", method.upcycle is not None, "null", method.upcycle),
+        ("privacy.correlated", experiment.privacy.noise_law is not None, "null", "correlated noise"),
+        ("model.from", start is not None, "null", start),
+        ("data.public", public_records > 0, "0, as records for a first model would be lost", public_records),
+        ("compression.device", any(each.omits for each in links.of_devices), right, links.device),
+        ("compression.edge", any(each.omits for each in links.of_edges), right, links.edge),
+    )
 
 
 name_method(

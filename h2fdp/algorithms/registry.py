@@ -53,12 +53,10 @@ class ServerOptions(Options):
     Attributes:
         objective: name of the local objective that keeps state together with it; None for any.
         personal: whether the cloud keeps a model for each child, so that devices have others than the global one.
-        counts_uploads: whether it weighs edge servers by how often each uploads.
     """
 
     objective: ClassVar[str | None] = None
     personal: ClassVar[bool] = False
-    counts_uploads: ClassVar[bool] = False
 
     @property
     def audited(self) -> ServerOptions:

@@ -1,5 +1,6 @@
 """Energy and delay of messages: wireless channels, wired links, what an interval costs and how long it takes."""
 
+from h2fdp.costs.batteries import Batteries as Batteries
 from h2fdp.costs.device_costs import FrequencyRule as FrequencyRule
 from h2fdp.costs.device_costs import PowerRule as PowerRule
 from h2fdp.costs.interval_cost import IntervalCost as IntervalCost

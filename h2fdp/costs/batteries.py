@@ -15,7 +15,7 @@ import numpy as np
 from h2fdp.costs.interval_cost import interval_cost
 from h2fdp.costs.messages import NetworkCosts
 from h2fdp.costs.traffic import ExchangeSizes, Tasks
-from h2fdp.errors import refused
+from h2fdp.errors import NETWORK_REFUSALS, refused
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats, Integers
 
@@ -86,15 +86,14 @@ class Batteries:
         return interval_cost(self._costs.drawn(interval), topology, tasks, self._heights, sums).device_energy_j
 
 
-def refusals(experiment: Any, topology: Topology) -> Iterator[tuple[str, str]]:
-    """What decides who takes part by more than the plan and the channels, so that no one knows before what is paid.
-
-    Args:
-        experiment: an `ExperimentFile`.
-    """
+@NETWORK_REFUSALS.register
+def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
+    """Refusals of what decides who takes part by more than the plan and the channels: payments would be unknown."""
+    if BATTERY not in network.table.columns:
+        return
     training, schedule, pace = experiment.training, experiment.method.schedule.name, experiment.control.least_ghz
     part, turns = training.participation, training.device_turns
-    return refused(
+    yield from refused(
         f"devices take part as long as their batteries last ({BATTERY})",
         ("method.schedule", schedule != "fixed", "fixed", schedule),
         ("training.participation", part != 1, "1", f"{part:g}"),

@@ -13,7 +13,6 @@ from h2fdp.config.check import key_meant
 from h2fdp.errors import Problem, UserError, near_file
 from h2fdp.experiment import rules
 from h2fdp.experiment.network import check_network
-from h2fdp.experiment.privacy_rules import calibration_of
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.experiment.training_section import PAIRS
 from h2fdp.network import Topology, from_document, read
@@ -94,8 +93,7 @@ def _completed(experiment: ExperimentFile) -> ExperimentFile:
         update["until"] = {**(training.until or {}), "accuracy": control.accuracy}
     changed: dict[str, Any] = {"training": training.model_copy(update=update)}
     if experiment.privacy.calibration is None:
-        calibration = calibration_of(experiment)
-        changed["privacy"] = experiment.privacy.model_copy(update={"calibration": calibration})
+        changed["privacy"] = experiment.privacy.model_copy(update={"calibration": experiment.calibration})
     return experiment.model_copy(update=changed)
 
 

@@ -350,6 +350,23 @@ class ExperimentFile(Section):
     sweep: dict[Text, Annotated[list[Any], Expect("a list of values")]] = Field(default_factory=dict)
     tune: Annotated[TuneSection | None, Expect("keys and values")] = None
 
+    @property
+    def calibration(self) -> str:
+        """The calibration of the noises: as it is stated, or the default."""
+        return self.privacy.calibration or default_calibration(self)
+
+
+def default_calibration(experiment: ExperimentFile) -> Literal["paper", "accounted"]:
+    """By an account of the planned run, where there is one and no noise is stated.
+
+    Objective perturbation has no sound one, and raw measurements have none. Schedules that spend a number of local
+    iterations, or that nothing but the account ends, keep to the target under the formula's noise too.
+    """
+    placement, schedule = experiment.method.privacy, experiment.method.traits
+    known = placement.private and placement.accounted and not placement.noise_is_given
+    kept = schedule.counts_iterations or schedule.ends_by_account
+    return "accounted" if known and not kept and schedule.measures is None else "paper"
+
 
 def horizon(experiment: ExperimentFile) -> Horizon:
     """K_g, T and where the controller starts; its run is counted in steps."""

@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share, Whole, shape
 from h2fdp.protocol.subnet_facts import Weighting
-from h2fdp.schedules.aggregation_times import StepDecay
+from h2fdp.schedules.aggregation_times import AggregationTimes, StepDecay, share_of
 from h2fdp.training.batches import Sampling, steps_per_epoch
 from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.gradients.rule import Precision
@@ -194,6 +194,17 @@ class TrainingSection(Section):
     def gamma(self) -> float | None:
         """That of normalised vectors, see `Clipping`; None where the clip norm is a number."""
         return GAMMA if self.clip_norm == "normalized" else None
+
+    @property
+    def aggregation_times(self) -> AggregationTimes:
+        """The times of local aggregations; those of a mapping by trust are of no edge server yet."""
+        return AggregationTimes(self.aggregate_every, self.aggregations_per_interval)
+
+    def taking(self, sizes: np.ndarray) -> np.ndarray:
+        """(N,) the number of devices that take part, of subnets of these sizes (N,)."""
+        if self.device_turns == 1:
+            return share_of(sizes, self.participation)
+        return np.asarray(np.maximum(sizes // self.device_turns, 1))
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
         """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.

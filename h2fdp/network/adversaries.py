@@ -19,6 +19,7 @@ from pydantic import Discriminator, Field, Tag
 
 from h2fdp.config.fields import Expect, Magnitude, Number, Options, Share, Whole, shape
 from h2fdp.config.named_options import Choices
+from h2fdp.errors import NETWORK_REFUSALS
 from h2fdp.streams import Streams
 
 if TYPE_CHECKING:
@@ -248,13 +249,11 @@ class Lies:
         return changed
 
 
-def refusals(experiment: Any, topology: Any, network: Any, liars: Adversaries) -> Iterator[tuple[str, str]]:
-    """What liars do not go with: sums that hide them, noise that is sized for the truth, secrets that they lack.
-
-    Args:
-        experiment: an `ExperimentFile`.
-        topology: its `Topology`, as it was drawn; `network`: that is simulated.
-    """
+@NETWORK_REFUSALS.register
+def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of sums that hide liars, of noise that is sized for the truth, and of secrets that they lack."""
+    if (liars := topology.adversaries) is None:
+        return
     method = experiment.method
     edges, attack, schedule = "topology.adversaries.edges", liars.attack, method.traits
     if liars.edges and attack.poisons:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -25,7 +25,7 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import is_number
 from h2fdp.config.own_parts import OwnKind, OwnPart, own_part
 from h2fdp.config.parsing import plain_scalar, read_csv
-from h2fdp.errors import UserError
+from h2fdp.errors import NETWORK_REFUSALS, UserError, refused
 from h2fdp.network.devices import Decibels
 from h2fdp.network.radio import ratio
 from h2fdp.wording import note
@@ -278,3 +278,20 @@ def link_of(given: Any, key: str = "link") -> Link:
         return OwnLink(given if isinstance(given, OwnPart) else own_part(given, Path.cwd(), LINKS.own))
     except ValueError as error:
         raise UserError(str(error), key=key) from None
+
+
+@NETWORK_REFUSALS.register
+def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what counts messages over wires, and knows no link whose seconds depend on the moment."""
+    own = next((server.name for server in topology.servers() if not server.link.plain), None)
+    if own is None:
+        return
+    star, right = network.subnets[0].relays is not None, "rate_mbps and power_dbm alone, or no"
+    upper = {each.name: each.trust for each in (network.subnets if star else network.aggregators)}
+    upper |= {} if star else {"cloud": network.cloud_trust}
+    summing = next((name for name, trust in upper.items() if experiment.method.privacy.sees(trust) == "sum"), None)
+    yield from refused(
+        f"{own} has a link that is no plain wire, and messages are counted by their bits",
+        ("topology", experiment.method.traits.controlled, f"{right} controller, which prices them", "control"),
+        ("topology", summing is not None, f"{right} secure sums above edge servers", f"that of {summing}"),
+    )

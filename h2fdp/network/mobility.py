@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from h2fdp.config.fields import LARGEST_INTEGER
-from h2fdp.errors import Problem, UserError, refused
+from h2fdp.errors import NETWORK_REFUSALS, Problem, UserError, refused
 from h2fdp.network.devices import Column, Integers
 from h2fdp.network.links import Wire
 from h2fdp.network.network import COLUMNS, Subnet
@@ -238,20 +238,18 @@ def _with_visitors(
     )
 
 
-def refusals(experiment: Any, topology: Any) -> Iterator[tuple[str, str]]:
-    """What does not go with devices that change their edge server, or is not accounted for them.
-
-    Args:
-        experiment: an `ExperimentFile`.
-        topology: its `Topology`, as it was drawn.
-    """
+@NETWORK_REFUSALS.register
+def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what does not go with devices that change their edge server, or is not accounted for them."""
+    if topology.mobility is None:
+        return
     method, training, calibration = experiment.method, experiment.training, experiment.privacy.calibration
     placement, compression, memory = method.privacy, experiment.compression, method.local_objective.memory
     star, private, accounted = method.topology == "star", placement.private, placement.name in ("hierarchical", "local")
     trusts = {each.name: each.trust for each in topology.subnets} | {"the cloud": topology.cloud_trust}
     summing = [name for name, trust in trusts.items() if private and accounted and placement.sees(trust) == "sum"]
     shape, part = "a star" if star else f"{topology.depth} tiers", training.participation
-    return refused(
+    yield from refused(
         "devices change their edge server (mobility in the topology)",
         ("topology", star or topology.depth > 1, "one tier of edge servers", shape),
         ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),

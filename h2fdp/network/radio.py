@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from h2fdp.config import Section, check, empty_document
 from h2fdp.config.fields import Expect, Options
 from h2fdp.config.own_answers import Words
 from h2fdp.config.own_parts import OwnPart
+from h2fdp.errors import NETWORK_REFUSALS, refused
 from h2fdp.network.channel import (
     ACCESSES,
     FADINGS,
@@ -269,3 +270,33 @@ def ratio(decibels: Floats | float) -> Floats:
     """
     with np.errstate(over="ignore", under="ignore"):
         return np.power(10.0, np.asarray(decibels, dtype=np.float64) / 10)
+
+
+@NETWORK_REFUSALS.register
+def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what does not go with shares of the channel that costs follow, or with sums in the air."""
+    radio, method, key = topology.radio, experiment.method, "topology.radio.access"
+    if not radio.billed and radio.truncation is None:
+        return
+    in_air, schedule, sees = radio.truncation is not None, method.traits, method.privacy.sees
+    name, found = method.schedule.name, f"{radio.access.name}{'' if in_air else ' with shares'}"
+    waits = f"tdma, or ofdma without shares: under {name} aggregators do not wait for all"
+    priced = f"tdma, or ofdma without shares: {name} prices each message by itself"
+    compared, star = method.combination.visible == "each", network.subnets[0].relays is not None
+    passing = "relay masked vectors" if network.relayed else "pass on what each device of a star sends"
+    bits, summing = method.privacy.rounding, [each.name for each in topology.subnets if sees(each.trust) == "sum"]
+    failing = bool(summing) and experiment.faults.faults().of_devices
+    yield from refused(
+        "devices share the channel",
+        (key, schedule.buffers, waits, found),
+        (key, schedule.controlled and not schedule.buffers, priced, found),
+    )
+    others, rounding, compressed = "tdma or ofdma", "method.privacy.secure_sum.rounding", experiment.compression
+    yield from refused(
+        "signals add up in the air as they are",
+        (key, in_air and compared, f"{others}, as the aggregation compares single uploads", found),
+        (key, in_air and star, f"{others}, as access points {passing}", found),
+        ("compression.device", in_air and compressed.of_devices, "null", compressed.device),
+        (rounding, in_air and summing and bits is not None, "null", bits),
+        ("faults", in_air and failing, f"none of devices, or {others}: shares of noise would lack in the sum", "some"),
+    )

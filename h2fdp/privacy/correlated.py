@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -48,6 +48,9 @@ import numpy as np
 
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect
+from h2fdp.errors import EXPERIMENT_REFUSALS, NETWORK_REFUSALS, refused
+from h2fdp.network import Topology
+from h2fdp.privacy.mechanisms.secure_sums import SUMS
 from h2fdp.privacy.places import Holder, Place
 from h2fdp.privacy.vectors import Gaussian, check_holdable, standard_normal
 from h2fdp.privacy.views import Reach, Uploads, variance_of
@@ -379,3 +382,47 @@ class SumPast(StreamPast):
 
         held = {"parts": self.parts, "numbers": self.numbers, "alone": self.learned[0], "peers": self.learned[1]}
         return super().state() | {name: torch.from_numpy(each) for name, each in held.items()}
+
+
+_MOST_SETS = 20_000  # of devices whose noises an observer may know
+
+
+@EXPERIMENT_REFUSALS.register
+def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what has no account where a node takes back earlier noise of its own."""
+    if experiment.privacy.noise_law is None:
+        return
+    method, placement, schedule = experiment.method, experiment.method.privacy, experiment.method.traits
+    sums, law, name = placement.accumulates and placement.clips != "record", placement.noise_law, method.schedule.name
+    decides = not schedule.foreseen or schedule.controlled or schedule.buffers
+    independent = "or privacy.correlated: null"
+    uploads = f"hierarchical or local with noise: uploads, {independent}"
+    yield from refused(
+        "noise is correlated from one noisy sum of gradients to the next, by who sends it",
+        ("method.privacy", not sums, uploads, placement.name),
+        ("method.privacy.law", sums and not law.stable, f"gaussian, {independent}", law.name),
+        ("method.schedule", decides, f"fixed, {independent}", f"{name}, which decides who sends when, or how much"),
+        ("privacy.calibration", experiment.calibration == "paper", f"accounted, {independent}", "paper"),
+    )
+
+
+@NETWORK_REFUSALS.register
+def refusals_of_network(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
+    """Refusals of streams that meet above edge servers, or on their devices' way: they have no account."""
+    if experiment.privacy.noise_law is None:
+        return
+    placement, trust = experiment.method.privacy, topology.cloud_trust
+    sums = [subnet.size for subnet in network.subnets if placement.sees(subnet.trust) == "sum"]
+    place, bits = placement.place(("secure-sum",), 1), placement.rounding
+    known = 1 if place is None else 1 + place.tolerance.colluding
+    sets = max(map(math.comb, sums, [known] * len(sums)), default=0)
+    rounding, tiers = f"{SUMS}.rounding", f"{network.depth} tiers"
+    null = "privacy.correlated: null"
+    yield from refused(
+        "correlated noise has an account for devices, their sums, and trusted edge servers",
+        ("privacy.correlated", network.depth > 1, "null, or one tier of edge servers", tiers),
+        ("privacy.correlated", placement.sees(trust) == "sum", "null, or an untrusted cloud", f"{trust} there"),
+        ("privacy.correlated", topology.mobility is not None, "null, or devices that stay", "mobility"),
+        (rounding, bool(sums) and bits is not None, f"null, as no integers are taken back, or {null}", bits),
+        (f"{SUMS}.colluding", sets > _MOST_SETS, f"at most {_MOST_SETS:,} sets of colluding devices, or {null}", sets),
+    )

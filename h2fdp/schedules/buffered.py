@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from h2fdp.config.fields import Count, Expect, Positive, Section
-from h2fdp.errors import UserError
+from h2fdp.errors import EXPERIMENT_REFUSALS, NETWORK_REFUSALS, UserError, refused
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats
 from h2fdp.schedules.aggregation_times import decayed
@@ -249,56 +249,44 @@ class BufferedOptions(ScheduleOptions):
         return BufferedSchedule(context, self) if self.buffers else FixedSchedule.of(context)
 
 
-def refusals(experiment: Any, objective: Any, combination: Any, calibration: str) -> Iterator[tuple[str, str]]:
-    """What waits for all, or counts rounds of all, where aggregators average what has arrived.
-
-    Args:
-        experiment: an `ExperimentFile`.
-        objective, combination: its `LocalObjective` and its `Aggregation`.
-        calibration: as it is stated, or the default.
-    """
-    training, placement, method = experiment.training, experiment.method.privacy, experiment.method
-    name = method.schedule.name
-    if training.participation != 1:
-        text = f"under {name} the devices that have uploaded take part; expected 1, found {training.participation:g}"
-        yield "training.participation", text
-    if method.topology == "star" and isinstance(method.schedule, BufferedOptions) and method.schedule.buffer.edge:
-        text = "a star has no edge servers between devices and the cloud; expected null, with buffer.cloud stated"
-        yield "method.schedule.buffer.edge", text
-    if experiment.faults.faults().possible:
-        text = f"faults are drawn for rounds in which all devices begin together, which {name} has not"
-        yield "faults", f"{text}; expected none, slow processors or links, or schedule fixed"
-    if objective.memory is not None:
-        text = f"devices of {method.objective.name} would remember models that others have left"
-        yield "method.objective", f"{text}; expected another objective, or schedule fixed"
-    if combination.visible == "each":
-        text = "the rule orders uploads by their values and has no weights, which age reduces"
-        yield "method.aggregation", f"{text}; expected average, or schedule fixed"
-    if experiment.control.least_ghz is not None:
-        yield "control.least_ghz", f"under {name} no device waits for the slowest; expected null, or schedule fixed"
-    if not placement.private:
+@EXPERIMENT_REFUSALS.register
+def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what waits for all, or counts rounds of all, where aggregators average what has arrived."""
+    method, placement, control = experiment.method, experiment.method.privacy, experiment.control
+    if not method.traits.buffers:
         return
-    if any(stage.keeps_sums for stage in experiment.compression.of_devices):
-        text = "devices keep other coordinates at other slots of their own clocks, so that no sum hides them"
-        yield "compression.device", f"{text}; expected top_k or quantise, error_feedback: true, or schedule fixed"
-    if not placement.accounted:
-        text = f"{method.privacy.name} has no account of devices that release unequally often, as under {name}"
-        yield "method.privacy", f"{text}; expected hierarchical or local, or schedule fixed"
-    elif calibration == "paper" and not placement.noise_is_given:
-        text = f"the formula counts rounds that are the same for all devices, which {name} has not"
-        yield "privacy.calibration", f"{text}; expected accounted"
-    if placement.all_steps_noisy:
-        text = "noise on steps allows a number of steps, which devices do not take together"
-        yield "method.privacy", f"{text}; expected hierarchical or local with noise: uploads, or schedule fixed"
+    name, own, part = method.schedule.name, method.schedule, experiment.training.participation
+    edge = own.buffer.edge if method.topology == "star" and isinstance(own, BufferedOptions) else None
+    memory, compared = method.local_objective.memory, method.combination.visible == "each"
+    private, noise = placement.private, "hierarchical or local with noise: uploads"
+    unlike = private and any(stage.keeps_sums for stage in experiment.compression.of_devices)
+    accounted, by_formula = placement.accounted, experiment.calibration == "paper" and not placement.noise_is_given
+    failing, fixed = experiment.faults.faults().possible, "or schedule fixed"
+    yield from refused(
+        f"under {name} aggregators average what has arrived, and devices have clocks of their own",
+        ("training.participation", part != 1, "1, as the devices that have uploaded take part", f"{part:g}"),
+        ("method.schedule.buffer.edge", edge is not None, "null in a star, with buffer.cloud stated", edge),
+        ("faults", failing, f"none, slow processors or links, {fixed}", "some that are drawn for rounds"),
+        ("method.objective", memory is not None, f"one that remembers no model that others left, {fixed}", memory),
+        ("method.aggregation", compared, f"average, {fixed}", "a rule without weights, which age reduces"),
+        ("control.least_ghz", control.least_ghz is not None, f"null, {fixed}", control.least_ghz),
+        ("compression.device", unlike, f"top_k or quantise, error_feedback: true, {fixed}", "rand_k"),
+        ("method.privacy", private and not accounted, f"hierarchical or local, {fixed}", placement.name),
+        ("privacy.calibration", private and accounted and by_formula, "accounted", "paper, which counts rounds of all"),
+        ("method.privacy", private and placement.all_steps_noisy, f"{noise}, {fixed}", placement.name),
+    )
 
 
-def refusals_of_network(experiment: Any, topology: Topology) -> Iterator[tuple[str, str]]:
-    """What no schedule with buffers has: edge servers above edge servers, and secure sums."""
-    method = experiment.method
-    key, tail = "method.schedule", "expected schedule fixed, or another network"
-    if topology.depth > 1 and method.topology != "star":
-        yield key, f"the event clock has one tier of edge servers; found {topology.depth}; {tail}"
-    placement = method.privacy
-    if "sum" in {placement.sees(trust) for trust in (topology.cloud_trust, *(each.trust for each in topology.subnets))}:
-        text = "the shares of the noise of a secure sum are sized for all devices that take part in a round"
-        yield key, f"{text}, not for those that have arrived; {tail}"
+@NETWORK_REFUSALS.register
+def refusals_of_network(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
+    """Refusals of edge servers above edge servers, and of secure sums, where aggregators average what has arrived."""
+    method, sees, tail = experiment.method, experiment.method.privacy.sees, "schedule fixed, or another network"
+    if not method.traits.buffers:
+        return
+    deep, trusts = topology.depth > 1 and method.topology != "star", (each.trust for each in topology.subnets)
+    summing = next((trust for trust in (topology.cloud_trust, *trusts) if sees(trust) == "sum"), None)
+    yield from refused(
+        "the event clock has one tier of edge servers, and no sums of all devices that take part in a round",
+        ("method.schedule", deep, tail, f"{topology.depth} tiers"),
+        ("method.schedule", summing is not None, tail, summing),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from h2fdp.config import Section
 from h2fdp.config.fields import Count, Expect, Flag, Magnitude, Positive, Share
 from h2fdp.costs import FrequencyRule, PowerRule
+from h2fdp.errors import EXPERIMENT_REFUSALS, refused
 
 TURNS = 0.2  # the share of edge servers in an interval, of runs that are planned as a whole
 Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
@@ -161,3 +162,28 @@ class Horizon:
     def largest_beta(self) -> float:
         """The largest that is believed: estimates from released vectors err upwards."""
         return 10 * self.least_beta
+
+
+@EXPERIMENT_REFUSALS.register
+def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what Algorithm 1, or a plan of the whole run, decides or does not know."""
+    control, training, placement = experiment.control, experiment.training, experiment.method.privacy
+    on, least, until = experiment.method.traits.controlled, control.least_dbm, training.until or {}
+    first, planned = on and control.is_algorithm_1, on and not control.is_algorithm_1
+    times, part, decay = training.aggregate_every, training.participation, training.step_decay
+    falls = "step_decay" in training.model_fields_set and decay != "sqrt"
+    noisy_steps = placement.name == "hierarchical" and placement.noise == "steps"
+    weighed = planned and control.trust == "weighed" and not noisy_steps
+    ends = planned and control.accuracy not in (None, until.get("accuracy", control.accuracy))
+    every = "one number for all edge servers"
+    yield from refused(
+        "the controller plans by its own model of costs, steps and noise",
+        ("control.least_dbm", not on and least is not None, "null, or control.enabled: true", least),
+        ("training.clip_norm", on and training.gamma is not None, "a number, for estimates", training.clip_norm),
+        ("training.step_decay", first and falls, "sqrt", decay),
+        ("training.aggregate_every", first and isinstance(times, dict), every, "a mapping"),
+        ("control.solver", planned and control.solver != "exact", "exact", control.solver),
+        ("training.participation", planned and part != 1, "1, as all devices of an edge server take part", f"{part:g}"),
+        ("control.trust", weighed, "used, or method.privacy hierarchical with noise: steps", control.trust),
+        ("training.until", ends, f"the same as control.accuracy, {control.accuracy}", until.get("accuracy")),
+    )

@@ -3,11 +3,11 @@
 import pytest
 
 from h2fdp import Experiment, Topology
-from h2fdp.experiment import privacy_rules
+from h2fdp.experiment import sections
 from h2fdp.run.preview import privacy_report
 
 NETWORK = Topology.regular(edges=2, devices=3, trust=0.5, seed=2)
-DEFAULT = privacy_rules.default_calibration  # what tests replace, see tests/conftest.py
+DEFAULT = sections.default_calibration  # what tests replace, see tests/conftest.py
 CASES = [
     ("h2fdp", {}, "accounted"),
     ("pedpfl", {}, "accounted"),
@@ -23,7 +23,7 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def _as_users_have_it(monkeypatch):
-    monkeypatch.setattr(privacy_rules, "default_calibration", DEFAULT)
+    monkeypatch.setattr(sections, "default_calibration", DEFAULT)
 
 
 @pytest.mark.parametrize(("method", "settings", "expected"), CASES)

@@ -62,14 +62,14 @@ def test_a_sum_spans_the_whole_network_or_there_is_none(told):
 def test_no_edge_server_averages_between_two_models_of_the_cloud(told):
     (line,) = told(("aggregate_every: 2", "aggregate_every: 1"))
     assert line == (
-        "e.yaml:10: training.aggregate_every: a sees masked vectors, and the cloud alone their sum, so no edge server "
-        "averages between its models; expected at least local_steps, 2; found 1"
+        "e.yaml:10: training.aggregate_every: a relays masked vectors of one sum over the whole network; "
+        "expected at least local_steps, 2, found 1"
     )
     (line,) = told(("aggregate_every: 2", "aggregations_per_interval: 1"))
     assert line.startswith("e.yaml:10: training.aggregations_per_interval: ")
-    assert line.endswith("expected 0; found 1")
+    assert line.endswith("expected 0, found 1")
     (line,) = told(("aggregate_every: 2", "aggregate_every: {relay: 1}"))
-    assert line.endswith("expected at least local_steps, 2; found {'relay': 1}")
+    assert line.endswith("expected at least local_steps, 2, found {'relay': 1}")
     assert (
         told(("extends: paper, intervals: 2, local_steps: 2, aggregate_every: 2", "extends: auto, intervals: 2")) == []
     )
@@ -78,18 +78,18 @@ def test_no_edge_server_averages_between_two_models_of_the_cloud(told):
 def test_what_needs_subnets_is_refused(told):
     tolerance = ("colluding: 1, dropouts: 3", "dropouts: 0")
     (line, *_) = told(tolerance, ("control: {}", "control: {enabled: true}"))
-    assert line.startswith("e.yaml:12: control.enabled: the controller plans with subnets, and relays make one sum")
+    assert line.startswith("e.yaml:12: control.enabled: a relays masked vectors of one sum over the whole network")
     for link in ("device", "edge"):
         (line,) = told(("compression: {}", f"compression: {{{link}: {{top_k: 0.1}}}}"))
         assert line.startswith(f"e.yaml:11: compression.{link}: cloud holds secure sums, which are of whole vectors")
     (line,) = told(("  edges:\n", "  radio: {access: over-the-air}\n  edges:\n"), tolerance)
-    assert line.startswith("e.yaml:3: topology.radio.access: signals add up in the air as they are, and edge servers")
+    assert line.startswith("e.yaml:3: topology.radio.access: signals add up in the air as they are; expected tdma")
     (line,) = told(("  extends: h2fdp\n", "  extends: h2fdp\n  aggregation: fednova\n"))
-    assert line.startswith("e.yaml:9: method.aggregation: under secure sums")
+    assert line.startswith("e.yaml:9: method.aggregation: secure sums show one sum")
     accounted = ("compression: {}", "privacy: {calibration: accounted}")
     buffered = "  extends: h2fdp\n  schedule: {name: buffered, buffer: {edge: 2}}\n"
     (line,) = told(("  extends: h2fdp\n", buffered), accounted)
-    assert "the shares of the noise of a secure sum are sized for all devices" in line
+    assert "no sums of all devices that take part in a round" in line
     (line,) = told(("  edges:\n", "  mobility: {trace: []}\n  edges:\n"), accounted)
     assert line.endswith("expected no secure sums, found those of a")
 

@@ -7,6 +7,7 @@ import pytest
 import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.audit.run_audit import check_request
+from h2fdp.errors import RefusalRegistry
 from h2fdp.run.loop import start_run
 from h2fdp.run.recorders import RunCallbacks
 
@@ -149,3 +150,18 @@ def test_a_run_that_ends_at_its_last_step_goes_on_afresh_at_no_price(tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     with pytest.raises(UserError, match="overspend"):
         h2fdp.resume(tmp_path / "run")
+
+
+def test_refusals_come_in_the_same_order_whatever_was_imported_first():
+    asked = []
+    for names in (("b", "a"), ("a", "b")):
+        registry = RefusalRegistry()
+        for name in names:
+
+            def refusals(key, name=name):
+                return [(key, name)]
+
+            refusals.__module__ = name
+            registry.register(refusals)
+        asked.append(list(registry.of("seed")))
+    assert asked[0] == asked[1] == [("seed", "a"), ("seed", "b")]

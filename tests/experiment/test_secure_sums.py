@@ -51,7 +51,7 @@ def test_a_budget_is_refused_where_its_plan_would_not_know_all_messages(tmp_path
     rest = FILE.partition("data:")[1] + FILE.partition("data:")[2].replace("colluding: 1, dropouts: 1", "dropouts: 0")
     budget = rest.replace("control: {}", "control: {enabled: true, joules: 1}")
     (tmp_path / "e.yaml").write_text(network + budget)
-    with pytest.raises(UserError, match=r"e\.yaml:7: control: what is exchanged for the secure sums of top"):
+    with pytest.raises(UserError, match=r"e\.yaml:7: control: .*no plan has the messages for the sums of top"):
         read_experiment(tmp_path / "e.yaml")
     (tmp_path / "e.yaml").write_text(network + budget.replace("joules: 1", "accuracy: 0.9"))
     read_experiment(tmp_path / "e.yaml")
@@ -59,10 +59,11 @@ def test_a_budget_is_refused_where_its_plan_would_not_know_all_messages(tmp_path
 
 def test_other_aggregations_and_tolerances_under_control_are_refused(told):
     (line,) = told(("method:\n", "method:\n  aggregation: fednova\n"))
-    assert line.startswith("e.yaml:8: method.aggregation: under secure sums")
+    assert line.startswith("e.yaml:8: method.aggregation: secure sums show one sum")
     control = ("control: {}", "control: {enabled: true}")
     (line,) = told(control)
-    assert line.startswith("e.yaml:9: method.privacy.secure_sum: the controller weighs")
+    assert line.startswith("e.yaml:9: method.privacy.secure_sum: ")
+    assert line.endswith("as the controller knows no more noise, found 1")
 
 
 def test_what_a_sum_at_the_cloud_cannot_do_is_refused_with_its_line(told):
@@ -71,11 +72,11 @@ def test_what_a_sum_at_the_cloud_cannot_do_is_refused_with_its_line(told):
         ("colluding: 1, dropouts: 1", "colluding: 0"),
     )
     (line,) = told(cloud, plain, ("method:\n", "method:\n  topology: star\n"))
-    assert line.startswith(
-        "e.yaml:3: topology.cloud.trust: in a star the devices are below the cloud's own edge server"
-    )
+    assert line.startswith("e.yaml:3: topology.cloud.trust: ")
+    assert "expected untrusted in a star" in line
     (line,) = told(cloud, plain, ("control: {}", "control: {enabled: true}"))
-    assert line.startswith("e.yaml:3: topology.cloud.trust: a sum hides what each child of the cloud uploads")
+    assert line.startswith("e.yaml:3: topology.cloud.trust: ")
+    assert "or a schedule that is fixed before the run" in line
     (line,) = told(
         cloud, plain, ("control: {}", "compression: {device: {top_k: 0.1}}"), ("trust: secure-sum, dev", "dev")
     )
@@ -90,4 +91,4 @@ def test_integers_want_clipped_gradients(told):
     """With an input bound there is no clip norm, by which the range of the integers is chosen."""
     bounded = ("secure_sum: {", "input_bound: 1.0, secure_sum: {rounding: 16, ")
     (line,) = told(bounded, ("training: {", "model: softmax\ntraining: {"))
-    assert line.startswith("e.yaml:9: method.privacy.secure_sum.rounding: integers stand for vectors of bounded length")
+    assert line.startswith("e.yaml:9: method.privacy.secure_sum.rounding: secure sums show one sum")

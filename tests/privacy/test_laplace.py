@@ -276,7 +276,7 @@ def test_bits_do_not_depend_on_where_devices_are():
 @pytest.mark.parametrize(
     ("trust", "changes", "text"),
     [
-        ("secure-sum", {}, "devices add shares of one noise, and a sum of laplace noises is of no such law"),
+        ("secure-sum", {}, "expected gaussian, as other laws change in a sum, found laplace"),
         ("untrusted", {"control": {"enabled": True}}, "the controller is about Gaussian noise; expected false"),
     ],
 )

@@ -167,13 +167,13 @@ SECURE = ("secure-sum", "secure-sum")
 REFUSED = [
     ({"method": {"extends": "h2fdp", "aggregation": "median"}}, (True, False), "aggregation compares single uploads"),
     ({"compression": {"device": {"quantise": 4}}}, (False, False), r"compression\.device: signals add up in the air"),
-    ({"method": {"extends": "h2fdp", "topology": "star"}}, (False, False), "in a star access points pass on"),
+    ({"method": {"extends": "h2fdp", "topology": "star"}}, (False, False), "what each device of a star sends"),
     ({"method": {"extends": "h2fdp", "schedule": {"name": "buffered", "buffer": {"edge": 2}}}}, (False, False),
      "under buffered aggregators do not wait for all"),
-    ({"control": {"enabled": True, "joules": 3}}, (True, False), "the controller prices each message by itself"),
-    ({"faults": {"device_dropout": 0.2}}, SECURE, "e0 would hear a sum without the shares of noise"),
+    ({"control": {"enabled": True, "joules": 3}}, (True, False), "without shares: h2fdp prices each message by itself"),
+    ({"faults": {"device_dropout": 0.2}}, SECURE, "faults: signals add up .* shares of noise would lack in the sum"),
     ({"method": {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"rounding": 16}}}}, SECURE,
-     r"secure_sum\.rounding: signals add up as they are"),
+     r"secure_sum\.rounding: signals add up in the air as they are"),
 ]  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_what_needs_single_uploads_is_refused_over_the_air(settings, trust, word
 def test_shares_of_one_round_are_refused_where_there_are_no_rounds(access, found):
     network = campus(access, (False, False))
     buffered = {"extends": "h2fdp", "schedule": {"name": "buffered", "buffer": {"edge": 2}}}
-    with pytest.raises(UserError, match=rf"ofdma without shares; found {found} with shares"):
+    with pytest.raises(UserError, match=rf"ofdma without shares: under buffered .*, found {found} with shares"):
         experiment(network, method=buffered).prepare()
     experiment(replace(network, radio=Radio(access="ofdma")), method=buffered).prepare()
 

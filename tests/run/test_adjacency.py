@@ -82,11 +82,11 @@ def test_every_bound_has_its_factor(settings, factor):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"adjacency": "add-remove", "weights": "by-size"}, "weights by size tell whether a record is there"),
-        ({"adjacency": "add-remove", "sampling": "fixed"}, "batches of a fixed size hold another record"),
+        ({"adjacency": "add-remove", "weights": "by-size"}, "or training.weights uniform, found add-remove"),
+        ({"adjacency": "add-remove", "sampling": "fixed"}, "or training.sampling poisson, found fixed"),
         (
             {"adjacency": "add-remove", "method": {"extends": "h2fdp", "aggregation": BySize()}},
-            "an aggregation of your own is given the numbers of records",
+            "your aggregation knows numbers of records",
         ),
     ],
 )

@@ -308,7 +308,7 @@ def test_relays_of_one_sum_over_the_whole_network_have_wires(folder):
         edge.pop("trusted")
     Path("net.yaml").write_text(yaml.safe_dump(values | {"trust": {"relay": 1}}))
     whole = {"method": "h2fdp", "epsilon": 100.0, "aggregate_every": 2}
-    with pytest.raises(UserError, match="cloud holds secure sums, whose keys and shares are counted in messages"):
+    with pytest.raises(UserError, match="or no secure sums above edge servers, found that of cloud"):
         prepared(read("net.yaml", 3), **whole)
 
 

@@ -179,9 +179,12 @@ REFUSED = {
     "privacy.correlated: class-sums is one message": {"correlated": {"kind": "banded-inverse", "bands": 4}},
     "method.schedule: class-sums is one message": {"method": {"extends": "one-shot", "schedule": "buffered"}},
     "method.upcycle: class-sums is one message": {"method": "upcycled-one-shot"},
-    "training.clip_scope: the cloud divides by the number of records": {"clip_scope": "batch", "clip_norm": 1.0},
-    "training.clip_norm: vectors of records are 1.0065 long": {"clip_norm": 2.0},
-    "training.clip_norm: the cloud would not know how much of an update was cut": {
+    f"training.clip_scope: {ONE_STEP} record": {
+        "clip_scope": "batch",
+        "clip_norm": 1.0,
+    },
+    f"training.clip_norm: {ONE_STEP} at most 1.0065": {"clip_norm": 2.0},
+    f"training.clip_norm: {ONE_STEP} 1.0065": {
         "method": {"extends": "one-shot", "privacy": "central"},
         "clip_norm": 0.1,
     },
@@ -191,16 +194,14 @@ REFUSED = {
     "model.from: class-sums is one message of each device, which no model enters": {
         "model": {"name": "public-features", "from": "model.pt"}
     },
-    "control.joules: class-sums is one message of each device, of which none can be left out": {
-        "control": {"joules": 1.0}
-    },
-    "compression.device: class-sums is one message of each device, and what is left out of it never comes": {
+    "control.joules: class-sums is one message of each device": {"control": {"joules": 1.0}},
+    "compression.device: class-sums is one message of each device, which no model enters": {
         "compression": {"device": {"rand_k": 0.1}}
     },
     "compression.device: class-sums is one message": {
         "compression": {"device": {"top_k": 0.1, "error_feedback": True}}
     },
-    "compression.edge: class-sums is one message of each device, and what": {"compression": {"edge": {"top_k": 0.5}}},
+    "compression.edge: class-sums is one message": {"compression": {"edge": {"top_k": 0.5}}},
 }
 
 

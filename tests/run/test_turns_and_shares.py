@@ -146,7 +146,7 @@ def test_turns_are_apart_as_they_say(every, intervals):
     [
         ({"budget_decay": "linear", "method": "hfl", "calibration": "paper"}, "no noise is added"),
         ({"budget_decay": "linear", "calibration": "paper"}, "the formula counts releases under equal noise"),
-        ({"budget_decay": "linear", "method": "fedavg-dp"}, "that of equal noises"),
+        ({"budget_decay": "linear", "method": "fedavg-dp"}, "noises on steps are equal; expected none"),
         ({"device_turns": 2, "participation": 0.5}, "expected 1, or device_turns: 1"),
         ({"device_turns": 2, "method": {"extends": "h2fdp", "schedule": "h2fdp"}}, "expected 1, or schedule fixed"),
         (

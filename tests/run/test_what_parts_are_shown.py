@@ -241,7 +241,7 @@ def test_a_server_is_shown_the_average_under_all_noise(cell):
 def test_an_aggregation_is_shown_nothing_of_what_records_contain(cell):
     placement, trust = CELLS[cell]
     if "sum" in cell:
-        with pytest.raises(UserError, match=r"under secure sums devices weigh .* expected average"):
+        with pytest.raises(UserError, match=r"secure sums show one sum of .* expected average"):
             carried_out(placement, trust, records, aggregation=WatchingAggregation(Shown()), **cloud_of(cell))
         return
     seen = []

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AfterValidator
 
 from h2fdp.config.fields import Expect
-from h2fdp.errors import hint
+from h2fdp.errors import EXPERIMENT_REFUSALS, NETWORK_REFUSALS, hint, refused
 from h2fdp.network import CLOUD, Topology
 from h2fdp.privacy.mechanisms.pipeline import Moment, Stage
 from h2fdp.streams import generator_of
@@ -115,6 +115,7 @@ class _Sparse(Compressor):
 
     share: float
     expected: ClassVar[str] = "a number above 0 and below 1"
+    omits: ClassVar[bool] = True
 
     @classmethod
     def of(cls, value: float, uplink: bool, feedback: bool) -> Stage | None:
@@ -206,6 +207,7 @@ class ErrorFeedback(Stage):
     hides: ClassVar[bool] = False
     draws: ClassVar[bool] = True
     remembers: ClassVar[bool] = True
+    omits: ClassVar[bool] = True
 
     def message_bits(self, bits: float, size: int) -> float:
         return self.inner.message_bits(bits, size)
@@ -262,7 +264,7 @@ def _checked(link: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_a_model(link: dict[str, Any]) -> dict[str, Any]:
-    if any(not isinstance(stage, Quantise) for stage in stages_of(link)):
+    if any(stage.omits for stage in stages_of(link)):
         raise ValueError("what comes down is a model, of which no part may be left out; expected {quantise: 8}")
     return link
 
@@ -271,42 +273,35 @@ CompressedLink = Annotated[dict[str, Any], AfterValidator(_checked), Expect("a s
 CompressedModel = Annotated[dict[str, Any], AfterValidator(_of_a_model), Expect("{quantise: 8}")]
 
 
-def refusals(experiment: Any, objective: Any) -> Iterator[tuple[str, str]]:
-    """What knows uploads as devices made them, or the noise of their average, does not know compressed ones.
-
-    Args:
-        experiment: an `ExperimentFile`.
-        objective: its `LocalObjective`.
-    """
-    compression, central = experiment.compression, "cloud" in experiment.method.privacy.trusted
-    if compression.of_edges and (central or experiment.method.topology == "star"):
-        why = "edge servers send raw averages up" if central else "a star has no edge servers"
-        yield "compression.edge", f"{why}; expected null"
-    schedule = experiment.method.traits
-    for key in compression.stated if schedule.controlled or schedule.measures is not None else ():
-        text = f"{experiment.method.schedule.name} reckons with uploads as devices made them"
-        yield f"compression.{key}", f"{text}; expected null, or schedule fixed"
-    if compression.of_models and objective.memory is not None:
-        text = f"devices of {experiment.method.objective.name} are sent more than a model, or compare models"
-        yield "compression.down", f"{text}; expected null, or another objective"
-    if not compression.of_devices:
-        return
+@EXPERIMENT_REFUSALS.register
+def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
+    """Refusals of what knows uploads as devices made them, or the noise of their average, but no compressed ones."""
+    links, method, schedule = experiment.compression, experiment.method, experiment.method.traits
+    central, star, name = "cloud" in method.privacy.trusted, method.topology == "star", method.objective.name
+    memory = method.local_objective.memory if links.asked else None
+    reckons, right = schedule.controlled or schedule.measures is not None, "null, or another objective"
     # The largest coordinates of an update are no longer than it, and those of 0 are 0: its reach stays C.
-    if central and not all(isinstance(stage, TopK) for stage in compression.of_devices):
-        text = "what it makes of an update may be longer than the clip norm of central, or be remembered without noise"
-        yield "compression.device", f"{text}; expected null, or top_k alone"
-    if objective.memory is not None:
-        name = experiment.method.objective.name
-        text = f"devices of {name} would remember what is left of their updates"
-        yield "compression.device", f"{text}; expected null, or another objective"
+    longer = central and not all(isinstance(stage, TopK) for stage in links.of_devices)
+    raw = f"null: {'edge servers send raw averages up' if central else 'a star has no edge servers'}"
+    fixed = "null, or schedule fixed"
+    yield from refused(
+        f"{method.schedule.name} reckons with uploads as devices made them",
+        *((f"compression.{key}", reckons, fixed, getattr(links, key)) for key in links.stated),
+    )
+    yield from refused(
+        "vectors are compressed on their way",
+        ("compression.edge", links.of_edges and (central or star), raw, links.edge),
+        ("compression.down", links.of_models and memory, right, f"{name}, whose devices compare models"),
+        ("compression.device", longer, "null, or top_k alone: others make updates longer, or remember", links.device),
+        ("compression.device", links.of_devices and memory, right, f"{name}, whose devices remember updates"),
+    )
 
 
+@NETWORK_REFUSALS.register
 def refusals_of_network(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """What is compressed before it has noise, or is to be hidden by secure sums.
-
-    Args:
-        network: that is simulated.
-    """
+    """Refusals of what is compressed before it has noise, or is to be hidden by secure sums."""
+    if not experiment.compression.asked:
+        return
     placement, compression = experiment.method.privacy, experiment.compression
     star, subnets = experiment.method.topology == "star", network.subnets
     trusts = {each.name: each.trust for each in subnets} | {each.name: each.trust for each in topology.aggregators}
@@ -327,10 +322,10 @@ def refusals_of_network(experiment: Any, topology: Topology, network: Topology) 
             text = f"{path[place.node]} adds the noise to what {subnet.name} sends up, {unknown} a compressed average"
             yield "compression.edge", f"{text}; expected null"
             break
-    if summing and compression.of_models:
-        text = f"{summing[0]} holds secure sums, whose messages are counted by those of whole models"
-        yield "compression.down", f"{text}; expected null"
-    for key, holders in (("device", summing), ("edge", upper)):
-        if placement.private and key in compression.stated and holders:
-            text = f"{holders[0]} holds secure sums, which are of whole vectors and hide no compressed ones"
-            yield f"compression.{key}", f"{text}; expected null"
+    devices, edges = placement.private and compression.of_devices, placement.private and compression.of_edges
+    yield from refused(
+        f"{''.join(summing[:1])} holds secure sums, which are of whole vectors and hide no compressed ones",
+        ("compression.down", summing and compression.of_models, "null", compression.down),
+        ("compression.device", summing and devices, "null", compression.device),
+        ("compression.edge", upper and edges, "null", compression.edge),
+    )

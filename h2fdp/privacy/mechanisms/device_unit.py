@@ -14,9 +14,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from h2fdp.errors import refused
 from h2fdp.network import Trust
 from h2fdp.privacy.accounts import Accounts
-from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp, SecureSumSection
+from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
@@ -27,6 +28,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     uncontrolled,
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
+from h2fdp.privacy.mechanisms.secure_sums import SecureSumSection
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, ModularShares, UpdateNoise
 from h2fdp.privacy.places import Observer, Place, Seen
 from h2fdp.privacy.views import Reach, Uploads
@@ -123,15 +125,14 @@ class DeviceDp(StatedNoise):
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
         """What would reach an observer unclipped, or what tells how many records a device has."""
-        if request.objective == "scaffold":
-            text = "control variates are sent to the cloud unclipped and without noise; expected another objective"
-            yield "method.objective", text
-        if request.weights == "by-size":
-            text = "the number of records of a device is private where devices are protected"
-            yield "training.weights", f"{text}; expected uniform, found by-size"
-        if request.calibration == "paper" and self.noise_multiplier is None:
-            text = "the formula (15) is about records; expected accounted, or a stated noise_multiplier"
-            yield "privacy.calibration", text
+        by_formula = request.calibration == "paper" and self.noise_multiplier is None
+        stated, by_size = "accounted, or a stated noise_multiplier", request.weights == "by-size"
+        yield from refused(
+            "devices are protected as a whole",
+            ("method.objective", request.objective == "scaffold", "one that sends clipped uploads alone", "scaffold"),
+            ("training.weights", by_size, "uniform, as the number of records of a device is private", "by-size"),
+            ("privacy.calibration", by_formula, stated, "paper, whose formula is about records"),
+        )
         yield from super().problems(request)
         yield from uncontrolled(request)
 

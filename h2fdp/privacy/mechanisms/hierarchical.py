@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field
 
-from h2fdp.config.fields import LARGEST_INTEGER, Expect, Section, Whole
-from h2fdp.errors import UserError
+from h2fdp.config.fields import Expect
+from h2fdp.errors import UserError, refused
 from h2fdp.network import Trust
 from h2fdp.privacy.accounting import Accountant, ReleaseType
 from h2fdp.privacy.accounts import Accounts
@@ -40,6 +39,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     remembering,
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
+from h2fdp.privacy.mechanisms.secure_sums import SecureSumSection
 from h2fdp.privacy.mechanisms.stages import ModularShares, NoisySteps, UpdateNoise
 from h2fdp.privacy.places import Holder, Observer, Place, Seen, Tolerance
 from h2fdp.privacy.vectors import GAUSSIAN, NOISE_LAWS, NoiseLaw
@@ -234,35 +234,6 @@ class GradientNoise(BoundedInputs):
         return StepsDoNotExpand(scores.gradient)
 
 
-def _number_or_share(value: float) -> float:
-    if isinstance(value, float) and value >= 1:
-        raise ValueError(f"expected a whole number of at least 0, or a share below 1, found {value:g}")
-    return value
-
-
-Dropouts = Annotated[
-    int | float,
-    Field(ge=0, le=LARGEST_INTEGER),
-    AfterValidator(_number_or_share),
-    Expect("a whole number of at least 0, or a share below 1"),
-]
-Bits = Annotated[int, Field(ge=8, le=32), Expect("a whole number of bits from 8 to 32")]
-
-
-class SecureSumSection(Section):
-    """What secure sums withstand.
-
-    Attributes:
-        colluding: number of devices that may reveal their shares of the noise.
-        dropouts: devices that may be lost while a sum is made: a number, or a share below 1 of those that begin.
-        rounding: b: sums are of integers modulo 2^b, under discrete noise; null: of real numbers.
-    """
-
-    colluding: Whole = 0
-    dropouts: Dropouts = 0
-    rounding: Bits | None = None
-
-
 class HierarchicalDp(GradientNoise):
     """Noise where trust ends.
 
@@ -337,19 +308,13 @@ def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
 
 def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
     """What the account by draws does not cover: it needs convex losses with bounded gradients, and plain steps."""
-    if request.clip_norm is not None:
-        text = "clipped gradients of several classes are not those of a convex loss; with input_bound expected null"
-        yield "training.clip_norm", f"{text}, found {request.clip_norm:g}"
-    if request.model not in ("auto", "softmax", "logistic"):
-        text = "input_bound needs a convex loss; expected softmax or logistic"
-        yield "model", f"{text}, found {request.model}"
-    if request.loss != "cross-entropy":
-        yield "training.loss", f"input_bound knows the bounds of cross-entropy; found {request.loss}"
-    if request.objective not in ("plain", "proximal"):
-        text = f"input_bound needs steps on the loss itself; expected plain or proximal, found {request.objective}"
-        yield "method.objective", text
-    if request.controlled:
-        text = "the controller weighs noise by the clip norm, and input_bound has none; expected false"
-        yield "control.enabled", text
-    if request.momentum:
-        yield "training.momentum", f"with momentum steps may expand; expected 0, found {request.momentum:g}"
+    objective, model = request.objective, request.model
+    yield from refused(
+        "input_bound knows plain steps on a convex loss, whose gradients it bounds",
+        ("training.clip_norm", request.clip_norm is not None, "null, as clipped gradients are none", request.clip_norm),
+        ("model", model not in ("auto", "softmax", "logistic"), "softmax or logistic", model),
+        ("training.loss", request.loss != "cross-entropy", "cross-entropy", request.loss),
+        ("method.objective", objective not in ("plain", "proximal"), "plain or proximal", objective),
+        ("control.enabled", request.controlled, "false, as the controller weighs noise by the clip norm", "true"),
+        ("training.momentum", request.momentum > 0, "0, as steps may expand", request.momentum),
+    )

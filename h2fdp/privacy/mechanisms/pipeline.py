@@ -145,6 +145,7 @@ class Stage(Protocol):
         keeps_sums: a weighted sum of what it makes of vectors is a function of their weighted sum, and of numbers that
             are public or independent of them. Where a stage after the noise does not, nothing hides a device but its
             own noise.
+        omits: coordinates of what it is given do not arrive.
     """
 
     noisy: ClassVar[bool] = False
@@ -154,6 +155,7 @@ class Stage(Protocol):
     draws: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
     keeps_sums: ClassVar[bool] = False
+    omits: ClassVar[bool] = False
 
     def linear_terms(self, model: Tensor, at: Moment) -> Tensor | None:
         """(s, M) added to every direction of each device's steps; None for nothing."""
