@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from h2fdp.config.own_answers import FAILURES, failure, trace
+from h2fdp.data.public_features import PublicFeatures, crops, of_length_1, squared
 from h2fdp.errors import Problem, UserError
 
 KEY = "model.encoder"
@@ -95,3 +96,46 @@ class Encoder(nn.Module):
             text = f"the encoder {self.name} fails where images are encoded: {failure(error)}"
             raise UserError([Problem(text, key=KEY, trace=trace(error))]) from error
         return np.nan_to_num(found, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+_PARTS, _PART_SIDE = 256, 64  # of photographs; pixels, where the encoder resizes
+
+
+class Encoded(PublicFeatures):
+    """What an encoder makes of images, less what it makes of photographs, on average.
+
+    Outputs that are never negative have much in common, which is half their length. Without it more of the length that
+    is clipped tells images apart; that of photographs costs no budget.
+
+    Args:
+        encoder: that was checked.
+        shape: of an image.
+    """
+
+    def __init__(self, encoder: Encoder, shape: tuple[int, ...]) -> None:
+        self.encoder, self.size, self.key, self.declared = encoder, encoder.size, encoder.key, encoder.declared
+        self.called = f"features by {encoder.name}"
+        self._colours = shape[0]
+        self._sides = shape[1:] if encoder.side is None else (_PART_SIDE, _PART_SIDE)
+
+    @property
+    def note(self) -> str:
+        """See `PublicFeatures`."""
+        text = f"model public-features: by the encoder {self.declared}; no account covers what it learned there"
+        return f"{text}, so no record of a device may be among that"
+
+    def rows(self, images: NDArray[np.float32]) -> NDArray[np.float16]:
+        """(n, size) what the encoder makes of images, each by itself, at length 1."""
+        if (side := self.encoder.side) is not None:
+            images = np.concatenate([squared(each, side, "bicubic") for each in images[:, None]]).clip(0, 1)
+        return of_length_1(self.encoder.features(images)).astype(np.float16)
+
+    def finished(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """(n, size + 1) rows less those of photographs, at length 1, with a constant."""
+        parts = crops(_PARTS, max(self._sides), colours=self._colours)[:, :, : self._sides[0], : self._sides[1]]
+        middle = self.stored_rows(parts, 0.0, 255.0).mean(axis=0, dtype=np.float64).astype(np.float32)
+        features = super().finished(rows)
+        centred = features[:, :-1]  # changed in place: there may be a gigabyte of them
+        centred -= middle
+        centred /= np.maximum(np.sqrt(np.einsum("ij,ij->i", centred, centred)), 1e-12)[:, None]
+        return features

@@ -220,8 +220,8 @@ def _spread(
 ) -> FederatedData:
     order, offsets = gather(owners, devices)
     assert (np.diff(offsets) > 0).all(), "every device holds a record"
-    train, test, shape = pool.train, pool.test, pool.train.x.shape[1:]
-    data = FederatedData(name, train, test, validation, pool.classes, shape, scaling, order, offsets, pool.test_owners)
+    train, test = pool.train, pool.test
+    data = FederatedData(name, train, test, validation, pool.classes, scaling, order, offsets, pool.test_owners)
     return replace(data, whole=train.whole and test.whole, target=pool.target)
 
 

@@ -29,7 +29,6 @@ class FederatedData:
         test: public records to measure accuracy on.
         validation: records held out of the training data, or None.
         classes: number of labels, or what else a model has a score for (see `Target`).
-        shape: one record's shape; images are channels first.
         scaling: the public constants between stored and model inputs.
         order: places in `train`, shape (records in use,), int64, each at most once, but for rows (see `for_rows`).
         offsets: where each device's places begin in `order`, shape (I + 1,), int64.
@@ -48,7 +47,6 @@ class FederatedData:
     test: Records
     validation: Records | None
     classes: int
-    shape: tuple[int, ...]
     scaling: Scaling
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -62,6 +60,11 @@ class FederatedData:
     notes: tuple[str, ...] = ()
     whole: bool = False
     target: Target = CLASS
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One record's shape; images are channels first."""
+        return self.train.x.shape[1:]
 
     @property
     def devices(self) -> int:
@@ -99,8 +102,9 @@ class FederatedData:
 
     def of_records(self, change: Callable[[Records], Records]) -> FederatedData:
         """A copy with all records changed."""
+        train, test = change(self.train), change(self.test)
         validation, public = (None if each is None else change(each) for each in (self.validation, self.public))
-        return replace(self, train=change(self.train), test=change(self.test), validation=validation, public=public)
+        return replace(self, train=train, test=test, validation=validation, public=public)
 
     def for_rows(self, devices: NDArray[np.int64]) -> FederatedData:
         """A copy for rows of which several may be one device's; each row has all the records of its device.

@@ -124,7 +124,7 @@ def triggered(run: RunInputs, attack: Backdoor) -> Records:
     others = raw.test.part(np.flatnonzero(raw.test.y != attack.target))
     inputs = _with_square(others.x, raw)
     if run.features is not None:
-        inputs = run.features.kept(inputs, *pixel_bounds(raw)).astype(np.float32)
+        inputs = run.features.kept(inputs, *pixel_bounds(raw))
     elif run.standardizing is not None:
         inputs = run.standardizing(inputs)
     return Records(inputs, np.full(len(others), attack.target))

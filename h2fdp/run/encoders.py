@@ -15,8 +15,9 @@ from torch import nn
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES, failure, trace
 from h2fdp.config.own_parts import OwnPart, own_parts_in
-from h2fdp.data.encoders import KEY, Encoder
+from h2fdp.data.encoders import KEY, Encoded, Encoder
 from h2fdp.data.public_features import PublicFeatures
+from h2fdp.data.scattering import Scattering
 from h2fdp.errors import Problem, UserError
 from h2fdp.models import registry
 from h2fdp.models.construct import SEEDED, extra, load_parameters, unfit_forward, unlike
@@ -42,7 +43,7 @@ def features_of(model: ModelSection, shape: tuple[int, ...]) -> PublicFeatures |
     if not isinstance(model, registry.PublicFeatures):
         return None
     if (section := model.encoder) is None:
-        return PublicFeatures.of(shape, model.size)
+        return Scattering.of(shape, model.size)
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise UserError(f"encoders take images, grey or in colour; found records of shape {shape}", key=KEY)
     with SEEDED, torch.random.fork_rng(devices=[]), run_arithmetic():
@@ -52,7 +53,7 @@ def features_of(model: ModelSection, shape: tuple[int, ...]) -> PublicFeatures |
             check(made, shape, code_of(each.part for each in own_parts_in(model)))
         except UserError as error:
             raise (section.origin.located(error) if isinstance(section, OwnPart) else error) from error.__cause__
-    return PublicFeatures.of(shape, None, made)
+    return Encoded(made, shape)
 
 
 def check(made: Encoder, shape: tuple[int, ...], code: str = "") -> None:

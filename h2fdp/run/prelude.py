@@ -97,7 +97,7 @@ def with_label(data: DeviceData) -> DeviceData:
     joined = data.of_records(lambda each: Records(np.column_stack([each.x, each.y]), each.y))
     label, size = data.target.column, data.shape[0]
     inputs, unscaled = (data.columns, data.unbounded or ()) if data.columns else (("",) * size, ("",))
-    return replace(joined, shape=(size + 1,), columns=(*inputs, label), unbounded=(*unscaled, label))
+    return replace(joined, columns=(*inputs, label), unbounded=(*unscaled, label))
 
 
 def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> DeviceData:
@@ -108,8 +108,7 @@ def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> 
         x = each.x if columns is None else each.x[:, columns]
         return Records(x.astype(np.float32), np.zeros(len(each), np.int64))
 
-    changed = replace(data.of_records(seen), classes=1, target=CLASS)
-    return changed if columns is None else replace(changed, shape=(int(columns.sum()),))
+    return replace(data.of_records(seen), classes=1, target=CLASS)
 
 
 def unbounded(data: DeviceData) -> NDArray[np.bool_] | None:

@@ -24,7 +24,8 @@ from h2fdp.data.federated import (
     standardizing_by_tests,
     within_unit_ball,
 )
-from h2fdp.data.public_features import PublicFeatures, are_images, with_features
+from h2fdp.data.public_features import PublicFeatures, with_features
+from h2fdp.data.scattering import are_images
 from h2fdp.data.statistics import FARTHEST, Bounds, Mean, Standardizing, Statistic, score_of
 from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError

@@ -38,7 +38,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.data.federate import DataSection
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.folders import Leaf
-from h2fdp.data.public_features import PublicFeatures, are_images
+from h2fdp.data.scattering import Scattering, are_images
 from h2fdp.data.targets import Target
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts
@@ -94,7 +94,7 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
         most, noise = _FEATURES, _noise_of_linear(config, plans, topology, head)
         if noise is not None:
             most = _FEATURES * 2 if noise < LITTLE else _FEATURES * 2 // 3 if noise > MUCH else _FEATURES
-        features = PublicFeatures.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
+        features = Scattering.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = registry.MODELS["public-features"].model_validate({"size": features.size} | head)
     elif isinstance(config.data, Leaf):
         model = _reading(config.data, registry.Lstm.model_validate({}))
@@ -109,7 +109,7 @@ def _one_shot(model: ModelSection, data: DeviceData, objective: ObjectiveOptions
         encoded: registry.PublicFeatures = model.model_copy(update={"head": objective.trains})
         return encoded
     stated = isinstance(model, registry.PublicFeatures) and model.size
-    size = PublicFeatures.of(data.shape, stated or objective.features).size
+    size = Scattering.of(data.shape, stated or objective.features).size
     found: registry.PublicFeatures = registry.PublicFeatures.model_validate({"size": size, "head": objective.trains})
     return found
 

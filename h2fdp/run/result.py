@@ -309,7 +309,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         "shape": list(setup.data.shape),
         "whole_inputs": setup.data.whole,
         "image_shape": None if setup.image_shape is None else list(setup.image_shape),
-        "encoder": getattr(getattr(setup.features, "encoder", None), "declared", None),
+        "encoder": getattr(setup.features, "declared", None),
         "prelude": [{"statistic": each.statistic.name, "share": each.statistic.share} for each in setup.prelude],
         "standardized_by": None if standardizing is None else standardizing.written(),
         "columns_without_ranges": list(setup.data.unbounded or ()) if standardizing is None else [],

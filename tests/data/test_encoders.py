@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from h2fdp.data import feature_cache
-from h2fdp.data.encoders import Encoder
-from h2fdp.data.public_features import BIAS, PublicFeatures, crops
+from h2fdp.data.encoders import Encoded, Encoder
+from h2fdp.data.public_features import BIAS, crops
 from h2fdp.errors import UserError
 from h2fdp.models.registry import CHOICES
 from h2fdp.run.encoders import check, features_of
@@ -41,8 +41,8 @@ def encoder(module: nn.Module | None = None, shape: tuple[int, ...] = (1, 8, 8),
     return made
 
 
-def features(module: nn.Module | None = None, shape: tuple[int, ...] = (1, 8, 8), **facts) -> PublicFeatures:
-    return PublicFeatures.of(shape, None, encoder(module, shape, **facts))
+def features(module: nn.Module | None = None, shape: tuple[int, ...] = (1, 8, 8), **facts) -> Encoded:
+    return Encoded(encoder(module, shape, **facts), shape)
 
 
 def test_features_are_the_outputs_less_those_of_photographs_at_length_1_with_a_constant():

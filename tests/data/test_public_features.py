@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 from scipy.signal import fftconvolve
 
-from h2fdp.data import public_features
+from h2fdp.data import feature_cache, public_features
+from h2fdp.data import scattering as module
 from h2fdp.data.federate import load
 from h2fdp.data.images import Digits
-from h2fdp.data.public_features import BIAS, PublicFeatures, Whitening, pixel_bounds, with_features
+from h2fdp.data.public_features import BIAS, pixel_bounds, with_features
 from h2fdp.data.records import Records, Scaling
-from h2fdp.data.scattering import ANGLES, AVERAGES, morlet, scattering
+from h2fdp.data.scattering import ANGLES, AVERAGES, Scattering, Whitening, morlet, scattering
 from h2fdp.streams import Streams
 
 CELLS = 4  # of images of 16x16
@@ -83,14 +85,14 @@ def test_whitening_is_the_principal_axes_by_their_deviations():
 @pytest.fixture
 def few_crops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(public_features, "_CROPS", 60)
-    monkeypatch.setattr(public_features, "_LEAVES", 40)
-    public_features._whitening.cache_clear()
+    monkeypatch.setattr(module, "_CROPS", 60)
+    monkeypatch.setattr(module, "_LEAVES", 40)
+    module._whitening.cache_clear()
     yield
-    public_features._whitening.cache_clear()
+    module._whitening.cache_clear()
 
 
-FEATURES = PublicFeatures(1, 16, 6)
+FEATURES = Scattering(1, 16, 6)
 
 
 @pytest.mark.usefixtures("few_crops")
@@ -104,7 +106,7 @@ def test_a_record_is_of_length_1_with_a_constant_next_to_it():
 @pytest.mark.usefixtures("few_crops")
 @pytest.mark.parametrize("shape", [(1, 16, 30), (3, 100, 80)])
 def test_other_sides_are_padded_and_scaled(shape):
-    features = PublicFeatures.of(shape, 5)
+    features = Scattering.of(shape, 5)
     found = features(np.random.default_rng(1).random((2, *shape), np.float32))
     assert features.side % 2 == 0
     assert features.side <= 64
@@ -115,11 +117,11 @@ def test_other_sides_are_padded_and_scaled(shape):
 @pytest.mark.usefixtures("few_crops")
 def test_devices_hold_the_features_of_their_images_and_the_same_labels():
     data = load(Digits(), 4, Streams(1))
-    featured = with_features(data, PublicFeatures.of(data.shape, 20))
+    featured = with_features(data, Scattering.of(data.shape, 20))
     assert (featured.shape, featured.train.x.dtype, featured.scaling) == ((21,), np.float32, Scaling())
     assert pixel_bounds(data) == (0.0, 16.0)
     np.testing.assert_array_equal(featured.sizes, data.sizes)
-    mine = PublicFeatures.of(data.shape, 20)(data.device(2).x.astype(np.float32) / 16)
+    mine = Scattering.of(data.shape, 20)(data.device(2).x.astype(np.float32) / 16)
     np.testing.assert_allclose(featured.device(2).x, mine, atol=2e-3)
     np.testing.assert_array_equal(featured.device(2).y, data.device(2).y)
 
@@ -156,9 +158,69 @@ def test_not_a_bit_of_a_records_features_moves_with_another_record():
 
 @pytest.mark.usefixtures("few_crops")
 def test_something_else_may_begin_where_many_features_are_computed_and_not_where_they_are_kept(monkeypatch, capsys):
-    monkeypatch.setattr(public_features, "_TOLD", 30)
+    monkeypatch.setattr(public_features, "MANY", 30)
     called: list[int] = []
     for count in (30, 31, 31):
         FEATURES.kept(images(count), 0, 255, lambda: called.append(1))
         assert len(called) == (0 if count == 30 else 1)
     assert capsys.readouterr().err == "note: computing public features of 31 images, once\n"
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_cache, "_BLOCK", 4)
+    monkeypatch.setattr(Scattering, "together", 4)
+
+
+def in_blocks(given: np.ndarray) -> np.ndarray:
+    """The features of blocks of images that are computed together, to 16 bits."""
+    pixels = given.astype(np.float32) / 255
+    return np.concatenate([FEATURES(pixels[first : first + 4]) for first in range(0, len(given), 4)]).astype(np.float16)
+
+
+@pytest.mark.usefixtures("few_crops", "small_blocks")
+def test_what_is_kept_has_the_bits_of_images_that_are_computed_together_and_goes_on_after_an_interruption(monkeypatch):
+    given, rows, asked = images(10), Scattering.rows, []
+    expected = in_blocks(given)
+
+    def ended(self, part):
+        asked.append(len(part))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return rows(self, part)
+
+    monkeypatch.setattr(Scattering, "rows", ended)
+    with pytest.raises(KeyboardInterrupt):
+        FEATURES.kept(given, 0, 255)
+    for _ in range(2):
+        np.testing.assert_array_equal(FEATURES.kept(given, 0, 255), expected)
+    assert asked == [4, 4, 4, 2]
+
+
+@pytest.mark.usefixtures("few_crops", "small_blocks")
+@pytest.mark.parametrize("harm", ["cut", "swapped", "whitening cut", "emptied"])
+def test_features_by_a_cache_that_was_harmed_are_computed_again_to_equal_bits(harm, tmp_path):
+    given, folder = images(10), tmp_path / "h2fdp" / "features"
+    before = FEATURES.kept(given, 0, 255)
+    first, second, _ = sorted(folder.glob("*/*.npy"))
+    if harm == "cut":
+        first.write_bytes(first.read_bytes()[:-20])
+    elif harm == "swapped":  # blocks of one key say whose rows they have
+        one, other = first.read_bytes(), second.read_bytes()
+        first.write_bytes(other)
+        second.write_bytes(one)
+    elif harm == "emptied":
+        shutil.rmtree(folder)
+    else:
+        (whitening,) = folder.glob("*.npy")
+        whitening.write_bytes(whitening.read_bytes()[:-20])
+        first.unlink()
+        module._whitening.cache_clear()
+    np.testing.assert_array_equal(FEATURES.kept(given, 0, 255), before)
+
+
+@pytest.mark.usefixtures("few_crops", "small_blocks")
+def test_the_features_of_a_block_do_not_depend_on_other_blocks_in_the_cache():
+    given = images(12)
+    FEATURES.kept(given[2:], 0, 255)  # the same images, at other places of their blocks
+    np.testing.assert_array_equal(FEATURES.kept(given, 0, 255), in_blocks(given))

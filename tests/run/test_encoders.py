@@ -196,7 +196,7 @@ def test_records_that_are_no_images_have_no_encoder(folder):
 
 
 def test_auto_never_picks_an_encoder(folder):
-    assert Experiment(NETWORK, **GIVEN, model="auto").prepare().features.encoder is None
+    assert Experiment(NETWORK, **GIVEN, model="auto").prepare().features.declared is None
 
 
 def test_an_account_names_a_source_that_is_not_stated(folder):
