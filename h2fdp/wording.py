@@ -19,13 +19,23 @@ class Score(NamedTuple):
     """A measure of a model on test records.
 
     Attributes:
+        column: of the metrics.
         title: with its unit, after multiplication by `factor`.
         falls: less of it is better.
+        least, most: what it cannot go beyond; null for no bound.
     """
 
+    column: str
     title: str
     factor: float = 1.0
     falls: bool = False
+    least: float | None = 0.0
+    most: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The title without the unit."""
+        return self.title.removesuffix(", %")
 
     def said(self, value: float) -> str:
         """A value in a sentence.
@@ -35,28 +45,51 @@ class Score(NamedTuple):
         """
         return f"{self.name} {100 * value:.1f} %" if self.factor == 100 else f"{self.name} {value:.4g}"
 
-    @property
-    def name(self) -> str:
-        """The title without the unit."""
-        return self.title.removesuffix(", %")
+    def short(self, value: float) -> str:
+        """A value in a line with others, by its column.
+
+        >>> SCORES["accuracy"].short(0.8), SCORES["rmse"].short(52.25)
+        ('accuracy 0.8000', 'rmse 52.25')
+        """
+        return f"{self.column} {value:.4{'f' if self.factor == 100 else 'g'}}"
+
+    def wanted(self, value: float) -> str:
+        """A value that runs are to reach.
+
+        >>> SCORES["accuracy"].wanted(0.7), SCORES["rmse"].wanted(52.25)
+        ('70 %', 'rmse 52.25')
+        """
+        return f"{100 * value:.4g} %" if self.factor == 100 else f"{self.column} {value:.4g}"
+
+    def signed(self, value: float) -> float:
+        """A value of which more is better: itself, or minus it; of such a value, the one that was measured."""
+        return -value if self.falls else value
+
+    def reached(self, value: Any, wanted: float) -> Any:
+        """Whether a value, or which of an array's, is at least as good as another one."""
+        return value <= wanted if self.falls else value >= wanted
 
 
-# By their columns in the metrics; of those that a run has, the first is what it is judged by.
+# By their columns; of those that a run has, the first is what it is judged by.
 SCORES = {
-    "rmse": Score("test RMSE", falls=True),
-    "r2": Score("test R2"),
-    "perplexity": Score("test perplexity", falls=True),
-    "accuracy": Score("test accuracy, %", 100.0),
+    each.column: each
+    for each in (
+        Score("rmse", "test RMSE", falls=True),
+        Score("r2", "test R2", least=None, most=1.0),
+        Score("perplexity", "test perplexity", falls=True),
+        Score("accuracy", "test accuracy, %", 100.0, most=1.0),
+    )
 }
+SCORED = (*SCORES, "loss")
 
 
-def judged_by(known: Mapping[str, Any]) -> str:
+def judged_by(known: Mapping[str, Any]) -> Score:
     """The score that a run is judged by, which has a value here.
 
-    >>> judged_by({"accuracy": None, "rmse": 2.0, "r2": 0.5}), judged_by({})
+    >>> judged_by({"accuracy": None, "rmse": 2.0, "r2": 0.5}).column, judged_by({}).column
     ('rmse', 'accuracy')
     """
-    return next((name for name in SCORES if known.get(name) is not None), "accuracy")
+    return next((score for name, score in SCORES.items() if known.get(name) is not None), SCORES["accuracy"])
 
 
 _WHOLE = re.compile(r"`[^`]*`|\"[^\"]*\"|: h2fdp .*|h2fdp [a-z]+(?: --\S+)*")  # what is copied: quoted, or a command

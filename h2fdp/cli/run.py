@@ -264,7 +264,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
         "network": _network(summary),
         "intervals": summary["intervals"],
         **({score.name: summary[name] for name, score in known.items()} or {"test accuracy": None}),
-        **({"mean of the last 20": summary[f"{judged}_mean_last_20"]} if summary["intervals"] > 20 else {}),
+        **({"mean of the last 20": summary[f"{judged.column}_mean_last_20"]} if summary["intervals"] > 20 else {}),
         "test loss": summary["loss"],
         **(learned or {}),
     }

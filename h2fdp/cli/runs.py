@@ -245,6 +245,6 @@ def plot_command(
         figure = over_key(numbers, *keys, y)
         if line is None and keys[1] is not None:
             note(f"{keys[0]} along x, and a line for each {keys[1]}; --x {keys[1]} exchanges them")
-    typer.echo(str(write_figure(figure, out or sweep / f"{y or numbers.score}.pdf")))
+    typer.echo(str(write_figure(figure, out or sweep / f"{y or numbers.score.column}.pdf")))
     if numbers.footnote:
         note(numbers.footnote)

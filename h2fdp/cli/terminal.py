@@ -216,8 +216,9 @@ def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = No
         target: of the account; the epsilon of its observers is said then, else the largest of all.
     """
     parts = []
-    if (value := row.get(name := judged_by(row))) is not None:
-        parts.append(f"{name} {value:.4{'f' if name == 'accuracy' else 'g'}}")
+    score = judged_by(row)
+    if (value := row.get(score.column)) is not None:
+        parts.append(score.short(value))
     accounted = {key.removeprefix("epsilon_"): row[key] for key in row if key.startswith("epsilon_")}
     watched = None if target is None else target.observers
     epsilons = [

@@ -11,7 +11,7 @@ from h2fdp.errors import UserError, not_one_of
 from h2fdp.reports.figures import AXES, Line, Plot
 from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, encoders_of, word
-from h2fdp.wording import SCORES
+from h2fdp.wording import SCORED, SCORES
 
 SHOWN = (*SCORES, "epsilon", "energy_j")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
@@ -172,8 +172,6 @@ def _value(each: Any, measure: str) -> Any:
 
 
 MOST_LINES = 12
-# Measures that can be drawn over intervals, and their factors.
-_ALONG_A_RUN = {name: score.factor for name, score in SCORES.items()} | {"loss": 1.0}
 _GREEK = {"epsilon": r"$\varepsilon$", "delta": r"$\delta$"}
 _RATIO = 50  # between the ends of an axis that is logarithmic by itself
 
@@ -192,7 +190,7 @@ def over_key(
     Raises:
         UserError: an unknown measure, too many lines, nothing known; see `axes_of`.
     """
-    measure = measure or numbers.score
+    measure = measure or numbers.score.column
     check_measure(measure, numbers.target, "--y")
     x_key, line_key = axes_of(numbers, x, line)
     values = list({word(point[x_key]): point[x_key] for point, _ in numbers.points}.values())
@@ -228,10 +226,10 @@ def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str | N
     Raises:
         UserError: an unknown measure, too many lines, nothing known.
     """
-    measure = measure or numbers.score
-    if measure not in _ALONG_A_RUN:
-        raise UserError(f"over {x} {not_one_of(measure, list(_ALONG_A_RUN))}", "--y")
-    factor, drawn, heads = _ALONG_A_RUN[measure], [], numbers.heads
+    measure = measure or numbers.score.column
+    if measure not in SCORED:
+        raise UserError(f"over {x} {not_one_of(measure, list(SCORED))}", "--y")
+    drawn, heads, of = [], numbers.heads, MEASURES[measure]
     kept = [list(map(word, values.values())) for values, _ in numbers.points]
     chosen = [each for each in sweep.points if list(map(word, each.values.values())) in kept]
     names = [[label_of(heads[key], word(value)) for key, value in each.values.items()] for each in chosen]
@@ -240,10 +238,10 @@ def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str | N
         rows = [at for at, value in enumerate(columns.get(measure, [])) if value is not None]
         ends = [columns.get(f"{measure}_{end}", [math.nan] * len(columns[measure])) for end in ("low", "high")]
         label = ", ".join(part for at, part in enumerate(parts) if len({each[at] for each in names}) > 1)
-        mean, low, high = (tuple(factor * float(column[at]) for at in rows) for column in (columns[measure], *ends))
+        mean, low, high = (tuple(of.factor * float(column[at]) for at in rows) for column in (columns[measure], *ends))
         drawn.append(Line(label, tuple(float(columns[x][at]) for at in rows), mean, low, high))
-    titles, bounds = (AXES[x] + _differing(numbers), MEASURES[measure].title), MEASURES[measure].bounds
-    return _checked(Plot(tuple(drawn), *titles, banded=True, bounds=bounds))
+    plot = Plot(tuple(drawn), AXES[x] + _differing(numbers), of.title, banded=True, bounds=of.bounds)
+    return _checked(plot)
 
 
 def _differing(numbers: StudyNumbers) -> str:

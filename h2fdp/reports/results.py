@@ -133,13 +133,14 @@ def _row(run: RunView) -> list[Any]:
 def _outcome(run: RunView) -> str:
     """Score, epsilon of each observer, joules and seconds, in a sentence; empty before the first interval ends."""
     row = dict(zip(_HEADS + _COSTS, _row(run), strict=True))
-    if row[score := judged_by(row)] is None or row["energy (J)"] is None:
+    score = judged_by(row)
+    if row[score.column] is None or row["energy (J)"] is None:
         return ""
     epsilons = ", ".join(f"{observer} {epsilon:.3g}" for _, observer, _, epsilon, *_ in verdict_rows(run) if epsilon)
     target = f" (target {run.target:g})" if epsilons and run.target is not None else ""
     private = f"epsilon {epsilons}{target}" if epsilons else "no epsilon"
     cost = f"{row['energy (J)']:.3g} J, {row['simulated time (s)']:.3g} s on the simulated clock"
-    said = SCORES[score].said(row[score])
+    said = score.said(row[score.column])
     return f"{said[0].upper()}{said[1:]}; {private}; {cost}."
 
 

@@ -22,7 +22,7 @@ from h2fdp.errors import UserError, no_directory, not_one_of
 from h2fdp.records import read_summary
 from h2fdp.records.tables import read_table
 from h2fdp.reports.sweep_view import SEED, STATE, SweepView, choices_of, footnote_of, is_sweep, shortened_keys, word
-from h2fdp.wording import SCORES, judged_by
+from h2fdp.wording import SCORES, Score, judged_by
 
 CONFIDENCE = 0.95
 
@@ -94,10 +94,10 @@ class Measure:
 
 
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure(SCORES["accuracy"].title, "accuracy", 100.0, bounds=(0.0, 100.0)),
-    "rmse": Measure(SCORES["rmse"].title, "rmse"),
-    "r2": Measure(SCORES["r2"].title, "r2", bounds=(None, 1.0)),
-    "perplexity": Measure(SCORES["perplexity"].title, "perplexity"),
+    **{
+        name: Measure(each.title, name, each.factor, bounds=(each.least, each.most and each.factor * each.most))
+        for name, each in SCORES.items()
+    },
     "loss": Measure("test loss", "loss", bounds=(None, None)),
     "worst_tenth": Measure("accuracy of the worst tenth, %", "device_accuracy_worst_tenth", 100.0, bounds=(0.0, 100.0)),
     "epsilon": Measure("epsilon (pld)", "epsilon", largest=True),
@@ -113,7 +113,7 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def title_of(measure: str, target: float | None, *, difference: bool = False, score: str = "accuracy") -> str:
+def title_of(measure: str, target: float | None, *, difference: bool = False, score: Score = SCORES["accuracy"]) -> str:
     """What a measure is called, or a difference in it, with its unit.
 
     Args:
@@ -122,8 +122,7 @@ def title_of(measure: str, target: float | None, *, difference: bool = False, sc
     >>> title_of("target_energy_j", 0.7), title_of("accuracy", None, difference=True)
     ('J to 70 %', 'difference in test accuracy, points')
     """
-    said = f"{100 * (target or 0):.4g} %" if score == "accuracy" else f"{score} {target:.4g}" if target else ""
-    title = MEASURES[measure].title.format(target="" if target is None else said)
+    title = MEASURES[measure].title.format(target="" if target is None else score.wanted(target))
     return f"difference in {title.replace(', %', ', points')}" if difference else title
 
 
@@ -167,8 +166,8 @@ class StudyNumbers:
     summaries: Mapping[tuple[str, ...], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @property
-    def score(self) -> str:
-        """The score that its runs are judged by."""
+    def score(self) -> Score:
+        """The one that its runs are judged by."""
         return judged_by({name: True for _, cells in self.points for name in SCORES if cells[name].known})
 
     @property
@@ -260,9 +259,9 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     if table is None or table.empty:
         raise UserError("no run of this sweep is finished; continue it with h2fdp sweep", str(sweep))
     score = judged_by({name: True for name in SCORES if name in table and table[name].notna().any()})
-    if target is not None and not 0 < target <= (1 if score in ("accuracy", "r2") else math.inf):
-        most = "from 0 to 1" if score in ("accuracy", "r2") else "above 0"
-        raise UserError(f"expected a number {most} for {score}, found {target:g}", "--target")
+    if target is not None and not 0 < target <= (score.most or math.inf):
+        expected = f"from 0 to {score.most:g}" if score.most else "above 0"
+        raise UserError(f"expected a number {expected} for {score.column}, found {target:g}", "--target")
     first_rows = table.drop_duplicates("run").astype(object)
     summaries = {name: read_summary(sweep / "runs" / str(name)) or {} for name in first_rows["run"]}
     numbers_of = _numbers(table, summaries, score, target)
@@ -292,14 +291,13 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
 
 
 def _numbers(
-    table: pd.DataFrame, summaries: Mapping[str, Mapping[str, Any]], score: str, target: float | None
+    table: pd.DataFrame, summaries: Mapping[str, Mapping[str, Any]], score: Score, target: float | None
 ) -> pd.DataFrame:
     """A row for each run, a column for each measure; NaN where a run does not know it."""
     table = table.reindex(columns=["run", *dict.fromkeys(measure.column for measure in MEASURES.values())])
     last = table.groupby("run", sort=False).last()  # the last one that is known of each column
     last["epsilon"] = [_epsilon(summaries[name]) for name in last.index]
-    wanted = _NAN if target is None else target
-    arrived = table[table[score] <= wanted] if SCORES[score].falls else table[table[score] >= wanted]
+    arrived = table[score.reached(table[score.column], _NAN if target is None else target)]
     reached = arrived.drop_duplicates("run").set_index("run").reindex(last.index)
     columns = {
         name: measure.factor * (reached if measure.to_target else last)[measure.column].astype(float)

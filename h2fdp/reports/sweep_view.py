@@ -18,7 +18,7 @@ from h2fdp.reports.decisions import schedule
 from h2fdp.reports.figures import Column, Explorer, ReportSection, Series, Table, number, places
 from h2fdp.reports.results import epsilon_figures, known_columns, lead_of, observers_in, training
 from h2fdp.reports.run_view import MOST_POINTS, WITHHELD, largest_epsilon, table_of
-from h2fdp.wording import SCORES, judged_by
+from h2fdp.wording import SCORED, SCORES, judged_by
 
 STATE, TABLE, STUDY = "sweep.json", "summary.parquet", "study.yaml"
 SEED = "seed"
@@ -190,7 +190,7 @@ def encoders_of(summaries: Iterable[Mapping[str, Any]]) -> str:
 
 
 _BANDS = " Means over seeds, with bands for their 95 % intervals (Student's t)."
-_LEARNED = {name: f"final {score.title.removesuffix(', %')}" for name, score in SCORES.items()}
+_LEARNED = {name: f"final {score.name}" for name, score in SCORES.items()}
 _LEARNED |= {"loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
 _COSTS = {
     "energy_j": "energy (J)",
@@ -198,7 +198,6 @@ _COSTS = {
     "clock_s": "simulated time (s)",
     "bytes": "sent up (bytes)",
 }
-_WITH_INTERVAL = (*SCORES, "loss")  # in the table; all of them are in the explorer
 
 
 def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[ReportSection], list[Series]]:
@@ -229,14 +228,14 @@ def _standing(sweep: SweepView) -> str:
     counts = Counter(sweep.states.values())
     said = f"{len(sweep.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.most_common())}."
     score = judged_by({name: each for point in sweep.points for name in SCORES if (each := last_of(point, name))})
-    names = (score, "energy_j", "clock_s")
+    names = (score.column, "energy_j", "clock_s")
     found = [
         [(last[0], point.series.name) for point in sweep.points if (last := last_of(point, name))] for name in names
     ]
     if len(sweep.points) > 1 and all(found):
         (low, where), (high, there) = min(found[0]), max(found[0])
         costs = [dict.fromkeys((number(min(each)[0]), number(max(each)[0]))) for each in found[1:]]
-        least, most = SCORES[score].said(low), SCORES[score].said(high).removeprefix(SCORES[score].name)
+        least, most = score.said(low), score.said(high).removeprefix(score.name)
         said += f" {least[0].upper()}{least[1:]} ({where}) to{most} ({there}); "
         said += f"{' to '.join(costs[0])} J, {' to '.join(costs[1])} s on the simulated clock."
     return said
@@ -285,7 +284,7 @@ def _bounded(point: GridPoint, metric: str) -> tuple[float, float, float] | None
 
 def _told(point: GridPoint, metric: str) -> str | float | None:
     last = last_of(point, metric)
-    if last is None or metric not in _WITH_INTERVAL:
+    if last is None or metric not in SCORED:  # all have intervals in the explorer
         return last and last[0]
     mean, _, high = last
     if not high > mean:  # one run, or all alike

@@ -42,11 +42,11 @@ from h2fdp.reports.network import network, networks_of
 from h2fdp.reports.results import configuration, fairness, noise, privacy, results, training
 from h2fdp.reports.run_view import RunView, read_runs, series_of
 from h2fdp.reports.sweep_view import SEED, GridPoint, SweepView, is_sweep, sweep_sections
-from h2fdp.wording import SCORES, judged_by
+from h2fdp.wording import SCORED, SCORES, Score, judged_by
 
 # Devices' own models are not in the ledger, and their scores are weighed by the labels of devices' training records.
 _OF_DEVICES = ("validation_", "device_accuracy_", "device_rmse_", "personal_")
-_OF_TESTS = ("loss", *SCORES, *(f"best_{name}" for name in SCORES))
+_OF_TESTS = (*SCORED, *(f"best_{name}" for name in SCORES))
 _LEFT_OUT = "left out"
 _SEED_IN_NAME = re.compile(r"(?<![\w.])seed=\d+")
 
@@ -252,10 +252,10 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
     )
 
 
-def _last(series: Series, score: str) -> float:
-    """The last value that is known, negative of a score that falls; below all others where none is."""
-    known = (value for value in reversed(series.columns.get(score, [])) if value is not None)
-    return next((-value if SCORES[score].falls else value for value in known), -math.inf)
+def _last(series: Series, score: Score) -> float:
+    """The last value that is known, the larger the better; below all others where none is."""
+    known = (value for value in reversed(series.columns.get(score.column, [])) if value is not None)
+    return next(map(score.signed, known), -math.inf)
 
 
 def numbers_of(chart: CurveChart, every: Sequence[Series]) -> Table:

@@ -277,7 +277,7 @@ def has_reached(setup: RunSetup, state: RunState) -> str:
         found = newest.get(END_COLUMNS[name])
         if found is None:
             return False
-        return bool(found <= value if name in SCORES and SCORES[name].falls else found >= value)
+        return bool(SCORES[name].reached(found, value) if name in SCORES else found >= value)
 
     return next((name for name, value in until.items() if reached(name, value)), "")
 

@@ -162,14 +162,16 @@ class Run:
 
     def __repr__(self) -> str:
         summary = read_summary(self.directory) or {}
-        score = summary.get(name := judged_by(summary))
-        reached = "" if score is None else f", {name} {score:.4f} after {summary.get('intervals')} intervals"
+        score = judged_by(summary)
+        value = summary.get(score.column)
+        reached = "" if value is None else f", {score.short(value)} after {summary.get('intervals')} intervals"
         return f"Run({str(self.directory)!r}: {summary.get('state', 'no summary')}{reached})"
 
     def _repr_html_(self) -> str:
         """For notebooks: how it ended, what it reached and cost, its accuracy over intervals."""
         summary = read_summary(self.directory) or {}
-        keys = ("state", "method", "data", "intervals", judged_by(summary), "loss", "energy_j", "clock_s", "wall_s")
+        reached = (judged_by(summary).column, "loss", "energy_j", "clock_s", "wall_s")
+        keys = ("state", "method", "data", "intervals", *reached)
         facts = {key.replace("_j", ", J").replace("_s", ", s"): summary.get(key) for key in keys}
         worst = (summary.get("privacy") or {}).get("worst") or {}
         epsilons = [f"{name} {word(each['pld'])}" for name, each in worst.items() if each.get("pld") is not None]

@@ -51,8 +51,9 @@ def shown(total: int, progress: bool | None, on_interval: OnInterval | None) -> 
     with progress_bar(total, progress) as bar:
 
         def both(row: dict[str, Any]) -> None:
-            value = row.get(score := judged_by(row))
-            bar.set_description_str("" if value is None else f"{score} {word(float(value))}", refresh=False)
+            score = judged_by(row)
+            value = row.get(score.column)
+            bar.set_description_str("" if value is None else f"{score.column} {word(float(value))}", refresh=False)
             bar.update(row["interval"] - bar.n)
             if on_interval is not None:
                 on_interval(row)

@@ -24,7 +24,7 @@ from h2fdp.sweeps.grid import SWEEP, word
 from h2fdp.sweeps.pool import Pool, WorkOptions
 from h2fdp.sweeps.study import PlannedRun, SharedInputs, Study
 from h2fdp.sweeps.task import Outcome, SweepDirectory, SweepEntry, Task, read_entries, remove_run, write_entries
-from h2fdp.wording import SCORES
+from h2fdp.wording import SCORED
 
 _MOST_PROBLEMS = 20
 
@@ -221,7 +221,7 @@ def column_of(values: Sequence[Any]) -> pa.Array:
     return pa.array(words, pa.string())
 
 
-_STAY = (*SCORES, "loss", "epsilon", "device_accuracy", "device_rmse", "energy_j", "delay_s", "clock_s", "bytes")
+_STAY = (*SCORED, "epsilon", "device_accuracy", "device_rmse", "energy_j", "delay_s", "clock_s", "bytes")
 
 
 def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

@@ -224,7 +224,7 @@ class TunePlan:
 
     def measured(self, score: float | None) -> float | None:
         """The value of the measure of a trial's score, which is larger the better."""
-        return -score if score is not None and SCORES[self.measure].falls else score
+        return None if score is None else SCORES[self.measure].signed(score)
 
     @property
     def directory(self) -> Path:

@@ -97,7 +97,7 @@ def signed(measure: str, value: float) -> float:
     >>> signed("accuracy", 0.5), signed("rmse", 3.0), signed("rmse", math.inf)
     (0.5, -3.0, -1e+300)
     """
-    score = -value if SCORES[measure].falls else value
+    score = SCORES[measure].signed(value)
     return LEAST if math.isnan(score) else max(score, LEAST)
 
 

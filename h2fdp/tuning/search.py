@@ -50,11 +50,10 @@ from h2fdp.tuning.results import (
     write_results,
     write_state,
 )
-from h2fdp.wording import SCORES
+from h2fdp.wording import SCORED
 
 _TRIAL = "h2fdp"  # what Optuna keeps of a trial for us
 _STARTUP, _FEWEST_TO_PRUNE = 8, 5
-_ENDS = (*SCORES, "loss")  # of columns of scores
 _ROUNDING = 1e-6  # relative, of divergences added up in another order
 
 
@@ -240,7 +239,7 @@ class Search(SilentWatcher):
 
     def interval(self, name: str, row: dict[str, Any]) -> None:
         """A trial has come so far; its exact scores are not shown where an account covers the search."""
-        shown = row if not self._plan.price.covered else {key: row[key] for key in row if not key.endswith(_ENDS)}
+        shown = row if not self._plan.price.covered else {key: row[key] for key in row if not key.endswith(SCORED)}
         self._watcher.interval(name, shown)
 
     def ended(self, name: str, outcome: Outcome, again: bool) -> None:
