@@ -16,6 +16,7 @@ from h2fdp.cli.terminal import (
     AsJson,
     DataRoot,
     ExperimentPath,
+    Quiet,
     Seed,
     Settings,
     Target,
@@ -46,7 +47,7 @@ def run_command(
         bool, typer.Option("--dry-run", help="Print what would be done and its cost, without training.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    quiet: Quiet = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each interval.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -124,7 +125,7 @@ def resume_command(
             help="Release intervals anew that cannot be repeated to the bit (both count); go on with changed own code.",
         ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    quiet: Quiet = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each interval, and the log.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -269,13 +270,11 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
         **(learned or {}),
     }
     for kind in dict.fromkeys(each["kind"] for each in summary["noise_std"]):
-        levels = [
+        facts[f"{kind} noise"] = "; ".join(
             f"{_range(each['smallest'], each['largest'])} by {ADDED_BY[each['added_by']]}"
             for each in summary["noise_std"]
             if each["kind"] == kind
-        ]
-        if levels:
-            facts[f"{kind} noise"] = "; ".join(levels)
+        )
     if summary.get("accountant") is None:
         facts["epsilon"] = "none (no noise)"
     elif summary["privacy"] and summary["privacy"]["worst"]:

@@ -23,6 +23,13 @@ File = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Seed for everything that the file leaves random.")]
 
 
+Trust = Annotated[
+    str | None,
+    typer.Option(help="Probability that an edge server is trusted, or trusted=0.3,secure-sum=0.2 of both levels."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
+
+
 _OPTIONS = {"tiers": "edges", "secure_sum": "trust"}  # of arguments of generators that are called otherwise
 
 
@@ -34,12 +41,9 @@ def new_command(
         str | None, typer.Option(help="Edge servers; of several tiers, below each node of the tier above: 2,5 (deep).")
     ] = None,
     devices: Annotated[int | None, typer.Option(help="Devices of each edge server.")] = None,
-    trust: Annotated[
-        str | None,
-        typer.Option(help="Probability that an edge server is trusted, or trusted=0.3,secure-sum=0.2 of both levels."),
-    ] = None,
+    trust: Trust = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the distances.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a network made to order, distances drawn; trust is left to each run's seed."""
     from h2fdp.network import write
@@ -87,12 +91,9 @@ def import_command(
     rate_mbps: Annotated[
         float | None, typer.Option(min=1e-6, help="Of a graph: of links that state no rate (100).")
     ] = None,
-    trust: Annotated[
-        str | None,
-        typer.Option(help="Probability that an edge server is trusted, or trusted=0.3,secure-sum=0.2 of both levels."),
-    ] = None,
+    trust: Trust = None,
     seed: Seed = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make a network of a graph, or of the places of edge servers and users."""
     from h2fdp.network import imported, write

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -386,6 +386,19 @@ def read_document(path: str | Path) -> Document:
     if not isinstance(document.root.content, dict):
         raise UserError("expected keys and values (`key: value`) at the top level", document.root.where)
     return document
+
+
+def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values, of mappings in mappings.
+
+    >>> dict(dotted({"a": 1, "b": {"c": 2}}))
+    {'a': 1, 'b.c': 2}
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def text_of(values: Mapping[str, Any]) -> str:

@@ -16,7 +16,6 @@ from h2fdp.records.json_lines import line_number as line_number
 from h2fdp.records.json_lines import read_json_lines as read_json_lines
 from h2fdp.records.log import about as about
 from h2fdp.records.log import logged_to as logged_to
-from h2fdp.records.tables import DEVICE_SCHEMA as DEVICE_SCHEMA
 from h2fdp.records.tables import METRICS_SCHEMA as METRICS_SCHEMA
 from h2fdp.records.tables import MetricsRows as MetricsRows
 from h2fdp.records.tables import accountant_of_metrics as accountant_of_metrics

@@ -250,6 +250,17 @@ def new_directory(out: Path | None, name: str, overwrite: bool) -> Iterator[Path
             out.rmdir()
 
 
+def has_content(path: Path, writer: str, where: str) -> bool:
+    """Whether there is anything in a directory but its lock.
+
+    Raises:
+        UserError: a file is in place of the directory of a `writer`.
+    """
+    if path.exists() and not path.is_dir():
+        raise UserError(f"expected a directory for the {writer}, found a file", where)
+    return path.is_dir() and any(each.name != LOCK for each in path.iterdir())
+
+
 def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = False) -> None:
     """Whether a new run may be made here; nothing is touched.
 
@@ -260,11 +271,10 @@ def check_room(path: Path, overwrite: bool, where: str = "", *, ours: bool = Fal
         UserError: as for `create`.
     """
     where = where or str(path)
-    if path.exists() and not path.is_dir():
-        raise UserError("expected a directory for the run, found a file", where)
+    taken = has_content(path, "run", where)
     if not ours and in_use(path):
         raise UserError(_taken(path, "run"), where)
-    if not path.is_dir() or all(each.name == LOCK for each in path.iterdir()):
+    if not taken:
         return
     is_run = (path / "config.yaml").exists() and (path / SUMMARY).exists()
     if not overwrite:
@@ -317,8 +327,8 @@ def scored(metrics: Mapping[str, Sequence[Any]]) -> dict[str, float | None]:
         column = metrics.get(name, ())
         known = [value for value in column if value is not None]
         recent = [value for value in column[-LAST:] if value is not None]
-        best = min if SCORES[name].falls else max
-        found |= {name: known[-1] if known else None, f"best_{name}": best(known, default=None)}
+        best = max(known, key=SCORES[name].signed, default=None)
+        found |= {name: known[-1] if known else None, f"best_{name}": best}
         found[f"{name}_mean_last_{LAST}"] = float(np.mean(recent)) if recent else None
     return found
 

@@ -71,8 +71,8 @@ def write_sums(path: Path) -> None:
         sums.write(sums_of(file))
 
 
-def checked_lines(path: Path, *, grows: bool = False) -> Iterator[bytes]:
-    """The lines of a file that a run wrote as a whole.
+def check_lines(*paths: Path, grows: bool = False) -> None:
+    """Check files that a run wrote as a whole, of those that are there.
 
     Args:
         grows: lines may have been added since.
@@ -80,24 +80,15 @@ def checked_lines(path: Path, *, grows: bool = False) -> Iterator[bytes]:
     Raises:
         UserError: a line was changed, or lines are missing.
     """
-    sums, number = KnownSums(path), 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            sums.check(number, line)
-            yield line
-    sums.check_count(number)
-    if not grows and 0 < len(sums) < number:
-        text = f"the line was added after the run wrote the file: expected {len(sums)} lines, found {number}"
-        raise UserError(text, f"{path}:{len(sums) + 1}")
-
-
-def check_lines(*paths: Path, grows: bool = False) -> None:
-    """Raise a UserError if one of these files, which a run wrote as a whole, was changed; files that are not there are
-    no concern of it. `grows` is as in `checked_lines`."""
-    for path in paths:
-        if path.is_file():
-            for _ in checked_lines(path, grows=grows):
-                pass
+    for path in filter(Path.is_file, paths):
+        sums, number = KnownSums(path), 0
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                sums.check(number, line)
+        sums.check_count(number)
+        if not grows and 0 < len(sums) < number:
+            text = f"the line was added after the run wrote the file: expected {len(sums)} lines, found {number}"
+            raise UserError(text, f"{path}:{len(sums) + 1}")
 
 
 def cut_sums(path: Path, lines: int) -> None:
@@ -256,16 +247,14 @@ def complete_sums(path: Path, length: int) -> int:
     """
     lines, known_sums = line_number(path, length) - 1, KnownSums(path)
     known_sums.check_count(lines)
+    sums_path(path).parent.mkdir(exist_ok=True)
     if len(known_sums) < lines:
-        sums_path(path).parent.mkdir(exist_ok=True)
         cut_sums(path, len(known_sums))
         with path.open("rb") as file, sums_path(path).open("r+b" if len(known_sums) else "wb") as sums:
             for _ in range(len(known_sums)):
                 file.readline()
             sums.seek(len(known_sums) * WIDTH)
             sums.write(sums_of(file.readline() for _ in range(lines - len(known_sums))))
-    else:
-        sums_path(path).parent.mkdir(exist_ok=True)
     return lines
 
 

@@ -127,25 +127,13 @@ METRICS_SCHEMA = pa.schema(
     + [(f"epsilon_{observer}", pa.float64()) for observer in ("claimed", "edge", "peer", "cloud", "public")]
     + [(name, pa.float64()) for name in ("energy_j", "delay_s", "clock_s", "bytes", "wall_s")]
 )
-DEVICE_SCHEMA = pa.schema(
-    [
-        ("device", pa.string()),
-        ("edge", pa.string()),
-        ("trust", pa.string()),
-        ("records", pa.int64()),
-        ("energy_j", pa.float64()),
-        ("accuracy", pa.float64()),
-        ("loss", pa.float64()),
-        ("subnet_accuracy", pa.float64()),
-        ("subnet_loss", pa.float64()),
-    ]
-)
 
 
-def device_schema(numbers: Iterable[str], score: str = "accuracy") -> pa.Schema:
-    """The columns of the devices' table, with another score in place of accuracy, and more columns of numbers."""
-    named = [each.with_name(each.name.replace("accuracy", score)) for each in DEVICE_SCHEMA]
-    return pa.schema([*named, *(pa.field(name, pa.float64()) for name in numbers)])
+def device_schema(numbers: Iterable[str], score: str) -> pa.Schema:
+    """The columns of the devices' table: who they are, what they spent, their score and loss, and more numbers."""
+    columns = ("energy_j", score, "loss", f"subnet_{score}", "subnet_loss", *numbers)
+    words = [(name, pa.string()) for name in ("device", "edge", "trust")]
+    return pa.schema([*words, ("records", pa.int64()), *((name, pa.float64()) for name in columns)])
 
 
 def metrics_schema(

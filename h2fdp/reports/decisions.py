@@ -6,16 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from h2fdp.reports.figures import (
-    Column,
-    CurveChart,
-    ReportSection,
-    Series,
-    Table,
-    chart,
-    number,
-    places,
-)
+from h2fdp.reports.figures import Column, CurveChart, ReportSection, Series, Table, chart, number, places
 from h2fdp.wording import counted
 
 MOST_ROWS = 60  # of the table of decisions

@@ -45,11 +45,10 @@ def networks_of(runs: Sequence[RunView]) -> list[tuple[Topology, list[RunView]]]
     """The different networks, each with the runs that used it."""
     groups: list[tuple[Topology, list[RunView]]] = []
     for run in runs:
-        same = next((group for topology, group in groups if topology == run.topology), None)
-        if same is None:
-            groups.append((run.topology, [run]))
-        else:
-            same.append(run)
+        users = next((users for topology, users in groups if topology == run.topology), None)
+        if users is None:
+            groups.append((run.topology, users := []))
+        users.append(run)
     return groups
 
 

@@ -15,13 +15,7 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from h2fdp.records.atomic import output_file
-from h2fdp.reports.figures import (
-    CURVES,
-    DASHES,
-    Line,
-    Plot,
-    marker_of,
-)
+from h2fdp.reports.figures import CURVES, DASHES, Line, Plot, marker_of
 
 PLOT_SUFFIXES = (".pdf", ".png", ".svg")
 _SIZE_IN = (3.5, 2.4)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from h2fdp.config.parsing import dotted
 from h2fdp.network.summary import headline, motion
 from h2fdp.privacy import OBSERVERS, Observer, noise_placement_of, observers_beside
 from h2fdp.privacy.mechanisms.compression import link_in_words
@@ -107,20 +108,10 @@ def configuration(runs: Sequence[RunView]) -> ReportSection:
 
 def differences(runs: Sequence[RunView]) -> Table:
     """The dotted keys whose values differ, with every run's value."""
-    flat = [dict(_flat(run.configuration)) for run in runs]
+    flat = [dict(dotted(run.configuration)) for run in runs]
     keys = list(dict.fromkeys(key for each in flat for key in each))
     differing = [key for key in keys if key not in _NOT_SETTINGS and len({repr(each.get(key)) for each in flat}) > 1]
     return Table(("key", *(run.name for run in runs)), [[key, *(each.get(key) for each in flat)] for key in differing])
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{key}.")
-        else:
-            found.append((f"{prefix}{key}", value))
-    return found
 
 
 def _row(run: RunView) -> list[Any]:
@@ -307,10 +298,8 @@ def _ended(run: RunView, observer: Observer, claimed: float | None, found: dict[
     shown = claimed if run.target is None else None
     if found is None:
         return [run.name, observer, shown, None, None, _silence(run, observer), ""]
-    upper = [found[key] for key in ("rdp", "pld") if found.get(key) is not None]
-    verdict = _verdict(run, observer, claimed, min(upper, default=float("inf")))
     by = run.accountant if run.accountant in found else "pld"
-    return [run.name, observer, shown, found.get(by), by, verdict, found["device"]]
+    return [run.name, observer, shown, found.get(by), by, found["verdict"], found["device"]]
 
 
 def _verdict(run: RunView, observer: Observer, claimed: float | None, accounted: float) -> str:

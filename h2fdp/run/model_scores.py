@@ -12,6 +12,7 @@ from torch import Tensor
 
 from h2fdp.arithmetic import worker_threads
 from h2fdp.data.federated import label_counts
+from h2fdp.data.records import Records
 from h2fdp.data.targets import CLASS
 from h2fdp.network import Topology
 from h2fdp.network.devices import OF_STEPS
@@ -21,7 +22,7 @@ from h2fdp.run.devices import backdoor_of, triggered
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime.lockstep import blocks
 from h2fdp.runtime.placement import chosen_backend, inline_workers, usable_cpus
-from h2fdp.training.device_records import Evaluator, device_records, measures_of
+from h2fdp.training.device_records import DeviceRecords, Evaluator, device_records, measures_of
 from h2fdp.wording import SCORES
 
 MOST_DEVICES_SCORED = 100_000
@@ -152,26 +153,21 @@ class DeviceScores:
         self._evaluator = Evaluator([run.blueprint.scores()], run.blueprint.loss, target=self._target)
         self._device = run.blueprint.device
         test, owners = run.data.test, run.data.test_owners
-        if owners is None:
-            classes = test.y if self._target == CLASS else np.zeros(len(test), np.int64)
-            labels, sizes = np.unique(classes, return_counts=True)
-            ordered = test.part(np.argsort(classes, kind="stable"))
-            offsets = np.concatenate([[0], np.cumsum(sizes)])
-            self._own = None  # a class's records are evaluated as if a device's
-            self._everyones = device_records(run.data, ordered, offsets, cut=False).to(self._device)
+        if owners is None:  # a class's records are evaluated as if a device's
+            groups = test.y if self._target == CLASS else np.zeros(len(test), np.int64)
+            labels, sizes = np.unique(groups, return_counts=True)
             self._mixes = _label_mixes(run, labels) if self._target == CLASS else np.ones((run.topology.devices, 1))
         else:
-            order = np.argsort(owners, kind="stable")
-            sizes = np.bincount(owners, minlength=run.topology.devices)
-            offsets = np.concatenate([[0], np.cumsum(sizes)])
-            own = np.unique(offsets)
-            self._everyones = device_records(run.data, test.part(order), own, cut=False).to(self._device)
-            self._own = [
-                device_records(run.data, test.part(order[first:stop]), cut=False).to(self._device)
-                if stop > first
-                else None
-                for first, stop in itertools.pairwise(offsets)
-            ]
+            groups, sizes = owners, np.bincount(owners, minlength=run.topology.devices)
+        ordered, offsets = test.part(np.argsort(groups, kind="stable")), np.concatenate([[0], np.cumsum(sizes)])
+        self._everyones = device_records(run.data, ordered, np.unique(offsets), cut=False).to(self._device)
+        self._own = None if owners is None else [self._records(ordered, *ends) for ends in itertools.pairwise(offsets)]
+
+    def _records(self, ordered: Records, first: int, stop: int) -> DeviceRecords | None:
+        """Those of a device; None where it has none."""
+        if first == stop:
+            return None
+        return device_records(self._run.data, ordered.part(slice(first, stop)), cut=False).to(self._device)
 
     def scores(self, cloud: Cloud) -> dict[str, float]:
         """Metrics columns: measures and loss of personal models, and how accuracy (or RMSE) is spread."""

@@ -45,6 +45,7 @@ from h2fdp.records import (
 from h2fdp.records.atomic import replacing, write_text
 from h2fdp.records.directory import SUMMARY, scored
 from h2fdp.records.json_lines import write_sums
+from h2fdp.records.tables import read_table
 from h2fdp.run.encoders import features_of
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
@@ -183,8 +184,6 @@ class Run:
 
 
 def _frame(path: Path) -> pd.DataFrame:
-    from h2fdp.records.tables import read_table
-
     table = read_table(path)
     frame: pd.DataFrame = table.to_pandas()
     if accountant := accountant_of_metrics(table):

@@ -11,13 +11,14 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from tqdm import tqdm
 
+from h2fdp.config.parsing import dotted
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.protocol import IntervalPlan
@@ -73,15 +74,22 @@ class Sink(Recorder):
         """The run ends here, for now."""
 
 
+@contextmanager
+def _installed(name: str, extra: str, off: str) -> Iterator[None]:
+    """Around the imports of a library that an extra of h2fdp installs; `off` is the value that does without it."""
+    try:
+        yield
+    except ImportError:
+        text = f"{name} is not installed; run pip install 'h2fdp[{extra}]', or set this to {off}"
+        raise UserError(text, key=f"tracking.{extra}") from None
+
+
 class _TensorBoard(Sink):
     """Rewritten from the recorded rows when a run is resumed, so that no step appears twice."""
 
     def __init__(self, directory: RunDirectory, rows: Iterable[Row], accountant: str) -> None:
-        try:
+        with _installed("TensorBoard", "tensorboard", "false"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            text = "TensorBoard is not installed; run pip install 'h2fdp[tensorboard]', or set this to false"
-            raise UserError(text, key="tracking.tensorboard") from None
         self._accountant = accountant
         self._time = time.time() - sum(row["wall_s"] for row in rows)
         folder = directory.path / _EVENTS
@@ -134,12 +142,9 @@ class _MLflow(_Server):
     name = "MLflow"
 
     def __init__(self, directory: RunDirectory, uri: str, config: ExperimentFile) -> None:
-        try:
+        with _installed("MLflow", "mlflow", "null"):
             from mlflow import MlflowClient
             from mlflow.entities import Metric
-        except ImportError:
-            text = "MLflow is not installed; run pip install 'h2fdp[mlflow]', or set this to null"
-            raise UserError(text, key="tracking.mlflow") from None
         self._metric, self._accountant = Metric, accountant_of(config)
         kept = directory.path / _MLFLOW_RUN
         try:
@@ -172,11 +177,8 @@ class _WandB(_Server):
     name = "W&B"
 
     def __init__(self, directory: RunDirectory, project: str, config: ExperimentFile) -> None:
-        try:
+        with _installed("Weights & Biases", "wandb", "null"):
             import wandb
-        except ImportError:
-            text = "Weights & Biases is not installed; run pip install 'h2fdp[wandb]', or set this to null"
-            raise UserError(text, key="tracking.wandb") from None
         self._accountant = accountant_of(config)
         kept = directory.path / _WANDB_RUN
         if not kept.exists():
@@ -243,14 +245,5 @@ def sinks_of(config: ExperimentFile, directory: RunDirectory, rows: Iterable[Row
 
 def _parameters(config: ExperimentFile) -> dict[str, str | float | bool | None]:
     """The configuration by dotted keys, without what a run is not compared by."""
-    parameters: dict[str, str | float | bool | None] = {}
-
-    def follow(values: Mapping[str, Any], prefix: str) -> None:
-        for key, value in values.items():
-            if isinstance(value, dict):
-                follow(value, f"{prefix}{key}.")
-            else:
-                parameters[prefix + key] = str(value) if isinstance(value, list) else value
-
-    follow(config.model_dump(mode="json", exclude={"topology", "sweep", "tracking", "tune"}), "")
-    return parameters
+    values = config.model_dump(mode="json", exclude={"topology", "sweep", "tracking", "tune"})
+    return {key: str(value) if isinstance(value, list) else value for key, value in dotted(values)}

@@ -86,10 +86,10 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         owners[data.order] = np.repeat(np.arange(data.devices), data.sizes)
         pool = Pool(data.train, data.test, data.classes, data.scaling, owners, target=data.target)
         spread, stated = "natural", {}
-    arrays = {"x_train": _stored(pool, pool.train.x), "y_train": pool.train.y,
-              "x_test": _stored(pool, pool.test.x), "y_test": pool.test.y}  # fmt: skip
-    if pool.validation is not None:
-        arrays |= {"x_validation": _stored(pool, pool.validation.x), "y_validation": pool.validation.y}
+    arrays: dict[str, np.ndarray] = {}
+    for part, records in (("train", pool.train), ("test", pool.test), ("validation", pool.validation)):
+        if records is not None:
+            arrays |= {f"x_{part}": _stored(pool, records.x), f"y_{part}": records.y}
     if spread == "natural" and pool.owners is not None:
         arrays["device_train"] = pool.owners
         if pool.test_owners is not None:

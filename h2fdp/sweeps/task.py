@@ -16,7 +16,7 @@ from h2fdp.experiment.file import Setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import in_use, read_summary
 from h2fdp.records.atomic import read_checked_json, write_checked_json
-from h2fdp.records.directory import Inside
+from h2fdp.records.directory import Inside, has_content
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import resume_run, start_run
 from h2fdp.run.recorders import OnInterval, RunCallbacks, nothing
@@ -26,7 +26,6 @@ from h2fdp.sweeps.study import SharedInputs, digest_of
 
 SCHEMA_VERSION = 2  # 1 had no checksum
 WAITING = "waiting"
-DAMAGED = "damaged"
 
 
 @dataclass(frozen=True)
@@ -50,17 +49,18 @@ class SweepDirectory:
     def state_of(self, name: str) -> str:
         """How a point's run stands, by its own directory; one that says it is running was killed, one whose summary
         is damaged is `damaged`."""
-        try:
-            state = (read_summary(self.run(name)) or {}).get("state", WAITING)
-        except UserError:
-            return DAMAGED
+        state = self._summary(name).get("state", WAITING)
         return "killed" if state == "running" else str(state)
 
     def intervals_of(self, name: str) -> int:
         """How many intervals a point's run has recorded, by its summary."""
-        if self.state_of(name) == DAMAGED:
-            return 0
-        return int((read_summary(self.run(name)) or {}).get("intervals", 0))
+        return int(self._summary(name).get("intervals", 0))
+
+    def _summary(self, name: str) -> dict[str, Any]:
+        try:
+            return read_summary(self.run(name)) or {}
+        except UserError:
+            return {"state": "damaged"}
 
     def finished(self, names: Iterable[str]) -> list[str]:
         """The points whose runs have nothing left to do."""
@@ -121,10 +121,9 @@ def read_entries(directory: SweepDirectory) -> dict[str, SweepEntry]:
         UserError: the directory holds something else, or the file is damaged.
     """
     where = str(directory.path)
-    if directory.path.exists() and not directory.path.is_dir():
-        raise UserError("expected a directory for the sweep, found a file", where)
+    taken = has_content(directory.path, "sweep", where)
     if not directory.state.exists():
-        if directory.path.is_dir() and any(each.name != ".lock" for each in directory.path.iterdir()):
+        if taken:
             raise UserError("the directory contains something other than a sweep; choose another --out", where)
         return {}
     try:

@@ -17,7 +17,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.records import in_use, noise_key
 from h2fdp.records.atomic import read_checked_json, replacing, write_checked_json, write_text
-from h2fdp.records.directory import Inside
+from h2fdp.records.directory import LOCK, Inside, has_content
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word
@@ -133,10 +133,9 @@ def check_usable(directory: TuneDirectory, plan: TunePlan, *, overwrite: bool) -
         UserError: see above, or a trial in it is being computed.
     """
     where, path = str(directory.path), directory.path
-    if path.exists() and not path.is_dir():
-        raise UserError("expected a directory for the search, found a file", where)
+    taken = has_content(path, "search", where)
     if not directory.state.is_file():
-        if path.is_dir() and any(each.name != ".lock" for each in path.iterdir()):
+        if taken:
             raise UserError("the directory contains something other than a search; choose another --out", where)
         return
     before = read_state(directory)
@@ -149,7 +148,7 @@ def check_usable(directory: TuneDirectory, plan: TunePlan, *, overwrite: bool) -
     if any(in_use(run) for run in (path / "runs").glob("*")):
         raise UserError("another search is writing to this directory", where)
     for each in path.iterdir():
-        if each.name != ".lock":
+        if each.name != LOCK:
             shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
