@@ -44,10 +44,7 @@ class PaperTable:
     def values(self) -> list[dict[str, Any]]:
         """Rows by heading with every digit: of a cell its mean, the ends of its interval, and of how many runs."""
         return [
-            {
-                head: dict(vars(each)) if isinstance(each, Cell) else each
-                for head, each in zip(self.heads, row, strict=True)
-            }
+            {head: _value(each, measure) for head, measure, each in zip(self.heads, self.measures, row, strict=True)}
             for row in self.rows
         ]
 
@@ -166,6 +163,12 @@ def text_of(each: Any, decimals: int | None = None) -> str:
         return f"{each.mean:.4g}"
     decimals = _decimals(each) if decimals is None else decimals
     return f"{each.mean:.{decimals}f} {_PLUS_MINUS} {each.half:.{decimals}f}"
+
+
+def _value(each: Any, measure: str) -> Any:
+    if isinstance(each, Cell):
+        return dict(vars(each))
+    return None if measure else each
 
 
 MOST_LINES = 12

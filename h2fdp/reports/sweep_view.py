@@ -119,8 +119,8 @@ def _columns(table: Mapping[str, Column], rows: Sequence[int]) -> dict[str, Colu
             continue
         metric = name.removesuffix("_mean")
         columns[metric] = means = [_known(table[name][row]) for row in rows]
-        ends = {end: [_known(table[f"{metric}_{end}"][row]) for row in rows] for end in _ENDS}
-        for end, values in ends.items():
+        for end in _ENDS:
+            values = [_known(table[f"{metric}_{end}"][row]) for row in rows]
             if any(value is not None for value in values):  # a single run has no interval
                 columns[f"{metric}_{end}"] = [
                     mean if value is None else value for mean, value in zip(means, values, strict=True)

@@ -112,10 +112,13 @@ class Metrics(Recorder):
 
     def add_prelude(self, part: RunSetup, plan: IntervalPlan) -> None:
         """Add the costs of a statistic, which the first row has too."""
-        cost = part.bill.of(plan)
-        columns = part.bill.columns(plan, cost)
-        self._spent = {name: self._spent.get(name, 0.0) + more for name, more in columns.items()}
+        self._spent = self._added(part, plan, self._spent)
+
+    def _added(self, setup: RunSetup, plan: IntervalPlan, before: Mapping[str, float]) -> dict[str, float]:
+        """The sums of costs after a plan; each device's are added up, too."""
+        cost = setup.bill.of(plan)
         self.device_energy_j += cost.device_energy_j
+        return {name: before.get(name, 0.0) + more for name, more in setup.bill.columns(plan, cost).items()}
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
         """See `Recorder`; widens the ranges of noises."""
@@ -128,11 +131,7 @@ class Metrics(Recorder):
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
         """See `Recorder`; adds the sums of costs to the row, which is whole then."""
-        before = self.rows[-1] if len(self.rows) else self._spent
-        cost = self._setup.bill.of(plan)
-        columns = self._setup.bill.columns(plan, cost)
-        row.update({name: before.get(name, 0.0) + more for name, more in columns.items()})
-        self.device_energy_j += cost.device_energy_j
+        row.update(self._added(self._setup, plan, self.rows[-1] if len(self.rows) else self._spent))
         self.rows.append(row)
         _log.debug("interval", extra=about(**row))
 

@@ -165,12 +165,10 @@ def _tasks(study: Study, directory: SweepDirectory, finished: Collection[str]) -
 def _note_failures(directory: SweepDirectory, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
     """Write down what runs failed with for good; the answer has it in a line."""
     for name, outcome in outcomes.items():
-        failure = directory.failure(name)
         if outcome.error:
-            failure.parent.mkdir(exist_ok=True)
-            write_text(failure, outcome.error.rstrip() + "\n")
+            directory.note_failure(name, outcome.error)
         else:
-            failure.unlink(missing_ok=True)
+            directory.failure(name).unlink(missing_ok=True)
     return {name: outcome.reason for name, outcome in outcomes.items() if outcome.error}
 
 

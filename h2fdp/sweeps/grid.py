@@ -58,14 +58,14 @@ def points_of(document: Document) -> list[Point]:
         raise UserError("the sweep is empty; expected keys with lists of values, as `seed: [1, 2, 3]`", where, SWEEP)
     axes: list[list[tuple[Setting, ...]]] = []
     problems: list[Problem] = []
-    owners: dict[str, str] = {}
+    seen: set[str] = set()
     for written, node in section.content.items():
         keys = [key.strip() for key in written.split(",")]
         for key in keys:
-            problem = "is swept twice" if key in owners else _unusable(key)
+            problem = "is swept twice" if key in seen else _unusable(key)
             if problem:
                 problems.append(Problem(problem, node.where, f"{SWEEP}.{key}"))
-            owners[key] = written
+            seen.add(key)
         values, wrong = values_of_axis(keys, node, f"{SWEEP}.{written}")
         axes.append(values)
         problems += wrong

@@ -15,7 +15,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.file import Setting
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.records import in_use, read_summary
-from h2fdp.records.atomic import read_checked_json, write_checked_json
+from h2fdp.records.atomic import read_checked_json, write_checked_json, write_text
 from h2fdp.records.directory import Inside, has_content
 from h2fdp.run.api import Experiment
 from h2fdp.run.loop import resume_run, start_run
@@ -29,31 +29,32 @@ WAITING = "waiting"
 
 
 @dataclass(frozen=True)
-class SweepDirectory:
-    """Paths of one sweep's directory."""
+class DirectoryOfRuns:
+    """The directory of a sweep or of a search: its runs, and how these stand, by name."""
 
     path: Path
-    study = Inside("study.yaml")  # its settings written in
-    state = Inside("sweep.json")  # the points of the grid, what their runs were made of, and how these stand
-    table = Inside("sweep.parquet")  # a row for each run and interval
-    summary = Inside("summary.parquet")  # means over seeds, for each combination of other values and each interval
 
     def run(self, name: str) -> Path:
-        """The run directory of a point."""
+        """The directory of a run."""
         return self.path / "runs" / name
 
     def failure(self, name: str) -> Path:
-        """What a point's run failed with at its last try."""
+        """The file of what a run failed with at its last try."""
         return self.path / "failures" / f"{name}.txt"
 
+    def note_failure(self, name: str, error: str) -> None:
+        """Write down what a run failed with."""
+        self.failure(name).parent.mkdir(exist_ok=True)
+        write_text(self.failure(name), error.rstrip() + "\n")
+
     def state_of(self, name: str) -> str:
-        """How a point's run stands, by its own directory; one that says it is running was killed, one whose summary
+        """How a run stands, by its own directory; one that says it is running was killed, one whose summary
         is damaged is `damaged`."""
         state = self._summary(name).get("state", WAITING)
         return "killed" if state == "running" else str(state)
 
     def intervals_of(self, name: str) -> int:
-        """How many intervals a point's run has recorded, by its summary."""
+        """How many intervals a run has recorded, by its summary."""
         return int(self._summary(name).get("intervals", 0))
 
     def _summary(self, name: str) -> dict[str, Any]:
@@ -63,14 +64,24 @@ class SweepDirectory:
             return {"state": "damaged"}
 
     def finished(self, names: Iterable[str]) -> list[str]:
-        """The points whose runs have nothing left to do."""
+        """The runs that have nothing left to do."""
         return [name for name in names if self.state_of(name) in FINISHED]
 
     def is_begun(self, name: str) -> bool:
-        """Whether a point's run can be continued, or has a damaged summary, which says nothing about its releases."""
+        """Whether a run can be continued, or has a damaged summary, which says nothing about its releases."""
         run = self.run(name)
         has_inputs = (run / "config.yaml").is_file() and (run / "topology.yaml").is_file()
         return has_inputs and self.state_of(name) != WAITING
+
+
+@dataclass(frozen=True)
+class SweepDirectory(DirectoryOfRuns):
+    """Paths of one sweep's directory, whose runs have the names of their points."""
+
+    study = Inside("study.yaml")  # its settings written in
+    state = Inside("sweep.json")  # the points of the grid, what their runs were made of, and how these stand
+    table = Inside("sweep.parquet")  # a row for each run and interval
+    summary = Inside("summary.parquet")  # means over seeds, for each combination of other values and each interval
 
 
 def remove_run(path: Path) -> None:
@@ -217,7 +228,7 @@ def carry_out(task: Task, context: TaskContext, on_interval: OnInterval, stop: C
 
     try:
         watcher = RunCallbacks(context.on_start or nothing, watched, lambda: bool(reasons) or stop())
-        is_begun = SweepDirectory(task.path.parents[1]).is_begun(task.path.name)
+        is_begun = DirectoryOfRuns(task.path.parents[1]).is_begun(task.path.name)
         run = _resumed(task, context, watcher) if is_begun else _started(task, context, watcher)
         state = str(run.summary["state"])
         return Outcome(state, ended_early=reasons[0] if reasons and state not in FINISHED else "")

@@ -22,6 +22,7 @@ from h2fdp.records.tables import read_table, write_table
 from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word
 from h2fdp.sweeps.study import SharedInputs, written_out
+from h2fdp.sweeps.task import DirectoryOfRuns
 from h2fdp.tuning.plan import Drawn, TunePlan
 from h2fdp.tuning.price import TUNE, within
 from h2fdp.wording import SCORES
@@ -31,10 +32,9 @@ COLUMNS = {"joules": "energy_j", "seconds": "clock_s", "bytes": "bytes"}  # of t
 
 
 @dataclass(frozen=True)
-class TuneDirectory:
-    """Paths of one tuning's directory."""
+class TuneDirectory(DirectoryOfRuns):
+    """Paths of one tuning's directory, whose runs have the names of their trials."""
 
-    path: Path
     plan = Inside("tune.yaml")  # the file, settings written in
     state = Inside("tune.json")  # what the search is made of, and what it found
     journal = Inside("optuna.log")  # Optuna's storage: the trials that have ended
@@ -43,17 +43,9 @@ class TuneDirectory:
     front = Inside("front")  # the folder of the files of all trials that no other one beats
     table = Inside("trials.parquet")  # a row for each trial; a `.csv` stands next to it
 
-    def run(self, number: int) -> Path:
-        """The run directory of a trial."""
-        return self.path / "runs" / name_of(number)
-
-    def facts(self, number: int) -> Path:
+    def facts(self, name: str) -> Path:
         """What was known of a trial before it ran."""
-        return self.path / "facts" / f"{name_of(number)}.json"
-
-    def failure(self, number: int) -> Path:
-        """What a trial failed with."""
-        return self.path / "failures" / f"{name_of(number)}.txt"
+        return self.path / "facts" / f"{name}.json"
 
 
 def name_of(number: int) -> str:

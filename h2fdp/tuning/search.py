@@ -34,7 +34,7 @@ from h2fdp.runtime.placement import usable_cpus
 from h2fdp.streams import Streams
 from h2fdp.sweeps.pool import Pool, SilentWatcher, SweepWatcher, WorkOptions
 from h2fdp.sweeps.study import SharedInputs, digest_of
-from h2fdp.sweeps.task import FAILED, Outcome, SweepDirectory, Task
+from h2fdp.sweeps.task import FAILED, Outcome, Task
 from h2fdp.tuning.plan import CHECKS, Drawn, TunePlan, quiet_optuna, read_plan
 from h2fdp.tuning.price import share_of, unaccounted, with_facts
 from h2fdp.tuning.results import (
@@ -216,12 +216,12 @@ class Search(SilentWatcher):
             name,
             settings,
             digest_of(config, self._shared.network(topology)),
-            self._directory.run(number),
+            self._directory.run(name),
             intervals,
-            SweepDirectory(self._directory.path).intervals_of(name),
+            self._directory.intervals_of(name),
             chosen_backend(config.runtime) == "ray",
             partial(early_end, limits, every, self._thresholds(), measure=plan.measure),
-            partial(with_facts, self._directory.facts(number), bounds),
+            partial(with_facts, self._directory.facts(name), bounds),
         )
 
     def _thresholds(self) -> tuple[float, ...]:
@@ -251,9 +251,7 @@ class Search(SilentWatcher):
         self._watcher.ended(name, outcome, again)
 
     def _fail(self, trial: optuna.Trial, outcome: Outcome) -> None:
-        path = self._directory.failure(trial.number)
-        path.parent.mkdir(exist_ok=True)
-        write_text(path, outcome.error.rstrip() + "\n")
+        self._directory.note_failure(name_of(trial.number), outcome.error)
         if outcome.mistake:
             self._tell(trial, TrialState.FAIL, {"state": "failed", "reason": outcome.reason})
         else:
@@ -261,9 +259,10 @@ class Search(SilentWatcher):
 
     def _judge(self, trial: optuna.Trial, every: int, ended_early: str) -> None:
         """Tell Optuna what a trial reached; one over a limit has the objectives that it reached."""
-        plan, run = self._plan, self._directory.run(trial.number)
+        plan, name = self._plan, name_of(trial.number)
+        run = self._directory.run(name)
         rows = read_table(RunDirectory(run).metrics).to_pylist()
-        facts = json.loads(self._directory.facts(trial.number).read_text())
+        facts = json.loads(self._directory.facts(name).read_text())
         scores = scores_of(rows, plan.measure)
         checks = [score for interval, score in scores.items() if interval % every == 0]
         score = list(scores.values())[-1] if scores else None
