@@ -186,7 +186,7 @@ def test_what_is_wrong_with_a_search_is_named(spoilt_search):
     out = TuneDirectory(spoilt_search)
     whole = out.table.read_bytes()
     out.table.write_bytes(whole[:-20])
-    (out.run(0) / "privacy.jsonl").write_text("{}\n")
+    (out.run("trial-0000") / "privacy.jsonl").write_text("{}\n")
     assert any(str(out.table) in text for text in said(spoilt_search))
     assert [name for name, run in h2fdp.check(spoilt_search).runs.items() if not run.whole] == ["trial-0000"]
     assert CliRunner().invoke(app, ["runs", "--check", str(spoilt_search)]).exit_code == 1

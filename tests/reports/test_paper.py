@@ -206,7 +206,7 @@ def test_the_commands_write_where_they_are_told(sweep, tmp_path):
         (lambda numbers: over_key(numbers, "intervl"), "one of method, .*, interval, .* did you mean `interval`"),
         (lambda numbers: over_key(numbers, "method", measure="acuracy"), "--y: .* did you mean `accuracy`"),
         (lambda numbers: over_key(numbers, "method", "method"), "--line: expected another key than --x, found method"),
-        (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of accuracy, rmse"),
+        (lambda numbers: paper_table(numbers, ["joules"]), "--show: expected one of rmse, r2"),
         (
             lambda numbers: paper_table(numbers, ["target_energy_j"]),
             "--show: .* needs a target, as --target 0.7 for accuracy",
