@@ -298,7 +298,7 @@ def _climbed(
         if active.sums is not None:
             on_air += _sums_on_air(costs, topology, points, active, number)
         slots[points] += slots_now
-        wires.arrive(points[sends])
+        wires.arrive(points if any(each.always for each in active.tasks) else points[sends])
         if heights is not None and number < len(heights) - 1 and heights[number] > 1:
             wires.aggregate(heights[number], busy())
             on_air, slots = np.zeros(len(sizes)), np.zeros(len(sizes))

@@ -83,6 +83,8 @@ class Tasks:
         masked: devices upload under secure aggregation.
         unopened: (segments, s) uploads that arrive at a secure sum that is not opened; None for none.
         there: (segments, s) whether each device is there when a segment begins; None for all.
+        idle: (s,) whether each sends what it does not compute; None where none does.
+        always: the edge server sends its average up, though nothing may arrive.
     """
 
     rows: Integers
@@ -93,6 +95,8 @@ class Tasks:
     masked: bool = False
     unopened: np.ndarray | None = None
     there: np.ndarray | None = None
+    idle: np.ndarray | None = None
+    always: bool = False
 
     @classmethod
     def planned(cls, rows: Integers, segments: Sequence[int], masked: bool = False) -> Self:
@@ -119,7 +123,15 @@ class Tasks:
     def computed(self) -> Integers:
         """(s,) local steps that each device does, in vain or not."""
         done: Integers = self.steps.sum(axis=0) + self.lost
-        return done
+        return done if self.idle is None else np.where(self.idle, 0, done)
+
+    def drawn(self, came: np.ndarray, cover: bool) -> Self:
+        """The tasks where these devices (s,) take part; the others compute nothing, and send nothing but as cover."""
+        if cover:
+            return replace(self, idle=~came)
+        return replace(
+            self, steps=self.steps * came, lost=self.lost * came, whole=False, always=bool(self.arriving.size)
+        )
 
     def opening(self, opened: np.ndarray) -> Self:
         """The same where some sums are not opened, whatever arrives: work of these segments comes to nothing.

@@ -86,6 +86,36 @@ UNTIL = (
 )
 
 
+class SecretParticipation(Section):
+    """Devices that take part by draws of their own, which no other node learns.
+
+    Attributes:
+        rate: q, with which each device takes part in an interval, by itself.
+        secret: draws are independent, by the noise key, and sums are divided by expected numbers, so that accounts of
+            whole devices are of a sample; false: a share of each subnet's devices, which all may know.
+        cover: absent devices send noise, or zeros, in place of an update, and pay for these messages.
+    """
+
+    rate: Share
+    secret: Flag = False
+    cover: Flag = False
+
+    def __format__(self, spec: str) -> str:
+        return f"secret draws at a rate of {self.rate:{spec}}"
+
+
+def _secret(stated: SecretParticipation) -> float | SecretParticipation:
+    if stated.cover and not stated.secret:
+        raise ValueError("cover hides who takes part, which is public here; expected secret: true, or no cover")
+    return stated if stated.secret and stated.rate < 1 else stated.rate
+
+
+Participation = Annotated[
+    Annotated[Share, Tag("scalar")] | Annotated[SecretParticipation, AfterValidator(_secret), Tag("mapping")],
+    Discriminator(shape),
+    Expect("a number above 0 and at most 1, or a mapping as {rate: 0.1, secret: true}"),
+]
+
 ClipNorm = Annotated[
     Magnitude | Literal["normalized"] | None,
     Expect("a number from 1e-9 to 1e9, normalized or null; or no clip_norm, which auto chooses"),
@@ -124,7 +154,8 @@ class TrainingSection(Section):
         momentum: momentum of the local steps, from zero with each received model.
         sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size (with
             `local_epochs` parts of the shuffled records).
-        participation: share of each subnet's devices that take part in an interval; at least one device does.
+        participation: share of each subnet's devices that take part in an interval, at least one device, which is
+            public; or `{rate: 0.1, secret: true}`.
         device_turns: b: devices take part in turns, each in one of b intervals; 1: in all.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
@@ -153,7 +184,7 @@ class TrainingSection(Section):
     loss: LossSection = CROSS_ENTROPY
     momentum: Decay = 0.0
     sampling: Sampling = "poisson"
-    participation: Share = 1.0
+    participation: Participation = 1.0
     device_turns: Count = 1
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
@@ -178,6 +209,16 @@ class TrainingSection(Section):
     def stated(self) -> frozenset[str]:
         """The keys that the file has."""
         return self._stated
+
+    @property
+    def draw(self) -> SecretParticipation | None:
+        """Who takes part, where devices draw that in secret."""
+        return self.participation if isinstance(self.participation, SecretParticipation) else None
+
+    @property
+    def public_share(self) -> float:
+        """The share of devices that is drawn for all to know; 1 where devices draw in secret."""
+        return 1.0 if isinstance(self.participation, SecretParticipation) else self.participation
 
     def complete(self, values: dict[str, Any]) -> TrainingSection:
         """The section with these values for keys that are open; for the others the paper's. Nothing is open then."""
@@ -240,7 +281,8 @@ class TrainingSection(Section):
             sizes, rates: (I,) D_i and q_i.
         """
         each = sizes * (rates * self.local_steps if self.local_epochs is None else self.local_epochs)
-        return self.participation * float(each.sum())
+        share = self.public_share if self.draw is None else self.draw.rate
+        return share * float(each.sum())
 
     @model_validator(mode="wrap")
     @classmethod

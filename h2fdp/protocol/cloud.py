@@ -19,6 +19,7 @@ from h2fdp.errors import UserError
 from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
 from h2fdp.privacy.correlated import StreamPast
+from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.privacy.releases import AlikeReleases
 from h2fdp.protocol.aggregator import NodeGroup, compressed
 from h2fdp.protocol.devices import DeviceMemories
@@ -338,4 +339,6 @@ class Cloud:
         variates = [each for name in plan.subnets if (each := states[name].variate) is not None]
         devices = sum(len(facts.records) for facts in self._planner.subnets)
         changed_by = weighted_sum(variates, plan.shares) if variates else None
-        return Uploaded(average, changed_by, plan.participants / devices)
+        draw = draw_of(self._planner.subnets[0].pipeline)
+        share = 1.0 if draw is None else draw.rate
+        return Uploaded(average, changed_by, share * plan.participants / devices)

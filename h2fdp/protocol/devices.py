@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
+from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetStage, SubnetState, Upload, present_shares
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
@@ -52,10 +53,19 @@ class DeviceGroup:
         Delta_i, made private by their own side of the mechanism where that is up to them. This is called where a device
         has a host of its own; elsewhere `Lockstep` does the same for many groups together.
         """
+        order = self.drawn(order)
         starts = model.expand(len(order.rows), -1)
         terms, batches, records = self.terms(model, order), self.batches(order), self.records
         trained = self.engine.train(starts, records, self.held(order), batches, order.segment.step_size, terms)
         return released(self.pipeline, trained, model, self.moment(order))
+
+    def drawn(self, order: Order) -> Order:
+        """The order as its devices follow it: one that draws in secret, and does not take part, does no step."""
+        if (draw := draw_of(self.pipeline)) is None:
+            return order
+        came = draw.came(self.streams, self.sampler.edge, order.segment.interval, order.rows)
+        planned = len(order.segment.slots) if order.steps is None else order.steps
+        return replace(order, steps=np.where(came, planned, 0))
 
     def terms(self, model: Tensor, order: Order) -> StepTerms:
         """The terms of an order's steps from `model` (M,)."""
@@ -178,8 +188,12 @@ class WorkAccumulator:
         own = self.memory is not None and self.work is None
         return self.memory[torch.from_numpy(self._places(rows))] if own and self.memory is not None else None
 
-    def note(self, part: SubnetStage, model: Tensor, trained: TrainingResult) -> None:
-        """One aggregation, of devices that were sent `model` (M,)."""
+    def note(self, part: SubnetStage, model: Tensor, trained: TrainingResult, came: np.ndarray | None = None) -> None:
+        """One aggregation, of devices that were sent `model` (M,).
+
+        Args:
+            came: (s,) whether each took part, where that is secret; None where all did.
+        """
         if self.memory is not None and trained.memory is not None:
             places = torch.from_numpy(self._places(part.rows))
             self.memory = self.memory.index_copy(0, places, trained.memory.to(self.memory))
@@ -187,6 +201,8 @@ class WorkAccumulator:
             self.ends, self.last_steps = model - trained.updates, trained.last_steps
         if self.work is None:
             return
+        if came is not None:
+            part, trained = replace(part, rows=part.rows[came], steps=part.steps[came]), trained.part(came)
         places = torch.from_numpy(self._places(part.rows))
         self.work.updates[places] += trained.updates
         self.work.local_models[places] = model - trained.updates

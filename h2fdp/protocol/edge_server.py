@@ -12,6 +12,7 @@ from torch import Tensor
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline
+from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.privacy.places import Segment
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
@@ -140,11 +141,15 @@ class _Subnet(Children[SubnetStage]):
         if len(rows) > 1:
             trained = trained.part(np.argsort(np.concatenate(rows)))
         if not self._server.pipeline.has_code:
-            self._work.note(stage, model, trained)
+            self._work.note(stage, model, trained, self._came(stage))
         at = Moment(streams=self._server.streams, segment=stage.segment, rows=stage.rows, facts=stage.facts)
         updates, weights = self._server.pipeline.decode(trained.updates, stage.weights, at)
         lies, updates = self._server.lies, updates.to(model)
         return updates if lies is None else lies.arriving(updates, stage.rows.tolist()), weights
+
+    def _came(self, stage: SubnetStage) -> np.ndarray | None:
+        draw, server = draw_of(self._server.pipeline), self._server
+        return None if draw is None else draw.came(server.streams, server.name, stage.segment.interval, stage.rows)
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with its update (M,), and the models that devices still train from."""

@@ -8,17 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.costs import ExchangeSizes, IntervalCost, NetworkCosts, interval_cost, with_waiting
+from h2fdp.costs import ExchangeSizes, IntervalCost, NetworkCosts, Tasks, interval_cost, with_waiting
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged
 from h2fdp.privacy.correlated import StreamPast
+from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.privacy.places import NoiseSource, ReleaseKind
 from h2fdp.protocol.averaging import Branch
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tiers import TierPlan
 from h2fdp.schedules import AggregationTimes, Decision
+from h2fdp.streams import Streams
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class PlanCosts:
         times: of local aggregations.
         exchanges: of devices under edge servers that hold secure sums; None without such sums.
         summing: the aggregators above edge servers that hold secure sums; None stands for the cloud.
+        draw: by which devices take part, where that is secret, by these `streams`.
     """
 
     network: Topology
@@ -129,6 +132,8 @@ class PlanCosts:
     times: AggregationTimes
     exchanges: ExchangeSizes | None
     summing: Sequence[str | None]
+    draw: SecretDraw | None = None
+    streams: Streams | None = None
 
     def columns(self, plan: IntervalPlan, cost: IntervalCost | None = None) -> dict[str, float]:
         """By columns of the metrics; the clock (seconds) also advances by the interval's slots when no device takes
@@ -165,12 +170,12 @@ class PlanCosts:
 
     def of(self, plan: IntervalPlan) -> IntervalCost:
         """All but handovers, by device and subnet."""
-        parts, costs = plan.subnets | plan.lost, self.costs.drawn(plan.interval)
+        costs = self.costs.drawn(plan.interval)
         arrivals = plan.decision.arrivals
         cost = interval_cost(
             costs,
             self.network,
-            {self._numbers[name]: subnet.tasks for name, subnet in parts.items()},
+            {self._numbers[name]: tasks for name, tasks in self._tasks(plan).items()},
             plan.heights or None,
             self.exchanges,
             self.summing,
@@ -186,6 +191,19 @@ class PlanCosts:
             uploads[at] = list(rows.values())
             steps[at] = uploads[at] * self.times.of(name).segments(plan.decision.local_steps)[0]
         return with_waiting(cost, costs, self.network, uploads, steps)
+
+    def _tasks(self, plan: IntervalPlan) -> dict[str, Tasks]:
+        """The tasks of each subnet's devices: by the plan, or of those who came."""
+        planned, draw, streams = {**plan.subnets, **plan.lost}, self.draw, self.streams
+        if draw is None or streams is None:
+            return {name: each.tasks for name, each in planned.items()}
+        came = {name: draw.came(streams, name, plan.interval, each.rows) for name, each in planned.items()}
+        return {name: each.tasks.drawn(came[name], draw.cover) for name, each in planned.items()}
+
+    def participants(self, plan: IntervalPlan) -> int:
+        """Devices that compute anything that arrives."""
+        tasks = self._tasks(plan).values()
+        return sum(int((each.uploads.any(axis=0) & (each.computed > 0)).sum()) for each in tasks)
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
         """With how many dBm the devices of an interval send, at least, in the mean and at most.

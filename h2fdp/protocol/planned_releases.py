@@ -10,6 +10,7 @@ from torch import Tensor
 
 from h2fdp.privacy import Mechanism, Merged, Release, Span, Uploads, releases
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
+from h2fdp.privacy.mechanisms.secret_draws import as_one, draw_of
 from h2fdp.privacy.places import Holder, Observer, Segment
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
 from h2fdp.privacy.views import Reach, Vector, hidden_variance, merged
@@ -258,6 +259,9 @@ class PlannedNoise:
     def _of_subnet(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Release]:
         """The rows of a subnet, whose weight in the global average is `share`."""
         follows = self.facts[name].follows
+        if draw_of(self.facts[name].pipeline) is not None:
+            yield from as_one(row for made in self._rows(plan, name, share) for row in made)
+            return
         for made in self._rows(plan, name, share):
             changed = under(self.adjacency, made)
             yield from changed if follows is None else _of_moving(changed, dict(follows))

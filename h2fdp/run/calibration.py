@@ -264,6 +264,7 @@ def _context(inputs: RunInputs) -> MechanismContext:
         accounted=privacy.calibration == "accounted",
         correlated=privacy.noise_law is not None,
         open_ended=schedule.counts_iterations,
+        rate=1.0 if training.draw is None else training.draw.rate,
     )
 
 

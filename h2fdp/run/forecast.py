@@ -260,7 +260,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
             planned = replace(plan, interval=interval, began_s=spent["clock_s"])
             for column, more in run.bill.columns(planned).items():
                 spent[column] += more * (times / drawn)
-    kind = "exact" if drawn_all else "estimate"
+    kind = "exact" if drawn_all and run.blueprint.draw is None else "estimate"  # who comes is not known before
     if not run.traits.foreseen:
         kind = "forecast"
     elif drawn_all and (budgets_of(run) or run.config.training.until is not None):

@@ -18,6 +18,7 @@ from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.budget_filter import Reserve
+from h2fdp.privacy.mechanisms.secret_draws import COVERED, SECRET
 from h2fdp.privacy.places import UNTARGETED, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import about_delta, statement, verdict_of, worst_epsilon
@@ -84,6 +85,8 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         UNTIL: not SCORES.keys().isdisjoint(setup.config.training.until or {}),
         MOVING: setup.topology.visits is not None,
         LYING: setup.topology.adversaries is not None,
+        SECRET: setup.blueprint.draw is not None and not setup.blueprint.draw.cover,
+        COVERED: setup.blueprint.draw is not None and setup.blueprint.draw.cover,
         OVER_THE_AIR: setup.topology.radio.truncation is not None,
         ADJACENCY_NOTES.get(setup.config.privacy.adjacency): setup.config.privacy.adjacency in ADJACENCY_NOTES,
     }

@@ -224,7 +224,7 @@ def run_intervals(
                 "slot": plan.last_slot,
                 "local_steps": plan.decision.local_steps,
                 "step_size": plan.decision.step_size,
-                "participants": plan.participants,
+                "participants": setup.bill.participants(plan),
                 "wall_s": time.perf_counter() - started,
                 **scores,
             }

@@ -96,7 +96,7 @@ def _sizes(config: ExperimentFile) -> tuple[float, float]:
 def _planned(way: Way | None, inputs: RunInputs) -> NoisePlan:
     """The plan of a way, from one plan of each interval where nothing fails and all take part, and noise is no grid."""
     noise, training = uncalibrated(inputs), inputs.config.training
-    draws = inputs.faults.possible or training.participation < 1 or not inputs.traits.foreseen
+    draws = inputs.faults.possible or training.public_share < 1 or not inputs.traits.foreseen
     alike = inputs.target is not None and inputs.placement.rounding is None and not draws
     model = ModelNoise(RunSetup.of(inputs, noise)) if alike else None
     setup = RunSetup.of(inputs, noise if inputs.target is None else met(inputs, noise, model))

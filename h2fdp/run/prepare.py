@@ -35,6 +35,7 @@ from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
 from h2fdp.models.registry import Logistic, start_of
 from h2fdp.network import Topology
 from h2fdp.privacy import LocalDp, Pipeline
+from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.run import recipe
 from h2fdp.run.calibration import calibrate, uncalibrated
 from h2fdp.run.devices import costs_of, of_visits, poisoned
@@ -294,6 +295,7 @@ def inputs_of(
         uplink=config.compression.of_edges,
         downlink=Pipeline(config.compression.of_models),
         correlated=config.privacy.noise_law,
+        draw=None if training.draw is None else SecretDraw(training.draw.rate, training.draw.cover),
     )
     sent = vector.numel() - head_size(objective, initial)
     if not sent:

@@ -279,7 +279,7 @@ def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tup
     alone = plans.of(_fixed(config))
     run, training = alone.setup, config.training
     averages = training.intervals * (len(run.aggregation_times.offsets(run.local_steps)) + 1)
-    drawn = training.participation < 1 and run.topology.devices * averages <= _MOST_DRAWN
+    drawn = training.public_share < 1 and run.topology.devices * averages <= _MOST_DRAWN
     absent = training.device_turns > 1 or drawn
     shared = any(each.adds_noise == "edge" for each in run.blueprint.facts)
     stated = "correlated" in config.privacy.model_fields_set or config.control.enabled

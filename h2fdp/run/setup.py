@@ -128,7 +128,7 @@ class RunInputs:
     def beyond_formulas(self) -> bool:
         """Whether no formula counts what a device releases, or knows whose noise hides it."""
         moves, lies = self.topology.visits is not None, self.topology.adversaries is not None
-        return self.traits.buffers or moves or lies or bool(self.prelude)
+        return self.traits.buffers or moves or lies or bool(self.prelude) or self.blueprint.draw is not None
 
     @property
     def shown(self) -> Topology:
@@ -269,7 +269,9 @@ class RunSetup(RunInputs, Noise):
         holders: list[str | None] = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
         if self.placement.sees(self.topology.cloud_trust) == "sum":
             holders.append(None)
-        return PlanCosts(self.topology, self.costs, self.aggregation_times, self.exchange_sizes, holders)
+        draw, streams = self.blueprint.draw, self.blueprint.streams
+        known = self.topology, self.costs, self.aggregation_times, self.exchange_sizes, holders
+        return PlanCosts(*known, draw, streams)
 
     @cached_property
     def exchange_sizes(self) -> ExchangeSizes | None:
@@ -363,7 +365,7 @@ class RunSetup(RunInputs, Noise):
             local_steps=self.local_steps,
             step_size=training.step_size,
             step_decay=training.step_decay,
-            share=training.participation,
+            share=training.public_share,
             turns=training.device_turns,
             regrouped=privacy.noise_law is not None and all(each.shares_noise for each in subnets),
             budget_decay=training.budget_decay,

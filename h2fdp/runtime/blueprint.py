@@ -19,6 +19,7 @@ from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import NoisePlacement, Pipeline, Place, Stage, UploadClipping
 from h2fdp.privacy.correlated import CorrelatedGaussian, Summed
+from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.privacy.mechanisms.stages import CutToLongest, UpdateNoise
 from h2fdp.protocol import DeviceGroup, EdgeServer, InProcessNodes, NodeGroup, SubnetFacts, TierFacts, UpperAggregator
 from h2fdp.protocol.arrivals import Points
@@ -55,6 +56,7 @@ class Blueprint:
         compression: the stages of devices' uploads after their noise; `uplink` of what edge servers send up; `downlink`
             what models pass before they are sent down.
         correlated: the law of all noise, where a node's noises are correlated.
+        draw: by which devices take part, where that is secret.
     """
 
     streams: Streams
@@ -81,6 +83,7 @@ class Blueprint:
     uplink: tuple[Stage, ...]
     downlink: Pipeline
     correlated: CorrelatedGaussian | None
+    draw: SecretDraw | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -317,7 +320,7 @@ class Blueprint:
         longest: LongestSum | None = None
         if self.clipping is not None and self.noise_placement.private and self.noise_placement.accumulates:
             longest = LongestSum(self.clipping.norm, self.momentum)  # noise is sized for that
-        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, longest)
+        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, longest, self.draw)
         pipeline = self.noise_placement.pipeline(trust, clipping)
         if self.correlated is not None:
             sums = self.noise_placement.sees(trust) == "sum"

@@ -147,7 +147,8 @@ class Lockstep:
             groups = self._servers[edge].groups
             assert isinstance(groups, InProcessNodes), "devices in lockstep are in one process"
             for name, order in call.parts.items():
-                yield _Job(edge, name, groups.node(name), call.model, order)
+                group = groups.node(name)
+                yield _Job(edge, name, group, call.model, group.drawn(order))
 
 
 def _released(cohort: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:

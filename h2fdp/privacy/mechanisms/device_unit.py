@@ -31,11 +31,11 @@ from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
 from h2fdp.privacy.mechanisms.secure_sums import SecureSumSection
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, ModularShares, UpdateNoise
 from h2fdp.privacy.places import Observer, Place, Seen
-from h2fdp.privacy.views import Reach, Uploads
+from h2fdp.privacy.views import Reach, Sampling, Uploads
 
 ABOUT_DEVICES = (
     "devices: epsilon is about a whole device - neighbours differ in one device's uploads, which become zero - not "
-    "about one record; weights and who takes part are public"
+    "about one record; weights are public, and who takes part, unless that is drawn in secret"
 )
 
 
@@ -45,21 +45,24 @@ class ClippedUploads(Mechanism):
 
     Attributes:
         noise_multiplier: z.
-        clip_norm: C, of a device's whole upload.
+        clip_norm: C, of a device's whole upload; where it takes part by chance, that is divided by its probability.
+        rate: this probability, where all observers with an account do not learn who takes part; 1 elsewhere.
     """
 
     noise_multiplier: float
     clip_norm: float
+    rate: float = 1.0
 
     def unit(self, span: Span) -> float:
         """See `Mechanism.unit`: the same for every number of local steps."""
-        return self.noise_multiplier * self.clip_norm
+        return self.noise_multiplier * self.clip_norm / self.rate
 
     def reach(self, uploads: Uploads) -> Reach:
-        """C; a device is in all its batches, so that nothing is credited for sampling records."""
+        """C / q; a device is in all its batches, so that nothing is credited for sampling records."""
         ones = np.ones(len(uploads.rows))
-        moved = self.clip_norm * ones
-        return Reach(moved, ones, ones, "fixed", "update", least=moved)
+        moved = self.clip_norm / self.rate * ones
+        sampling: Sampling = "fixed" if self.rate == 1 else "poisson"
+        return Reach(moved, self.rate * ones, ones, sampling, "update", least=moved)
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """None: no formula promises anything; there is an account."""
@@ -138,15 +141,17 @@ class DeviceDp(StatedNoise):
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         assert clipping.norm is not None, "a guarantee comes with clipping"
-        stages: tuple[Stage, ...] = (ClippedUpdate(clipping.norm, clipping.gamma),)
+        draw = clipping.draw
+        stages: tuple[Stage, ...] = (ClippedUpdate(clipping.norm, clipping.gamma), *([] if draw is None else [draw]))
         if trust == "trusted":
             return Pipeline(stages)
         if self.sees(trust) == "sum" and self.rounding is not None:
-            return Pipeline((*stages, ModularShares(self.rounding, _Longest(clipping.norm))))
+            longest = clipping.norm if draw is None else clipping.norm / draw.rate
+            return Pipeline((*stages, ModularShares(self.rounding, _Longest(longest))))
         return Pipeline((*stages, UpdateNoise()))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         releases = setting.intervals + setting.local_aggregations
         begin = float(np.sqrt(releases)) / setting.epsilon if self.noise_multiplier is None else self.noise_multiplier
-        return ClippedUploads(begin, setting.clip_norm)
+        return ClippedUploads(begin, setting.clip_norm, setting.rate)

@@ -60,6 +60,7 @@ class MechanismContext:
         accounted: the noise will be scaled until an account meets the target; what a formula asks for is a beginning.
         correlated: a node's noises are, about which no formula says anything.
         open_ended: a run takes as many local steps as the target allows, however many are planned.
+        rate: with which each device takes part in an interval, where it draws that in secret; 1 elsewhere.
     """
 
     epsilon: float
@@ -85,6 +86,7 @@ class MechanismContext:
     accounted: bool = False
     correlated: bool = False
     open_ended: bool = False
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)

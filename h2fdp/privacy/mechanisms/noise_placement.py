@@ -12,6 +12,7 @@ from h2fdp.config.named_options import Choices
 from h2fdp.network import Topology, Trust
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
+from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
 from h2fdp.privacy.places import Observer, Place, Seen, height_of
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 
@@ -65,12 +66,14 @@ class UploadClipping:
         by_record: records' gradients are clipped one by one.
         gamma: of whole updates or models that are normalised, see `clip_rows`; None for others.
         longest: from a step size and a number of steps to the longest update; None where none is known.
+        draw: by which devices take part, where that is secret.
     """
 
     norm: float | None = None
     by_record: bool = False
     gamma: float | None = None
     longest: Callable[[float, int], float] | None = None
+    draw: SecretDraw | None = None
 
 
 class NoisePlacement(Options, ABC):
