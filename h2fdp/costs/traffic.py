@@ -129,9 +129,9 @@ class Tasks:
         """The tasks where these devices (s,) take part; the others compute nothing, and send nothing but as cover."""
         if cover:
             return replace(self, idle=~came)
-        return replace(
-            self, steps=self.steps * came, lost=self.lost * came, whole=False, always=bool(self.arriving.size)
-        )
+        there = np.broadcast_to(came if self.there is None else self.there & came, self.steps.shape)
+        kept, lost, always = self.steps * came, self.lost * came, bool(self.arriving.size)
+        return replace(self, steps=kept, lost=lost, whole=False, there=there, always=always)
 
     def opening(self, opened: np.ndarray) -> Self:
         """The same where some sums are not opened, whatever arrives: work of these segments comes to nothing.

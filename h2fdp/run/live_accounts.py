@@ -6,6 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -85,13 +86,23 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         UNTIL: not SCORES.keys().isdisjoint(setup.config.training.until or {}),
         MOVING: setup.topology.visits is not None,
         LYING: setup.topology.adversaries is not None,
-        SECRET: setup.blueprint.draw is not None and not setup.blueprint.draw.cover,
-        COVERED: setup.blueprint.draw is not None and setup.blueprint.draw.cover,
+        _of_draw(setup): setup.blueprint.draw is not None,
         OVER_THE_AIR: setup.topology.radio.truncation is not None,
         ADJACENCY_NOTES.get(setup.config.privacy.adjacency): setup.config.privacy.adjacency in ADJACENCY_NOTES,
     }
     said = *setup.placement.notes, *setup.data.notes
     return (*said, *(note for note, holds in conditions.items() if note is not None and holds))
+
+
+def _of_draw(setup: RunSetup) -> str | None:
+    """The condition under which draws are secret, and the price of cover in the first interval."""
+    if (draw := setup.blueprint.draw) is None:
+        return None
+    covers = (replace(setup.bill, draw=replace(draw, cover=cover)) for cover in (False, True))
+    less, more = (each.columns(setup.first_plan) for each in covers)
+    joules, seconds, size = (more[column] - less[column] for column in ("energy_j", "clock_s", "bytes"))
+    price = f"{joules:.3g} J, {seconds:.3g} s and {size / 1e6:.3g} MB an interval"
+    return f"{COVERED}, for about {price}" if draw.cover else f"{SECRET}; cover: true hides messages for about {price}"
 
 
 def verdict(setup: RunSetup, observer: Observer, claimed: float | None, accounted: float) -> str:

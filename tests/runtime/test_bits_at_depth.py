@@ -47,6 +47,10 @@ METHODS = {
     "dp-sgd": {"method": {"extends": "h2fdp", "privacy": "dp-sgd"}},
     "scaffold": {"method": SCAFFOLD},
     "devices": {"method": {"extends": "h2fdp", "privacy": {"name": "devices", "noise_multiplier": 2.0}}},
+    "secret draws": {
+        "method": {"extends": "h2fdp", "objective": "pfedme", "privacy": {"name": "devices", "noise_multiplier": 2.0}},
+        "participation": {"rate": 0.6, "secret": True, "cover": True},
+    },
 }
 
 

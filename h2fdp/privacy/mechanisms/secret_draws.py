@@ -42,8 +42,8 @@ SECRET = (
     "of single devices, and of each interval joules, seconds, bytes and participants"
 )
 COVERED = (
-    "training.participation: epsilon holds for observers that do not learn who takes part; absent devices send "
-    "messages too, so that of each interval only joules, seconds and participants, which computing changes, are secret"
+    "training.participation: epsilon holds for observers that do not learn who takes part; hide from them "
+    "participants, joules and seconds of each interval, which computing changes; absent devices send messages too"
 )
 
 
@@ -130,7 +130,6 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
     yield from refused(
         "devices draw in secret whether they take part (training.participation)",
         ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
-        ("training.device_turns", training.device_turns != 1, "1", training.device_turns),
         ("training.until", bool(until), "no cost, by which draws would end the run", ", ".join(sorted(until))),
         ("method.aggregation", rule != "average", "average, which all are in, as zeros if absent", rule),
         ("privacy.adjacency", privacy.adjacency != "null-record", "null-record", privacy.adjacency),
