@@ -244,7 +244,7 @@ class TrainingSection(Section):
     def taking(self, sizes: np.ndarray) -> np.ndarray:
         """(N,) the number of devices that take part, of subnets of these sizes (N,)."""
         if self.device_turns == 1:
-            return share_of(sizes, self.participation)
+            return share_of(sizes, self.public_share)
         return np.asarray(np.maximum(sizes // self.device_turns, 1))
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:

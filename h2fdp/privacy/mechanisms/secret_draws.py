@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from h2fdp.errors import refused
+from h2fdp.errors import NETWORK_REFUSALS, refused
 from h2fdp.network import Topology
 from h2fdp.privacy.mechanisms.pipeline import Moment, Pipeline, Stage
 from h2fdp.privacy.places import Observer
@@ -109,6 +109,7 @@ def as_one(rows: Iterable[Release]) -> Iterator[Release]:
             yield replace(row, sensitivity=moved, devices=device_ranges(alike.tolist()))
 
 
+@NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
     """What would give the draw away, or decides itself who takes part.
 
@@ -119,6 +120,8 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
     training, method, privacy = experiment.training, experiment.method, experiment.privacy
     placement, until = method.privacy, set(training.until or {}) & {"joules", "seconds", "bytes"}
     draw, devices = training.draw, experiment.compression.of_devices
+    if draw is None:
+        return
     text = "noise that protects records does not hide whether a device takes part, as its other records show it"
     yield from refused(
         text if placement.private else "without noise nothing hides who takes part",
