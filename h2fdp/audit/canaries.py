@@ -1,8 +1,9 @@
 """Canaries: records with a made-up gradient, each on a coordinate of its own that no other record touches.
 
-They test privacy from outside (`h2fdp.audit`). A canary is a record of its device in every respect: drawn with
-the device's rate, counted in the batch when it was drawn, clipped with the rest. One that is out is the null record of
-the adjacency: it contributes nothing and is not counted.
+Where devices are protected, a canary is a device with a made-up upload. They test privacy from outside (`h2fdp.audit`).
+A canary is a record of its device in every respect: drawn with the device's rate, counted in the batch when it was
+drawn, clipped with the rest. One that is out is the null record of the adjacency: it contributes nothing and is not
+counted.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
-from h2fdp.training.local_steps import LocalObjective
+from h2fdp.training.local_steps import LocalObjective, TrainingResult
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 
-CanaryKind = Literal["dirac", "dominating", "turning"]
+CanaryKind = Literal["dirac", "dominating", "turning"]  # of records
+AnyCanary = CanaryKind | Literal["device"]
 _LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
 _OVERWHELMING = 1e14  # beside it a float32 forgets a batch of large gradients; its square is still a float32
 
@@ -38,17 +40,18 @@ class CanaryDesign:
     Attributes:
         kind: `dirac` canaries have a gradient of the clip norm, beside the data as they are; `dominating` ones
             outweigh every other record, and the data beside them are the worst for them: they pull the other way;
-            `turning` ones do so too, and from the first draw on until the upload the data pull their way.
+            `turning` ones do so too, and from the first draw on until the upload the data pull their way; `device`: a
+            device whose every upload is as long as any, along its coordinate, and nothing where it is out.
         owners: (N,) number over the whole network of the device that each is a record of.
         included: (N,) bool, the fair coins.
     """
 
-    kind: CanaryKind
+    kind: AnyCanary
     owners: np.ndarray
     included: np.ndarray
 
     @classmethod
-    def drawn(cls, streams: Streams, kind: CanaryKind, canaries: int, devices: np.ndarray) -> CanaryDesign:
+    def drawn(cls, streams: Streams, kind: AnyCanary, canaries: int, devices: np.ndarray) -> CanaryDesign:
         """Canaries spread evenly over `devices`, one after another, with coins from the run's streams.
 
         >>> CanaryDesign.drawn(Streams(1), "dirac", canaries=5, devices=np.array([3, 8])).owners
@@ -119,6 +122,7 @@ class CanaryRecords:
         included: for each row, (n_i,) bool: which of them are in.
         dominating: see above.
         turning: those that dominate also turn the data.
+        whole: devices are canaries, see `CanaryDesign`.
     """
 
     length: float
@@ -126,6 +130,7 @@ class CanaryRecords:
     included: Sequence[np.ndarray]
     dominating: bool
     turning: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,17 @@ class CanaryEngine(LoopEngine):
         self._canaries = canaries
         self._dominating = canaries.dominating and clipping is not None and clipping.scope == "batch"
         self._turned: np.ndarray = np.zeros(0, dtype=bool)  # of the device that is training, for each of its canaries
+
+    def train(
+        self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, *rest: Any, **more: Any
+    ) -> TrainingResult:
+        """As `LoopEngine`; of devices that are canaries, the updates are longer than any clip norm, or null."""
+        trained = super().train(starts, records, rows, *rest, **more)
+        for position, row in enumerate(rows.tolist() if self._canaries.whole else ()):
+            if len(own := self._canaries.coordinates[row]):
+                trained.updates[position] = 0
+                trained.updates[position, own] = torch.from_numpy(_LARGE * self._canaries.included[row]).to(starts)
+        return trained
 
     def _gradient(self, records: DeviceRecords, row: int, batches: Batches, slot: int, *rest: Any) -> Tensor:
         """(M + N,) as `LoopEngine`, which trains one device after another from its first slot on."""
@@ -318,13 +334,15 @@ class CanaryEffect:
 
     @classmethod
     def expected(
-        cls, kind: CanaryKind, clip_scope: str, clip_norm: float, records: int, rate: float, canaries: int
+        cls, kind: AnyCanary, clip_scope: str, clip_norm: float, records: int, rate: float, canaries: int
     ) -> CanaryEffect | TurningEffect:
         """The effect of one of a device's canaries; under scope `batch` the account allows a shift of 2 G.
 
         Under `record` each draw moves the step by G / (q_i D_i), whatever else is drawn. Under `batch` one of B + 1
         drawn records, B ~ Bin(D_i, q_i), has the share h = E[1 / (B + 1)] = (1 - (1-q)^(D+1)) / ((D+1) q).
         `dirac`: G h. `dominating`: from -G / sqrt(n) - unless nothing was drawn, or another of the n canaries - to G.
+
+        An upload of a `device` moves by C.
 
         Args:
             records, rate, canaries: D_i, q_i and n_i of the device.
@@ -334,6 +352,8 @@ class CanaryEffect:
         >>> CanaryEffect.expected("dirac", "batch", 2.0, records=1, rate=1.0, canaries=1)
         CanaryEffect(baseline=0.0, shift=1.0)
         """
+        if kind == "device":
+            return cls(0.0, clip_norm)
         if clip_scope == "record":
             return cls(0.0, clip_norm / (rate * records))
         share = (1 - (1 - rate) ** (records + 1)) / ((records + 1) * rate)

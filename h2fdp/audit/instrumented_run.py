@@ -20,10 +20,10 @@ from torch import Tensor
 from h2fdp.algorithms.registry import audited
 from h2fdp.audit.canaries import CanaryDesign, CanaryEngine, CanaryModule, CanaryRecords, CanarySampler
 from h2fdp.privacy import GradientSumMechanism
+from h2fdp.privacy.mechanisms.device_unit import ClippedUploads
 from h2fdp.privacy.places import Holder, Observer, Place
 from h2fdp.protocol import Cloud, InProcessNodes, IntervalPlan, NodeGroup, Plan, Upload
 from h2fdp.run.setup import RunSetup
-from h2fdp.training.clipping import ClipScope
 from h2fdp.training.local_steps import TrainingResult
 from h2fdp.training.losses import minimised
 
@@ -255,6 +255,7 @@ class InstrumentedRun:
                 [design.included[each] for each in own_coordinates],
                 dominating=design.kind != "dirac",
                 turning=design.kind == "turning",
+                whole=design.kind == "device",
             )
             groups = self._subnets[subnet.name] = RecordingNodes(self._group(number, canaries), first)
             if self.run.blueprint.device_group(number).pipeline.noisy_steps:
@@ -267,10 +268,12 @@ class InstrumentedRun:
         """The devices of a subnet with canaries among their records."""
         blueprint = self.run.blueprint
         group = blueprint.device_group(number)
-        sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
+        if not canaries.whole:
+            sampler = CanarySampler(**vars(group.sampler), canaries=canaries, device_name=group.device_name)
+            group = replace(group, sampler=sampler)
         loss = minimised(blueprint.objective, blueprint.loss)
         engine = CanaryEngine(blueprint.module(), blueprint.clipping, blueprint.objective, canaries, loss)
-        return InProcessNodes({"devices": replace(group, sampler=sampler, engine=engine)})
+        return InProcessNodes({"devices": replace(group, engine=engine)})
 
     def run_interval(self, plan: IntervalPlan) -> IntervalTranscript:
         """Run one interval and say what was sent."""
@@ -340,8 +343,13 @@ class InstrumentedRun:
         return received, uploads
 
 
-def canary_gradient(run: RunSetup) -> tuple[ClipScope, float]:
-    """What bounds a record's gradient, and its length G: clipping, or what is known of the loss without."""
+def canary_gradient(run: RunSetup) -> tuple[str, float]:
+    """What bounds a record's gradient, and its length G: clipping, or what is known of the loss without.
+
+    Where devices are protected, the length C of an upload.
+    """
+    if isinstance(run.noise, ClippedUploads):
+        return "update", run.noise.clip_norm
     clipping = run.blueprint.clipping
     if clipping is not None:
         return clipping.scope, clipping.norm

@@ -1,7 +1,7 @@
 """An empirical privacy audit: one run with canaries among the records, guessed from what one observer received.
 
-Steinke, Nasr and Jagielski 2023, Theorem 5.2 and Corollary 5.4: the largest scores are called in, the smallest out, the
-others left alone.
+Steinke, Nasr and Jagielski 2023: the largest scores are called in, the smallest out, the others left alone.
+Mahloujifar, Melis and Chaudhuri 2025: what so many right guesses say about the trade-off of errors, here a Gaussian's.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import beta, binom
+from scipy.special import ndtr, ndtri
+from scipy.stats import beta
 
 from h2fdp.arithmetic import run_arithmetic
-from h2fdp.audit.canaries import CanaryDesign, CanaryEffect, CanaryKind, TurningEffect
+from h2fdp.audit.canaries import AnyCanary, CanaryDesign, CanaryEffect, CanaryKind, TurningEffect
 from h2fdp.audit.instrumented_run import InstrumentedRun, canary_gradient, observations
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
+from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.prelude import add_planned, with_prelude
 from h2fdp.run.recorders import OnInterval
 from h2fdp.run.setup import RunSetup
 from h2fdp.training.local_steps import head_size
 
+_WHOLE = "a canary is a whole device where devices are protected"
 _MOST_PER_BATCH = 1.0  # canaries that meet in one batch hide each other and hinder training
 # Why an observer may have nothing to be asked about.
 UNSEEN = {
@@ -63,6 +65,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         if found not in known:
             raise UserError(not_one_of(found, known), key=key)
     placement, blueprint, method, training = run.placement, run.blueprint, run.config.method, run.config.training
+    whole = placement.protects == "device"
     unusual = observer == "public" and (method.server.name != "average" or method.upcycle is not None)
     tree = "an audit knows one tier of edge servers; expected a network without edges below edges, or a star"
     sums = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
@@ -88,7 +91,8 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (head_size(blueprint.objective, blueprint.module()), "method.objective", heads),
         (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
         (unusual, "method.server", server),
-        (training.sampling != "poisson", "training.sampling", poisson),
+        (training.sampling != "poisson" and not whole, "training.sampling", poisson),
+        (whole and canaries > run.topology.devices, "canaries", f"{_WHOLE}; expected at most {run.topology.devices}"),
     )
     for holds, key, text in refused:
         if holds:
@@ -117,21 +121,25 @@ class Audit:
         intervals: that the audited run took.
         guesses: r, fixed in advance.
         right: v.
-        epsilon_lower: epsilon is at least that, at this confidence.
+        all_right: of a guess about each canary, by the sign of its score.
+        epsilon_lower: of a Gaussian with `mu_lower_bound`, at this confidence.
+        epsilon_independent: of one with `mu_of_independent`.
         delta: of the guarantee under test.
         compositions: what the ledger of the same run says that the observer received of the audited devices: one
             for each distinct account, none if a budget allowed no interval.
     """
 
     observer: Observer
-    kind: CanaryKind
+    kind: AnyCanary
     canaries: int
     devices: int
     per_batch: float
     intervals: int
     guesses: int
     right: int
+    all_right: int
     epsilon_lower: float
+    epsilon_independent: float
     confidence: float
     delta: float
     clip_scope: str
@@ -159,8 +167,9 @@ def audits(
 ) -> list[Audit]:
     """Audit the prepared experiment in this process, by one run for all these observers.
 
-    1. N canaries are given to devices of which an observer receives something noisy, each in or out by a coin. An
-       observer is asked about those of its own devices; one that has none is left out.
+    1. N canaries are given to devices of which an observer receives something noisy, each in or out by a coin; where
+       devices are protected, each is a device. An observer is asked about those of its own devices; one that has none
+       is left out.
     2. The experiment runs, with canaries in the local steps; after each interval, what an observer received on each
        canary's coordinate is added to the canary's score. A budget ends this run as it would end any.
     3. The r/2 largest scores are guessed to be in, the r/2 smallest out; v right guesses bound epsilon from below, for
@@ -181,30 +190,37 @@ def audits(
     audited = {observer: audited_devices(run, observer) for observer in observers}
     if not any(devices.size for devices in audited.values()):
         raise UserError(f"nothing to audit; {UNSEEN[observers[0]]}", key="observer")
-    design = CanaryDesign.drawn(run.blueprint.streams, kind, canaries, np.unique(np.concatenate([*audited.values()])))
+    owners = np.unique(np.concatenate([*audited.values()]))
+    made: AnyCanary = "device" if run.placement.protects == "device" else kind
+    design = CanaryDesign.drawn(run.blueprint.streams, made, canaries, owners)
     check_density(design, run.blueprint.rates)
     scores, watch, intervals = _scores(run, audited, design, noise_scale, on_interval or (lambda row: None))
-    found = []
+    found, delta = [], run.config.privacy.delta
     for observer, devices in audited.items():
         asked = np.isin(design.owners, devices)
         if asked.any():
             known, owners = int(asked.sum()), design.owners[asked]
-            guesses = guesses_planned(known)
-            right = int(np.sum(guess(scores[observer][asked], guesses) == np.where(design.included[asked], 1, -1)))
+            guesses, values, coins = guesses_planned(known), scores[observer][asked], design.included[asked]
+            right = int(np.sum(guess(values, guesses) == np.where(coins, 1, -1)))
+            all_right = int(np.sum((values > 0) == coins))
+            mu = mu_lower_bound(right, guesses, known, delta, confidence)
+            independent = mu_of_independent(all_right, known, delta, confidence)
             held = [each for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()]
             found.append(
                 Audit(
                     observer=observer,
-                    kind=kind,
+                    kind=made,
                     canaries=known,
                     devices=len(np.unique(owners)),
                     per_batch=design.per_batch(run.blueprint.rates),
                     intervals=intervals,
                     guesses=guesses,
                     right=right,
-                    epsilon_lower=epsilon_lower_bound(right, guesses, known, run.config.privacy.delta, confidence),
+                    all_right=all_right,
+                    epsilon_lower=gaussian_epsilon(mu, delta) if mu else 0.0,
+                    epsilon_independent=gaussian_epsilon(independent, delta) if independent else 0.0,
                     confidence=confidence,
-                    delta=run.config.privacy.delta,
+                    delta=delta,
                     clip_scope=canary_gradient(run)[0],
                     compositions=tuple(each.composition for each in held),
                 )
@@ -241,8 +257,10 @@ def _scores(
                 asked = {device: effects[device] for device in audited[observer].tolist() if device in effects}
                 for seen in observations(observer, transcript, asked, spy_of.__getitem__, blueprint.star):
                     at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
-                    rate = float(blueprint.rates[seen.device])
-                    score[at] += effect.score(seen.values[at], unit, seen.noise_std, seen.segments, rate)
+                    segments, rate = seen.segments, float(blueprint.rates[seen.device])
+                    if design.kind == "device":  # every upload moves its coordinate once, whatever the steps
+                        unit, segments, rate = seen.weight, (1,) * len(segments), 1.0
+                    score[at] += effect.score(seen.values[at], unit, seen.noise_std, segments, rate)
             done += 1
             on_interval({"interval": done})
     return scores, watch, done
@@ -267,7 +285,8 @@ def as_dict(found: Audit) -> dict[str, Any]:
 
 
 GUESSED_SHARE = 0.2  # fixed in advance: near the best for epsilons of 1 to 8 and some hundred canaries
-_HALVINGS = 60  # of an interval of at most about 40: to the last bit of a double
+_LARGEST_MU = 64.0
+_HALVINGS = 50  # of that interval
 
 
 def guesses_planned(canaries: int) -> int:
@@ -295,48 +314,63 @@ def guess(scores: np.ndarray, guesses: int) -> np.ndarray:
     return called
 
 
-def epsilon_lower_bound(right: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
-    """The smallest epsilon that `right` of `guesses` right guesses leave possible; 0 says nothing.
+def mu_lower_bound(right: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
+    """The smallest mu that `right` of `guesses` right guesses leave possible; 0 says nothing.
 
-    eps_LB = sup{e >= 0 : chance_of_as_many(e) < 1 - confidence}. For a mechanism that is (epsilon, delta)-DP for each
-    of the canaries' records, P[eps_LB > epsilon] <= 1 - confidence.
+    For a mechanism without a test of any canary's record (or device) that has more than Phi(Phi^-1(false) + mu) + delta
+    true positives, as `privacy.statement.card` has mu, P[this > mu] <= 1 - confidence.
+    Source: Mahloujifar, Melis and Chaudhuri 2025, Theorem 3.1 and Algorithm 3; `delta` is subtracted here.
 
     Assumptions: each canary was in or out by its own fair coin; which `guesses` of them would be guessed (not how) may
-    depend on the observation, their number may not.
+    depend on the observation, their number may not. However canaries hang together.
 
     Args:
         canaries: N, guessed or not.
 
-    >>> round(epsilon_lower_bound(right=100, guesses=100, canaries=100, delta=0.0), 3)  # log(p / (1 - p)), p^100 = 0.05
-    3.493
-    >>> epsilon_lower_bound(right=50, guesses=100, canaries=100, delta=0.0)
+    >>> round(mu_lower_bound(right=100, guesses=100, canaries=100, delta=0.0), 1)
+    1.7
+    >>> mu_lower_bound(right=50, guesses=100, canaries=100, delta=0.0)
     0.0
     """
     assert 0 <= right <= guesses <= canaries, "right guesses are guesses, guesses are about canaries"
     assert 0 <= delta < 1, "delta is a probability"
     assert 0 < confidence < 1, "confidence is a probability"
-    doubt = 1 - confidence
-    if right == 0 or chance_of_as_many(0.0, right, guesses, canaries, delta) >= doubt:
-        return 0.0
-    # At delta = 0 the bound is Clopper's and Pearson's; delta only lowers it. Below it, the chance grows with epsilon.
-    low, high = 0.0, float(logit(beta.ppf(doubt, right, guesses - right + 1)))
+    low, high = 0.0, _LARGEST_MU
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if chance_of_as_many(middle, right, guesses, canaries, delta) < doubt:
+        if refuted(middle, right, guesses, canaries, delta, 1 - confidence):
             low = middle
         else:
             high = middle
-    return low
+    return low if low > _LARGEST_MU * 2.0 ** (1 - _HALVINGS) else 0.0
 
 
-def chance_of_as_many(epsilon: float, right: int, guesses: int, canaries: int, delta: float) -> float:
-    """Under (epsilon, delta)-DP, at least `right` of `guesses` guesses are right with at most this probability.
+def refuted(mu: float, right: int, guesses: int, canaries: int, delta: float, doubt: float) -> bool:
+    """Whether at least `right` of the guesses are right with a probability below `doubt` under this mu.
 
-    P[B >= v] + 2 N delta max_{1<=i<=v} P[v-i <= B < v]/i with B ~ Bin(r, 1/(1+exp(-epsilon))); may exceed 1.
+    Were it `doubt`, flipping one coin says how probable one right guess less is at least: the canary's guess was right
+    in `right / canaries` of such events, and all events in which it is wrong are a test's false positives. So on down
+    to no right guess; if the probabilities add up to more than 1, it is below `doubt`.
     """
-    share = expit(epsilon)
-    by_luck = float(binom.sf(right - 1, guesses, share))
-    if delta == 0 or right == 0:
-        return by_luck
-    below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), guesses, share))
-    return by_luck + 2 * canaries * delta * float(np.max(below / np.arange(1, right + 1)))
+    hits, misses = doubt * right / canaries, doubt * (guesses - right) / canaries
+    for number in range(right - 1, -1, -1):
+        least = float(ndtr(ndtri(max(hits - delta, 0.0)) - mu))
+        if least <= misses or hits + misses > guesses / canaries:
+            break
+        hits += (least - misses) * number / (guesses - number)
+        misses = least
+    return hits + misses > guesses / canaries
+
+
+def mu_of_independent(right: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
+    """As `mu_lower_bound`, of a guess about every canary, where what is seen of one says nothing of another.
+
+    Then each guess is right with a probability of at most Phi(mu / 2) + delta / 2, and independently: Clopper's and
+    Pearson's bound on that. It finds nearly all of mu where noise on different coordinates is independent. A bound that
+    holds however canaries hang together cannot: it allows that sometimes all are given away together.
+
+    >>> round(mu_of_independent(right=600, canaries=1000, delta=1e-5), 3)
+    0.372
+    """
+    share = float(beta.ppf(1 - confidence, right, canaries - right + 1)) if right else 0.0
+    return max(0.0, 2 * float(ndtri(share - delta / 2))) if share > delta / 2 else 0.0

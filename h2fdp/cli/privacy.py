@@ -190,19 +190,21 @@ def audit_command(
 
 
 def _show_audit(result: dict[str, Any]) -> None:
-    exceeded = result["epsilon_lower"] > min(result["rdp"], result["pld"])
+    account = min(result["rdp"], result["pld"])
+    beside = "" if result["kind"] == "device" else f", at most {result['per_batch']:.2g} a batch on average"
+    verdict = "consistent with the account: no larger loss was found"
+    if max(result["epsilon_lower"], result["epsilon_independent"]) > account:
+        verdict = "the account is refuted: more leaks than it allows"
     print_facts(
         {
             "observer": result["observer"],
-            "canaries": f"{result['canaries']} ({result['kind']}) of {result['devices']} devices, at most "
-            f"{result['per_batch']:.2g} a batch on average",
+            "canaries": f"{result['canaries']} ({result['kind']}) of {result['devices']} devices{beside}",
             "intervals": result["intervals"],
-            "guesses right": f"{result['right']} of {result['guesses']}",
-            "epsilon at least": f"{result['epsilon_lower']:.4g} (confidence {result['confidence']:.0%})",
+            "guesses right": f"{result['right']} of {result['guesses']}; {result['all_right']} of all",
+            "epsilon at least": f"{result['epsilon_lower']:.4g}; {result['epsilon_independent']:.4g} if the noise on "
+            f"different canaries is independent (confidence {result['confidence']:.0%} each)",
             "accounted": f"{result['pld']:.4g} (pld), {result['rdp']:.4g} (rdp)",
             "delta": result["delta"],
-            "verdict": "the account is refuted: more leaks than it allows"
-            if exceeded
-            else "consistent with the account: no larger loss was found",
+            "verdict": verdict,
         }
     )

@@ -22,10 +22,11 @@ INPUTS = (IMAGES / 16).astype(np.float32)
 OFF = 1e-6
 BY_RECORD = {"clip_scope": "record", "local_steps": 1, "aggregate_every": None, "aggregations_per_interval": 0}
 ONE_UPLOAD = {"aggregate_every": None, "aggregations_per_interval": 0}
+DEVICES = {"protects": "device", "clip_norm": 1.0, "accountant": "pld", "epsilon": 3.0, "noise_key": "seed"}
 FAULTS = {"device_dropout": 0.3, "straggler": {"probability": 0.3}, "edge_outage": {"probability": 0.1}}
 
 
-def prepared(observer="edge", devices=50, edges=1, trust=0.0, records=4, **settings):
+def prepared(observer="edge", devices=50, edges=1, trust=0.0, records=4, secure_sum=0.0, **settings):
     """Softmax regression on a few digits for each device, calibrated so that this observer's account is epsilon."""
 
     def data(device):
@@ -44,7 +45,7 @@ def prepared(observer="edge", devices=50, edges=1, trust=0.0, records=4, **setti
         "calibration": "accounted",
         "target_observers": [observer],
     }
-    network = Topology.regular(edges=edges, devices=devices // edges, trust=trust)
+    network = Topology.regular(edges=edges, devices=devices // edges, trust=trust, secure_sum=secure_sum)
     test = INPUTS[:20], LABELS[:20]
     return Experiment(network, data, test_data=test, **{**defaults, **settings}).prepare()
 
@@ -99,6 +100,25 @@ def test_with_the_noise_off_observers_refute_their_accounts_where_uploads_are_no
     assert found.epsilon_lower > 1.0
 
 
+@pytest.mark.parametrize(
+    ("observer", "network", "settings"),
+    [
+        ("edge", {"edges": 10}, {}),
+        ("cloud", {"edges": 10, "trust": 1.0}, {"faults": FAULTS}),
+        ("peer", {"edges": 75}, {"participation": 0.5}),
+        ("edge", {"edges": 75, "secure_sum": 1.0}, {"sampling": "fixed", "weights": "uniform"}),
+    ],
+)
+def test_devices_that_are_canaries_keep_the_account_and_refute_it_without_noise(observer, network, settings):
+    """Also with half of the noise, where the account is what is released."""
+    run = prepared(observer, devices=150, **network, **DEVICES, **settings)
+    kept, off = (audit(run, observer, 150, noise_scale=noise, confidence=1 - 0.05 / 8) for noise in (1.0, OFF))
+    assert (kept.kind, kept.devices, kept.clip_scope) == ("device", 150, "update")
+    assert max(kept.epsilon_lower, kept.epsilon_independent) <= kept.accounted("pld") <= 3.0 < off.epsilon_independent
+    if observer == "edge" and "faults" not in settings:
+        assert audit(run, observer, 150, noise_scale=1 / 2).epsilon_independent > 3.0
+
+
 def test_canaries_that_turn_their_devices_data_refute_what_others_do_not():
     """Upload of ten steps, in which a draw is seldom; under a quarter of the noise."""
     rare = {"sampling_rate": 0.05, "records": 60, "local_steps": 10, "aggregate_every": 10, "intervals": 3}
@@ -120,6 +140,7 @@ def test_with_the_right_noise_no_account_is_refuted(seed):
     run = prepared(observer, devices=48, edges=16, seed=seed, aggregate_every=2, **settings)
     found = audit(run, observer, 48, kind, confidence=1 - 0.05 / 8)
     assert found.epsilon_lower <= found.accounted("rdp"), (observer, scope, kind)
+    assert found.epsilon_independent <= found.accounted("rdp"), (observer, scope, kind)
 
 
 @pytest.mark.parametrize(("scope", "faults"), [("batch", {}), ("record", {}), ("batch", FAULTS)])
@@ -168,8 +189,10 @@ def test_a_budget_ends_the_audited_run_as_it_would_end_any():
         (
             ONE_UPLOAD | {"trust": 1.0, "method": {"extends": "h2fdp", "privacy": "central"}},
             ("public", 10),
-            "central noise protects dev",
+            "here the cloud adds it",
         ),
+        (DEVICES | {"calibration": "accounted"}, ("edge", 7), "a canary is a whole device .*; expected at most 6"),
+        ({}, ("edge", 6, "device"), "expected one of dirac, dominating, turning"),
     ],
 )
 def test_what_cannot_be_audited_is_told(settings, arguments, words):

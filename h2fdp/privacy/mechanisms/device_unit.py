@@ -100,7 +100,6 @@ class DeviceDp(StatedNoise):
 
     protects: ClassVar[Unit] = "device"
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
-    unaudited: ClassVar[str | None] = "canaries are records, and this noise protects devices"
 
     @property
     def clips(self) -> Clips:

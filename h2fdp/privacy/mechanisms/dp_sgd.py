@@ -285,7 +285,7 @@ class CentralDp(StatedNoise):
 
     protects: ClassVar[Unit] = "device"
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge", "cloud"})
-    unaudited: ClassVar[str | None] = "canaries are records, and central noise protects devices"
+    unaudited: ClassVar[str | None] = "an audit reads the noise of devices and edge servers, and here the cloud adds it"
 
     @property
     def clips(self) -> Clips:
