@@ -342,7 +342,7 @@ class CanaryEffect:
         drawn records, B ~ Bin(D_i, q_i), has the share h = E[1 / (B + 1)] = (1 - (1-q)^(D+1)) / ((D+1) q).
         `dirac`: G h. `dominating`: from -G / sqrt(n) - unless nothing was drawn, or another of the n canaries - to G.
 
-        An upload of a `device` moves by C.
+        All uploads of a `device` move by its whole length.
 
         Args:
             records, rate, canaries: D_i, q_i and n_i of the device.

@@ -21,6 +21,7 @@ from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import OBSERVERS, Observer
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounting.accountants import gaussian_epsilon
+from h2fdp.privacy.mechanisms.device_unit import ClippedUploads
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.prelude import add_planned, with_prelude
 from h2fdp.run.recorders import OnInterval
@@ -258,8 +259,8 @@ def _scores(
                 for seen in observations(observer, transcript, asked, spy_of.__getitem__, blueprint.star):
                     at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
                     segments, rate = seen.segments, float(blueprint.rates[seen.device])
-                    if design.kind == "device":  # every upload moves its coordinate once, whatever the steps
-                        unit, segments, rate = seen.weight, (1,) * len(segments), 1.0
+                    if isinstance(run.noise, ClippedUploads):  # in all uploads of an interval, or in none
+                        unit, segments, rate = seen.weight * len(segments), (1,), run.noise.rate
                     score[at] += effect.score(seen.values[at], unit, seen.noise_std, segments, rate)
             done += 1
             on_interval({"interval": done})

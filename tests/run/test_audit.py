@@ -106,6 +106,8 @@ def test_with_the_noise_off_observers_refute_their_accounts_where_uploads_are_no
         ("edge", {"edges": 10}, {}),
         ("cloud", {"edges": 10, "trust": 1.0}, {"faults": FAULTS}),
         ("peer", {"edges": 75}, {"participation": 0.5}),
+        ("cloud", {"edges": 10, "trust": 1.0}, {"participation": {"rate": 0.3, "secret": True}}),
+        ("edge", {"edges": 10}, {"participation": {"rate": 0.3, "secret": True, "cover": True}}),
         ("edge", {"edges": 75, "secure_sum": 1.0}, {"sampling": "fixed", "weights": "uniform"}),
     ],
 )
@@ -115,7 +117,7 @@ def test_devices_that_are_canaries_keep_the_account_and_refute_it_without_noise(
     kept, off = (audit(run, observer, 150, noise_scale=noise, confidence=1 - 0.05 / 8) for noise in (1.0, OFF))
     assert (kept.kind, kept.devices, kept.clip_scope) == ("device", 150, "update")
     assert max(kept.epsilon_lower, kept.epsilon_independent) <= kept.accounted("pld") <= 3.0 < off.epsilon_independent
-    if observer == "edge" and "faults" not in settings:
+    if observer == "edge" and "participation" not in settings:
         assert audit(run, observer, 150, noise_scale=1 / 2).epsilon_independent > 3.0
 
 
