@@ -53,6 +53,28 @@ def method(name: str, *tests: str) -> Capability:
 
 
 CAPABILITIES = {
+    "buffers": Capability(
+        ("schedules/buffered.py", "schedules/event_queue.py", "algorithms/fedat.py"),  # FedAT does not wait, either
+        (
+            ("schedules/__init__.py", "from h2fdp.schedules import buffered  # noqa: F401 - registers itself\n"),
+            ("algorithms/__init__.py", "    fedat,  # noqa: F401\n"),
+        ),
+        (
+            "tests/schedules/test_event_queue.py",
+            "tests/costs/test_links.py",
+            "tests/protocol/test_buffered_rounds.py",
+            "tests/protocol/test_fedat.py",
+            "tests/cli/test_mistakes.py::test_a_wrong_value_gets_one_line_and_exit_code_2",
+            "tests/cli/test_mistakes.py::test_plan_names_the_line_of_a_schedule_that_it_does_not_plan",
+            "tests/protocol/test_liars.py::test_what_liars_do_not_go_with_is_refused",
+            "tests/privacy/mechanisms/test_compression.py::test_devices_with_clocks_of_their_own_keep_no_sums",
+            "tests/docs/test_links.py::test_every_link_of_a_page_leads_somewhere",  # docs/extending.md names the file
+            "tests/experiment/test_method_names.py::test_buffers_are_part_of_a_name_and_other_parameters_are_not",
+            "tests/experiment/test_method_names.py::test_settings_reach_into_an_axis_that_a_word_stands_for",
+            "tests/experiment/test_method_names.py::test_a_schedule_without_buffers_says_so",
+            "tests/experiment/test_relays.py::test_what_needs_subnets_is_refused",
+        ),
+    ),
     "fedat": method("fedat", "tests/protocol/test_fedat.py"),
     "laplace": Capability(
         ("privacy/laplace.py",),

@@ -10,7 +10,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from h2fdp.algorithms import (
-    NAMED_METHODS,
     Aggregation,
     AggregationOptions,
     AggregationSection,
@@ -25,18 +24,17 @@ from h2fdp.algorithms.aggregation import AGGREGATIONS, Link, WeightedAverage
 from h2fdp.algorithms.fedavg import AverageOptions, Plain
 from h2fdp.config.check import quote
 from h2fdp.config.fields import NamedSection, Section, descriptions_of_keys
+from h2fdp.config.named_options import NAMED_METHODS
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import hint
 from h2fdp.privacy import NoisePlacementSection, NonPrivate
-from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.registry import ScheduleSection, chosen
-from h2fdp.schedules.traits import ScheduleTraits
+from h2fdp.schedules.traits import ScheduleOptions, ScheduleTraits
 from h2fdp.training.local_steps import LocalObjective
 
 UPCYCLED = "upcycled-"  # before a name: the same method with a second server update
 _FACTOR = 0.5  # of such a method
-_MIXED = {"name": "momentum", "beta1": 0, "server_step": 0.6}  # the mixing of Xie et al. 2019: alpha = 0.6
 Shape = Literal["tree", "star"]
 
 
@@ -88,6 +86,12 @@ def _point(objective: Any = "plain", privacy: Any = "none", server: Any = "avera
     return Method.model_validate(choices | axes)
 
 
+def _by_schedule(named: tuple[str, tuple[dict[str, Any], str]]) -> str:
+    """The key of an order that does not hang on which package was imported first: what has a schedule comes later."""
+    name, (axes, _) = named
+    return name if "schedule" in axes else ""
+
+
 _NAMED: dict[str, tuple[Method, str]] = {
     "hfl": (_point(), "hierarchical FedAvg without noise, the upper bound (Liu et al. 2020)"),
     "hfl-dp": (_point(privacy="local"), "hierarchical, with noise from every device (Shi et al. 2021)"),
@@ -103,23 +107,7 @@ _NAMED: dict[str, tuple[Method, str]] = {
         _point("proximal", "local", topology="star"),
         "all devices under the cloud, local noise, a proximal term (Shen et al. 2022)",
     ),
-    **{name: (_point(**axes), text) for name, (axes, text) in NAMED_METHODS.items()},
-    "fedbuff": (
-        _point(schedule={"name": "buffered", "buffer": {"cloud": 10}}, topology="star"),
-        "all devices under the cloud, which averages ten uploads at a time (Nguyen et al. 2022)",
-    ),
-    "fedasync": (
-        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, server=_MIXED, topology="star"),
-        "all devices under the cloud, which waits for none of them (Xie et al. 2019)",
-    ),
-    "hfl-async": (
-        _point(schedule={"name": "buffered", "buffer": {"cloud": 1}}, server=_MIXED),
-        "edge servers wait for their devices, the cloud for no edge server (as the tiers of FedAT, Chai et al. 2021)",
-    ),
-    "semi-sync": (
-        _point(schedule={"name": "buffered", "deadline_s": "median"}),
-        "every round ends when half could have arrived; the others count in the next one, less by their age",
-    ),
+    **{name: (_point(**axes), text) for name, (axes, text) in sorted(NAMED_METHODS.items(), key=_by_schedule)},
     "fedavg-dp": (
         _point(privacy="dp-sgd", topology="star"),
         "DP-SGD at every local step, a fixed tau (ALI-DPFL's baseline)",
@@ -215,13 +203,9 @@ def _named_points() -> dict[str, dict[str, str]]:
 
 def _point_of(method: Method) -> dict[str, str]:
     """The choice on each axis, and for how much aggregators wait: that does make another method."""
-    schedule, point = method.schedule, axes_of(method)
-    if not isinstance(schedule, BufferedOptions):
-        return point
-    waits = [f"{node} {uploads}" for node, uploads in vars(schedule.buffer).items() if uploads is not None]
-    if (deadline := schedule.deadline_s) is not None:
-        waits.append("deadline median" if deadline == "median" else f"deadline {deadline:g} s")
-    return point | ({"schedule": f"{point['schedule']} ({', '.join(waits)})"} if waits else {})
+    point = axes_of(method)
+    variant = method.schedule.variant if isinstance(method.schedule, ScheduleOptions) else ""
+    return point | ({"schedule": f"{point['schedule']} ({variant})"} if variant else {})
 
 
 def axes_of(method: Method) -> dict[str, str]:

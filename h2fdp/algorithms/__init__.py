@@ -24,7 +24,6 @@ from h2fdp.algorithms.aggregation import Visible as Visible
 from h2fdp.algorithms.aggregation import WeightedAverage as WeightedAverage
 from h2fdp.algorithms.aggregation import aggregation_of as aggregation_of
 from h2fdp.algorithms.aggregation import rules_in as rules_in
-from h2fdp.algorithms.registry import NAMED_METHODS as NAMED_METHODS
 from h2fdp.algorithms.registry import OBJECTIVES as OBJECTIVES
 from h2fdp.algorithms.registry import SERVERS as SERVERS
 from h2fdp.algorithms.registry import ObjectiveOptions as ObjectiveOptions

@@ -14,6 +14,7 @@ from h2fdp.algorithms.own import OwnServer, checked
 from h2fdp.algorithms.server_update import ServerUpdate
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
+from h2fdp.config.named_options import name_method as name_method
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.network import Topology
 from h2fdp.training.clipping import Clipping
@@ -114,12 +115,3 @@ def server_of(section: ServerOptions | OwnPart, context: ServerContext) -> Serve
 def audited(section: ServerOptions | OwnPart) -> ServerOptions | OwnPart:
     """The stand-in for a server update in an audit, see `ServerOptions`; one of the user's own stays."""
     return section if isinstance(section, OwnPart) else section.audited
-
-
-# A method by name: its choices on the axes that differ from the defaults, and one line about it.
-NAMED_METHODS: dict[str, tuple[dict[str, Any], str]] = {}
-
-
-def name_method(name: str, description: str, **axes: Any) -> None:
-    """Give a point on the axes a name, for `method:` and `h2fdp methods`."""
-    NAMED_METHODS[name] = axes, description

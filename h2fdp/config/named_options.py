@@ -173,3 +173,12 @@ class Choices(Generic[OptionsType]):
     def _all_options(self) -> Iterable[str]:
         shown = [model for model in self.models.values() if model.nulls]
         return [key for model in shown for key in model.model_fields if key != "name"]
+
+
+# A method by name: its choices on the axes that differ from the defaults, and one line about it.
+NAMED_METHODS: dict[str, tuple[dict[str, Any], str]] = {}
+
+
+def name_method(name: str, description: str, **axes: Any) -> None:
+    """Give a point on the axes a name, for `method:` and `h2fdp methods`."""
+    NAMED_METHODS[name] = axes, description

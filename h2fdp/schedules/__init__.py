@@ -1,5 +1,6 @@
 """Schedules: how long an interval is, when aggregators aggregate, who takes part, with which step size."""
 
+from h2fdp.schedules import buffered  # noqa: F401 - registers itself
 from h2fdp.schedules.aggregation_times import AggregationTimes as AggregationTimes
 from h2fdp.schedules.aggregation_times import draw_participants as draw_participants
 from h2fdp.schedules.control_section import ControlSection as ControlSection

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from h2fdp.config.fields import Count, Expect, Positive, Section
+from h2fdp.config.named_options import name_method
 from h2fdp.errors import EXPERIMENT_REFUSALS, NETWORK_REFUSALS, UserError, refused
 from h2fdp.network import Topology
 from h2fdp.network.devices import Floats
@@ -18,7 +19,7 @@ from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.schedules.fixed import FixedSchedule
 from h2fdp.schedules.schedule import Arrivals, Decision, Schedule, Stretch
-from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
+from h2fdp.schedules.traits import SCHEDULES, ScheduleContext, ScheduleOptions
 
 _MOST_AHEAD = 100_000  # rounds of the cloud that are played before they are due
 Deadline = float | Literal["median"]
@@ -218,6 +219,7 @@ class Buffers(Section):
     cloud: Count | None = None
 
 
+@SCHEDULES.register
 class BufferedOptions(ScheduleOptions):
     """Aggregators average what has arrived, and go on.
 
@@ -243,6 +245,14 @@ class BufferedOptions(ScheduleOptions):
     def buffers(self) -> bool:
         """Whether any aggregator goes on without some of its children."""
         return self.deadline_s is not None or self.buffer != Buffers()
+
+    @property
+    def variant(self) -> str:
+        """See `ScheduleOptions.variant`."""
+        waits = [f"{node} {uploads}" for node, uploads in vars(self.buffer).items() if uploads is not None]
+        if (deadline := self.deadline_s) is not None:
+            waits.append("deadline median" if deadline == "median" else f"deadline {deadline:g} s")
+        return ", ".join(waits)
 
     def build(self, context: ScheduleContext) -> Schedule:
         """The events of the run; rounds of all where each aggregator waits for all."""
@@ -290,3 +300,32 @@ def refusals_of_network(experiment: Any, topology: Topology, network: Topology) 
         ("method.schedule", deep, tail, f"{topology.depth} tiers"),
         ("method.schedule", summing is not None, tail, summing),
     )
+
+
+_MIXED = {"name": "momentum", "beta1": 0, "server_step": 0.6}  # the mixing of Xie et al. 2019: alpha = 0.6
+_NONE_WAITS = {"name": "buffered", "buffer": {"cloud": 1}}
+
+name_method(
+    "fedbuff",
+    "all devices under the cloud, which averages ten uploads at a time (Nguyen et al. 2022)",
+    schedule={"name": "buffered", "buffer": {"cloud": 10}},
+    topology="star",
+)
+name_method(
+    "fedasync",
+    "all devices under the cloud, which waits for none of them (Xie et al. 2019)",
+    schedule=_NONE_WAITS,
+    server=_MIXED,
+    topology="star",
+)
+name_method(
+    "hfl-async",
+    "edge servers wait for their devices, the cloud for no edge server (as the tiers of FedAT, Chai et al. 2021)",
+    schedule=_NONE_WAITS,
+    server=_MIXED,
+)
+name_method(
+    "semi-sync",
+    "every round ends when half could have arrived; the others count in the next one, less by their age",
+    schedule={"name": "buffered", "deadline_s": "median"},
+)

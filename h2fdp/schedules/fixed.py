@@ -9,7 +9,7 @@ import numpy as np
 
 from h2fdp.schedules.aggregation_times import DeviceTurns, StepDecay, decayed, noise_of_share, share_of
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
+from h2fdp.schedules.traits import SCHEDULES, ScheduleContext, ScheduleOptions
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class FixedSchedule(Schedule):
         )
 
 
+@SCHEDULES.register
 class FixedOptions(ScheduleOptions):
     """`fixed` has no options; it ends early where the target allows fewer local iterations than are planned."""
 

@@ -23,7 +23,7 @@ from h2fdp.schedules.problem import (
     solve,
 )
 from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
-from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions
+from h2fdp.schedules.traits import SCHEDULES, ScheduleContext, ScheduleOptions
 from h2fdp.schedules.turns_controller import TurnsController
 
 _MOST_EDGES_NAMED = 1000  # in a row of control.jsonl; larger networks are summed up
@@ -197,6 +197,7 @@ def _by_edge(names: list[str], values: np.ndarray) -> Mapping[str, float]:
     return {"smallest": float(values.min()), "median": float(np.median(values)), "largest": float(values.max())}
 
 
+@SCHEDULES.register
 class H2fdpOptions(ScheduleOptions):
     """`h2fdp`, Algorithm 1, whose options are the `control:` section."""
 

@@ -1,6 +1,4 @@
-"""The registry of schedules: a new one is a file of this package and a line here; and schedules of a user's own, which
-derive from `OwnSchedule`, and whose decisions are checked.
-"""
+"""The schedule of a method: one by name, or a user's own, derived from `OwnSchedule`, whose decisions are checked."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import (
     Checked,
     Origin,
@@ -28,22 +25,13 @@ from h2fdp.config.own_answers import (
     state_rule,
     tensor_rule,
 )
-from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError
-from h2fdp.schedules.buffered import BufferedOptions
 from h2fdp.schedules.control_section import ControlSection, Horizon
-from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.schedules.h2fdp_controller import H2fdpOptions
 from h2fdp.schedules.measuring import Measure
 from h2fdp.schedules.schedule import Decision, Schedule
-from h2fdp.schedules.traits import ScheduleContext, ScheduleOptions, ScheduleTraits
-
-SCHEDULES: Choices[ScheduleOptions] = Choices(
-    OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build")),
-    gone={"utility": "its options go to a part of your own, `FOLDER/utility:Utility`, of experiments/parts in a clone"},
-)
-for _options in (FixedOptions, BufferedOptions, H2fdpOptions):
-    SCHEDULES.register(_options)
+from h2fdp.schedules.traits import SCHEDULES, ScheduleContext, ScheduleOptions, ScheduleTraits
 
 ScheduleSection = Annotated[ScheduleOptions | OwnPart, SCHEDULES]
 

@@ -11,6 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from h2fdp.config.fields import Options
+from h2fdp.config.named_options import Choices
+from h2fdp.config.own_parts import OwnKind
 from h2fdp.costs import ExchangeSizes, NetworkCosts
 from h2fdp.errors import UserError
 from h2fdp.network import Topology
@@ -206,3 +208,14 @@ class ScheduleTraits(ABC):
 
 class ScheduleOptions(Options, ScheduleTraits):
     """The options of one schedule: a subclass narrows `name` to its own, and has a field for each option."""
+
+    @property
+    def variant(self) -> str:
+        """The words for options that make another method of it, as how much aggregators wait; empty without any."""
+        return ""
+
+
+SCHEDULES: Choices[ScheduleOptions] = Choices(
+    OwnKind("a schedule, derived from `h2fdp.schedules.OwnSchedule`", ("choose", "build")),
+    gone={"utility": "its options go to a part of your own, `FOLDER/utility:Utility`, of experiments/parts in a clone"},
+)
