@@ -159,7 +159,7 @@ class AggregationOptions(Aggregation, Options):
         return {"device": self, "edge": self}
 
     def made(self) -> Aggregation:
-        """What the section describes: itself."""
+        """The aggregation of the section: itself."""
         return self
 
 
@@ -196,7 +196,7 @@ class OwnAggregation(Aggregation):
         return getattr(type(self._own), method, inherited) is not inherited
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
-        """See `Aggregation.combine`.
+        """The combined updates; see `Aggregation.combine`.
 
         Raises:
             UserError: the user's code fails, or answers with something else than a vector of the model's length.
@@ -209,7 +209,7 @@ class OwnAggregation(Aggregation):
         return combined
 
     def reach(self, weights: np.ndarray) -> np.ndarray | None:
-        """As it states, for noise is sized by it; `Aggregation.reach` where it states nothing.
+        """The reach as its user states it, for noise is sized by it; `Aggregation.reach` where it states nothing.
 
         Raises:
             UserError: the user's code fails, or gives no numbers above 0.
@@ -220,7 +220,7 @@ class OwnAggregation(Aggregation):
         return None if reaches is None else _above_0(reaches, "reach", self, len(weights))
 
     def weights(self, uploads: Contributions) -> np.ndarray:
-        """See `Aggregation.weights`.
+        """The weights; see `Aggregation.weights`.
 
         Raises:
             UserError: the user's code fails, or answers otherwise when it is asked again.
@@ -228,7 +228,7 @@ class OwnAggregation(Aggregation):
         return self._repeated("weights", self._own.weights, uploads)
 
     def normalisers(self, uploads: Contributions) -> np.ndarray | None:
-        """See `Aggregation.normalisers`.
+        """The normalisers; see `Aggregation.normalisers`.
 
         Raises:
             UserError: the user's code fails, or answers otherwise when it is asked again.
@@ -236,7 +236,7 @@ class OwnAggregation(Aggregation):
         return self._repeated("normalisers", self._own.normalisers, uploads)
 
     def _repeated(self, what: str, rule: Callable[[Contributions], Numbers], uploads: Contributions) -> Numbers:
-        """What a rule answers, the same both times: noise is sized by it before the uploads are averaged."""
+        """A rule's answer, the same both times: noise is sized by it before the uploads are averaged."""
         once, again = (self.origin.call(what, rule, uploads) for _ in range(2))
         try:
             first, second = np.asarray(once), np.asarray(again)

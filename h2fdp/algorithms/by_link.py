@@ -39,7 +39,7 @@ class ByLink(Aggregation):
     edge: Aggregation
 
     def at(self, link: Link) -> Aggregation:
-        """See `Aggregation.at`."""
+        """The rule of the link; see `Aggregation.at`."""
         return self.device if link == "device" else self.edge
 
     @property
@@ -70,7 +70,7 @@ class ByLinkOptions(AggregationOptions):
 
     @property
     def by_link(self) -> dict[Link, AggregationOptions | OwnPart]:
-        """See `AggregationOptions.by_link`."""
+        """The section of each link; see `AggregationOptions.by_link`."""
         return {"device": self.device, "edge": self.edge}
 
     def made(self) -> Aggregation:

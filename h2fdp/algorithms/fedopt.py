@@ -106,7 +106,7 @@ class AdagradOptions(AdaptiveOptions):
 
 
 class _TwoMoments(AdaptiveOptions):
-    """What FedAdam and FedYogi have.
+    """The moments of FedAdam and FedYogi.
 
     Attributes:
         beta2: share of the second moment v that is kept.

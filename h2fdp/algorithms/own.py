@@ -94,7 +94,7 @@ class OwnObjective(Checked):
         self.pull = self._right("pull", origin.call("pull", pull_of, own))
 
     def direction(self, model: Tensor, *given: Any) -> tuple[Tensor, Tensor | None]:
-        """See `LocalObjective.direction`."""
+        """The direction of a step; see `LocalObjective.direction`."""
         step: Any = self._origin.call("direction", self._own.direction, model, *given)
         if not isinstance(step, tuple) or len(step) != 2:
             raise self._origin.wrong("direction", "a pair: the direction, and the personal model or None", step)
@@ -106,7 +106,7 @@ class OwnObjective(Checked):
         return step
 
     def keeps_sensitivity(self, step_size: float, momentum: float = 0.0) -> bool:
-        """See `LocalObjective.keeps_sensitivity`; false where what states it cannot know.
+        """Whether sensitivity is kept, see `LocalObjective.keeps_sensitivity`; false where what states it cannot know.
 
         With momentum that is a function that does not take it; without, one that was inherited by a class with another
         direction.

@@ -13,7 +13,7 @@ from h2fdp.training.local_steps import Gradient, LocalWork
 
 @OBJECTIVES.register
 class PFedMe(ObjectiveOptions):
-    """Of the descent to a device's own model.
+    """The descent to a device's own model.
 
     Each step: k times theta <- theta - a (g(theta) + lambda (theta - w)), then w <- w - eta lambda (w - theta).
 

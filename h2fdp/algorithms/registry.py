@@ -39,8 +39,8 @@ class ObjectiveOptions(LocalObjective, Options):
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server update may be built from: M, the number of the model's parameters, the devices' objective, what
-    builds the model, and how gradients are clipped; None where they are not."""
+    """The facts that a server update may be built from: M, the number of the model's parameters, the devices'
+    objective, what builds the model, and how gradients are clipped; None where they are not."""
 
     parameters: int
     objective: LocalObjective
@@ -61,7 +61,7 @@ class ServerOptions(Options):
 
     @property
     def audited(self) -> ServerOptions:
-        """What stands in for it in an audit, whose models have a coordinate more for each canary: the update itself,
+        """The stand-in for it in an audit, whose models have a coordinate more for each canary: the update itself,
         where each coordinate of the next model follows from the same one of averages."""
         return self
 
@@ -80,7 +80,7 @@ class ServerOptions(Options):
 
 
 class SteppingOptions(ServerOptions):
-    """What servers have that step along an average.
+    """The options of servers that step along an average.
 
     Attributes:
         server_step: the length of the cloud's step.

@@ -64,7 +64,7 @@ class _WithoutExtremes(RobustOptions):
         """k of so many updates."""
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
-        """See `Aggregation.combine`; a value that is not a number counts as one of the largest."""
+        """The combined updates: a value that is not a number counts as one of the largest."""
         count, left_out = len(updates), self.left_out(len(updates))
         kept = torch.stack(tuple(updates)).sort(dim=0).values[left_out : count - left_out]
         return weighted_sum(kept.unbind(), np.full(len(kept), 1 / len(kept)))
@@ -102,7 +102,7 @@ class Median(_WithoutExtremes):
     name: Literal["median"] = "median"
 
     def left_out(self, count: int) -> int:
-        """As many as possible."""
+        """The largest number that is possible."""
         return (count - 1) // 2
 
 
@@ -124,7 +124,7 @@ class CentredClipping(RobustOptions):
     iterations: Annotated[int, Field(ge=1, le=100), Expect("a whole number from 1 to 100")] = 1
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
-        """See `Aggregation.combine`; an upload that has a number which is none moves nothing."""
+        """The combined updates: an upload that has a number which is none moves nothing."""
         return _one_by_one(self._centre, updates)
 
     def _centre(self, updates: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class GeometricMedian(RobustOptions):
     name: Literal["geometric-median"] = "geometric-median"
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
-        """See `Aggregation.combine`; an upload that has a number which is none is left out."""
+        """The combined updates: an upload that has a number which is none is left out."""
         return _one_by_one(self._middle, updates)
 
     def _middle(self, updates: Tensor) -> Tensor:
@@ -217,7 +217,7 @@ class _Closest(RobustOptions):
         """The number of uploads that are averaged, of so many."""
 
     def combine(self, updates: Sequence[Tensor], weights: np.ndarray) -> Tensor:
-        """See `Aggregation.combine`; of equal scores the first upload's, in the order of the tree."""
+        """The combined updates: of equal scores the first upload's, in the order of the tree."""
         scores, stacked = self.scores(updates), torch.stack(tuple(updates))
         chosen = scores.argsort(dim=0, stable=True)[: self.kept(len(updates))].sort(dim=0).values  # (m, ...)
         selected = stacked.gather(0, chosen[..., None].expand(*chosen.shape, stacked.shape[-1]))

@@ -64,7 +64,7 @@ class SubnetModelsOptions(ServerOptions):
     mix: Annotated[float, Field(ge=0, le=1), Expect("a number from 0 to 1")] = 0.3
 
     def refusals(self, experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-        """See `ServerOptions`: who sees a sum of several subnets does not know where each began."""
+        """Refusals, see `ServerOptions`: who sees a sum of several subnets does not know where each began."""
         method, rule = experiment.method, rules_in(experiment.method.aggregation)["edge"].name
         placement, liars, down = method.privacy, topology.adversaries, experiment.compression.down
         shape = "one subnet" if network is not topology else f"{topology.depth} tiers"

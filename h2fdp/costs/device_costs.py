@@ -1,4 +1,5 @@
-"""What devices spend: the power that each sends with, the power of sums over the air, and what their local steps cost.
+"""The costs of devices: the power that each sends with, the power of sums over the air, and what their local steps
+cost.
 
 **Power control.** A message of b bits takes t = b / (W log2(1 + g p)) seconds and e = p t joules at power p, where g p
 is the signal-to-noise ratio (H2FDP, Appendix D; the paper's devices all send with 24 dBm). Weighed with w1 for a joule
@@ -70,7 +71,8 @@ _TINY = 1e-8  # below this u, e^u - 1 is u e^(u / 2) to all digits
 
 @dataclass(frozen=True)
 class PowerRule:
-    """How each device chooses its power in each interval: between `least_dbm` and its own, at the least weighed cost.
+    """The rule by which a device chooses its power in each interval: between `least_dbm` and its own, at the least
+    weighed cost.
 
     Attributes:
         least_dbm: below which no device sends.
@@ -189,7 +191,7 @@ class AnalogSums:
 def analog_sums(
     radio: Radio, parameters: int, watts: Floats, power_dbm: Floats, mean_snr: Floats, sizes: Integers
 ) -> AnalogSums | None:
-    """Those of a network; None where its access is another one.
+    """The sums over the air of a network; None where its access is another one.
 
     Args:
         parameters: M.
@@ -207,7 +209,7 @@ _HERTZ = 1e9  # in a gigahertz
 
 @dataclass(frozen=True)
 class FrequencyRule:
-    """How the devices of an interval choose their frequencies: between `least_ghz` and their own, as above.
+    """The rule by which the devices of an interval choose frequencies: between `least_ghz` and their own, as above.
 
     Attributes:
         least_ghz: below which no processor runs, unless its own frequency is less.
@@ -253,7 +255,7 @@ class FrequencyRule:
 
 @dataclass(frozen=True, eq=False)
 class StepCosts:
-    """What one local step costs: (I,) for each device or, where it costs all devices the same, one number.
+    """The cost of one local step: (I,) for each device or, where it costs all devices the same, one number.
 
     Attributes:
         seconds: of the simulated clock.
@@ -270,7 +272,7 @@ class StepCosts:
     rule: FrequencyRule | None = None
 
     def of(self, rows: np.ndarray) -> StepCosts:
-        """Those of some devices."""
+        """The costs of some devices."""
         parts = {name: value[rows] for name, value in vars(self).items() if np.ndim(value)}
         return replace(self, **parts)
 

@@ -1,4 +1,4 @@
-"""What an interval costs: energy and delay as the paper sums them, and the time that a clock would show.
+"""The cost of an interval: energy and delay as the paper sums them, and the time that a clock would show.
 
 H2FDP, Appendix D. With S the devices of subnet c that take part, e and t the cost of one message of a device, ebar and
 tbar that of one from the edge server to the cloud:
@@ -185,7 +185,7 @@ def interval_cost(
 def with_waiting(
     cost: IntervalCost, costs: DrawnCosts, topology: Topology, uploads: Floats, steps: Floats
 ) -> IntervalCost:
-    """The same where uploads have arrived that no average has taken, with their energy and bytes.
+    """The cost where uploads have arrived that no average has taken, with their energy and bytes.
 
     Args:
         uploads: (I,) so many more of each device; below 0 where they were billed before.
@@ -232,7 +232,8 @@ def _relayed(active: Active, topology: Topology) -> Floats:
 
 
 def _steps(active: Active, costs: DrawnCosts, topology: Topology) -> StepCosts:
-    """What local steps cost the active devices, at frequencies that they choose by the uploads that are planned."""
+    """The cost of local steps to the active devices, at frequencies that they choose by the uploads that are
+    planned."""
     step = costs.step.of(active.rows)
     if step.rule is None:
         return step

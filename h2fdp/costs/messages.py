@@ -1,4 +1,4 @@
-"""What one message costs: the model's Q M bits over every device's channel and over every wired link.
+"""The cost of one message: the model's Q M bits over every device's channel and over every wired link.
 
 H2FDP, Appendix D: a device at distance d that sends with power p over bandwidth W has the signal-to-noise ratio
 (SNR) p beta(d) |u|^2 / (N0 W); the rate is R = W log2(1 + SNR). |u|^2, the power of the fading, is drawn for each
@@ -100,7 +100,7 @@ _SNR_RANGE = 1e-290, 1e290  # far beyond any channel, and far enough from what o
 
 
 class Ways:
-    """What a message costs on each of n links, up to the node above and down again; arrays are read-only.
+    """The cost of a message on each of n links, up to the node above and down again; arrays are read-only.
 
     Attributes:
         seconds: (n,) the mean of both directions, of messages that are ready at the start of the run.
@@ -208,7 +208,7 @@ Compressed = Callable[[float, int], float]
 
 
 def _whole(bits: float, size: int) -> float:
-    """Of a message that nothing makes smaller."""
+    """The size of a message that nothing makes smaller."""
     return bits
 
 
@@ -314,12 +314,12 @@ class NetworkCosts:
         return MessageCosts(seconds=seconds, down_seconds=down, joules=joules, **self._wired, step=self.step)
 
     def _at_own_power(self, snr: Floats) -> dict[str, Any]:
-        """What devices send: (I,) `seconds` and `joules` of a message, `snr` and `power_dbm`."""
+        """The messages of devices: (I,) `seconds` and `joules` of a message, `snr` and `power_dbm`."""
         seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)
         return {"seconds": seconds, "joules": self._own_w * seconds, "snr": snr, "power_dbm": self._own_dbm}
 
     def _at_chosen_power(self, power: PowerRule, own_snr: Floats) -> dict[str, Any]:
-        """What devices send that would have this signal-to-noise ratio at their own power."""
+        """The messages of devices that would have this signal-to-noise ratio at their own power."""
         chosen_dbm = power.chosen_dbm(self._own_dbm, own_snr)
         snr = own_snr * ratio(chosen_dbm - self._own_dbm)
         seconds = self.upload_bits / rate_bps(snr, self._topology.radio.bandwidth_hz)

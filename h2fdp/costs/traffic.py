@@ -1,4 +1,4 @@
-"""What an interval sends: uploads that arrive, local steps of each device, secure sums, and messages over the wires.
+"""The traffic of an interval: uploads that arrive, local steps of devices, secure sums, and messages over the wires.
 
 What secure aggregation adds to an interval's messages (Bonawitz et al. 2017, with an honest-but-curious server).
 
@@ -57,7 +57,7 @@ class ExchangeSizes:
 
     @classmethod
     def of_bits(cls, *, key: int, share: int, vector: int, message: int) -> Self:
-        """Those of so many bits each."""
+        """The sizes of keys, shares and vectors of so many bits."""
         return cls(key / message, share / message, vector / message)
 
     def sent(self, parties: int) -> float:
@@ -65,13 +65,13 @@ class ExchangeSizes:
         return 2 * self.key + (3 * parties - 2) * self.share
 
     def keys_and_shares(self, devices: int) -> float:
-        """What a device sends and receives for a sum of so many, beside its vector."""
+        """The keys and shares that a device sends and receives for a sum of so many, besides its vector."""
         return 2 * devices * self.key + (5 * devices - 4) * self.share
 
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """What the devices of a subnet do in an interval: columns have a place for each device, matrices a row for each
+    """The work of a subnet's devices in an interval: columns have a place for each device, matrices a row for each
     aggregation.
 
     Attributes:
@@ -100,7 +100,7 @@ class Tasks:
 
     @classmethod
     def planned(cls, rows: Integers, segments: Sequence[int], masked: bool = False) -> Self:
-        """Those of devices that all do what was planned; read-only."""
+        """The tasks of devices that all do what was planned; read-only."""
         steps, _, none = _of_all(tuple(segments), len(rows))
         return cls(rows, tuple(segments), steps, none, whole=True, masked=masked)
 
@@ -134,7 +134,7 @@ class Tasks:
         return replace(self, steps=kept, lost=lost, whole=False, there=there, always=always)
 
     def opening(self, opened: np.ndarray) -> Self:
-        """The same where some sums are not opened, whatever arrives: work of these segments comes to nothing.
+        """The tasks where some sums are not opened, whatever arrives: work of these segments comes to nothing.
 
         Args:
             opened: (segments,) whether each is.
@@ -144,7 +144,7 @@ class Tasks:
         return replace(self, steps=kept, lost=lost, whole=False, unopened=unopened)
 
     def stretch(self, first: int, stop: int) -> Self:
-        """Those of the segments first .. stop - 1; `lost` is of all."""
+        """The tasks of the segments first .. stop - 1; `lost` is of all."""
         unopened, there = (None if each is None else each[first:stop] for each in (self.unopened, self.there))
         kept = self.segments[first:stop], self.steps[first:stop]
         return replace(self, segments=kept[0], steps=kept[1], unopened=unopened, there=there)
@@ -202,7 +202,7 @@ class Active:
 
     @classmethod
     def of(cls, topology: Topology, tasks: Mapping[int, Tasks], sums: ExchangeSizes | None) -> Self:
-        """Those of the subnets with these numbers; subnets without any are left out."""
+        """The active devices of the subnets with these numbers; subnets without any are left out."""
         busy = {number: each for number, each in tasks.items() if len(each.rows)}
         numbers = np.array(list(busy), dtype=np.int64)
         sizes = np.array([len(each.rows) for each in busy.values()], dtype=np.int64)

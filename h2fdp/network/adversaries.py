@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Attack(Options):
-    """What liars do.
+    """An attack by liars.
 
     Attributes:
         poisons: they train on false records, which edge servers do not have.
@@ -208,7 +208,7 @@ class Adversaries:
         return wrong
 
     def among(self, children: Collection[Hashable]) -> Lies | None:
-        """What becomes of the uploads of these children, by rows or names; None where there are none."""
+        """The lies in uploads of these children, by rows or names; None where there are none."""
         return Lies(self.attack, frozenset(children)) if children else None
 
 
@@ -226,7 +226,7 @@ def drawn(stated: float | Sequence[str], names: Sequence[str], what: str, stream
 
 @dataclass(frozen=True)
 class Lies:
-    """What an aggregator receives where some of its children lie.
+    """The uploads that an aggregator receives where some of its children lie.
 
     Attributes:
         liars: rows of devices, or names of edge servers.

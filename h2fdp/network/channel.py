@@ -203,7 +203,7 @@ def _mean(snr: Floats, points: list[float], weights: list[float]) -> Floats:
 
 
 class Access(ABC):
-    """How the devices of an access point share its channel when all of them upload; a subclass defines
+    """The way in which devices of an access point share its channel when all of them upload; a subclass defines
     `uplink_seconds`.
 
     Attributes:

@@ -48,7 +48,7 @@ class Column:
 
     @property
     def expected(self) -> str:
-        """What would be right, for messages."""
+        """The values that would be right, for messages."""
         return next(each.text for each in get_args(self.number) if isinstance(each, Expect))
 
     @cached_property
@@ -106,7 +106,8 @@ NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss i
 
 @dataclass(frozen=True)
 class Rule:
-    """How a subnet's numbers of a column were drawn: uniformly, from the edge server's stream under this seed.
+    """The rule by which a subnet's numbers of a column were drawn: uniformly, from the edge server's stream under
+    this seed.
 
     It lets a large network be written in a few bytes for each subnet; the numbers themselves stay the truth.
     """

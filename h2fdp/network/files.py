@@ -110,7 +110,7 @@ def _refuse(options: Mapping[str, Any], what: str) -> None:
 def _with_trust(
     document: Document, seed: int, trust: Mapping[str, float] | None, notes: list[str]
 ) -> tuple[Topology, str]:
-    """As drawn where some edge servers state their trust: a file cannot say that of others alone."""
+    """The trusts, as drawn where some edge servers state their trust: a file cannot say that of others alone."""
     if trust is not None:
         document.set("trust", dict(trust), "--trust")
     topology = from_document(document, seed)
@@ -160,7 +160,7 @@ def _with_adversaries(topology: Topology, stated: AdversariesSection, seed: int)
 
 
 def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
-    """How devices move; a trace in a file of its own is read, from where the topology is."""
+    """The movement of devices; a trace in a file of its own is read, from where the topology is."""
     section = file.mobility
     if section is None:
         return None

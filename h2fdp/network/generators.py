@@ -36,7 +36,7 @@ Tiers = Annotated[
 
 
 class _Arguments(Section):
-    """What generators take, checked as files are."""
+    """The arguments of generators, checked as files are."""
 
     edges: Count = 1
     devices: Count = 1

@@ -59,7 +59,7 @@ class Graph(NamedTuple):
 
     @property
     def kinds(self) -> dict[str, Any]:
-        """What each node says that it is."""
+        """The kind that each node states."""
         return {name: values.get("kind") for name, values in self.graph.nodes(data=True)}
 
     @property
@@ -205,7 +205,8 @@ def tree_document(read: Graph) -> Document:
         raise UserError(lost)
 
     def link(name: str) -> Any:
-        """Of the link above an edge server: where it says what it is, everything else on it is an option of that."""
+        """The options of the link above an edge server: where it says what it is, everything else on it is an option
+        of that."""
         values = {key: value for key, value in wire(name).items() if key not in COLUMNS or key in _ON_WIRES}
         if "link" not in values:
             return _ours(values, (*COLUMNS, *_ON_WIRES))
@@ -290,7 +291,7 @@ def _parents(read: Graph) -> tuple[str, dict[str, str]]:
 
 
 def _misplaced(ends: Sequence[tuple[str, str]]) -> str:
-    """What is wrong with the links of a device, to nodes of some kinds; empty for nothing."""
+    """The mistake in the links of a device, to nodes of some kinds; empty for nothing."""
     wrong = [f'{kind} "{name}"' for name, kind in ends if kind != "edge"]
     if not ends:
         return "no link to an edge server"

@@ -237,7 +237,7 @@ class Series(Link):
         return elapsed
 
     def down(self, bits: float, at: float = 0.0) -> float:
-        """The same from the cloud down."""
+        """The link from the cloud down."""
         return Series(self.links[::-1]).seconds(bits, at)
 
     def joules(self, bits: float) -> float:

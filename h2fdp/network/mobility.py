@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Mobility:
-    """How the devices of a network move; see `mobility:` of a topology file.
+    """The movement of a network's devices; see `mobility:` of a topology file.
 
     Attributes:
         trace: where each device is from when on; before its first line it is where the topology file has it.
@@ -82,7 +82,7 @@ class Mobility:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Of the trace."""
+        """The lines of the trace."""
         return tuple(Line(*each) for each in self.trace)
 
 

@@ -65,7 +65,7 @@ _DRAWN: tuple[Trust, ...] = ("trusted", "secure-sum", "relay", "untrusted")  # b
 
 
 class TrustSection(Section):
-    """How trust is drawn for an edge server that states none (H2FDP, Eq. 27).
+    """The rule by which trust is drawn for an edge server that states none (H2FDP, Eq. 27).
 
     Attributes:
         trusted: p_c, the probability that an edge server is trusted, also called `probability`; null is 0.5, or 0 where
@@ -213,7 +213,7 @@ class Subnet:
         return [self.device_name(index) for index in range(self.size)]
 
     def rows_of(self, names: Collection[str]) -> tuple[int, ...]:
-        """Those of the devices with these names."""
+        """The rows of the devices with these names."""
         return tuple(row for row, name in enumerate(self.device_names()) if name in names)
 
     def __eq__(self, other: object) -> bool:
@@ -256,7 +256,7 @@ class Aggregator:
 def star_of(
     subnets: Sequence[Subnet], wires: Sequence[Sequence[Link]], columns: Mapping[str, Floats], trust: Trust
 ) -> Subnet:
-    """The same devices under one edge server, the cloud's own, whose link costs nothing.
+    """A star of the same devices under one edge server, the cloud's own, whose link costs nothing.
 
     Every device keeps its name and its numbers; the edge servers stay as relays. The star of a star is
     itself.

@@ -19,7 +19,7 @@ from h2fdp.wording import note
 
 
 def value_of(key: str, value: Any) -> Any:
-    """What another program's value says under one of our keys: numbers may be texts, and trust may be 0 or 1.
+    """The value of another program under one of our keys: numbers may be texts, and trust may be 0 or 1.
 
     >>> value_of("trust", "1"), value_of("rate_mbps", "1e3"), value_of("trust", "secure-sum")
     (True, 1000.0, 'secure-sum')
@@ -46,7 +46,7 @@ class Places(NamedTuple):
     note: str
 
     def stated(self, row: int, keys: Sequence[str]) -> dict[str, Node]:
-        """What a line says under these keys; empty cells say nothing."""
+        """The values of a line under these keys; empty cells say nothing."""
         return {key: self.more[key][row] for key in keys if key in self.more and self.more[key][row].content != ""}
 
 

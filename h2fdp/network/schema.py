@@ -160,7 +160,7 @@ Devices = Annotated[
 
 
 class _ServerSection(Section):
-    """What every edge server has, at any height.
+    """The keys of every edge server, at any height.
 
     Attributes:
         name: name of the edge server; {i} is the number of a repeated one, {parent} the name of the edge server above.
@@ -319,7 +319,7 @@ class TopologyFile(Section):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of the devices: those of the radio, and those that this file states anywhere."""
+        """The columns of devices: those of the radio, and those that this file states anywhere."""
         stated = set().union(*(each.model_fields_set for each in self._of_devices()))
         return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
 

@@ -50,7 +50,7 @@ def summarise(topology: Topology) -> dict[str, Any]:
 
 
 def _levels(trust: Sequence[Trust]) -> dict[str, int]:
-    """How many edge servers there are of each level of trust."""
+    """The number of edge servers of each level of trust."""
     return {level.replace("-", "_"): trust.count(level) for level in reversed(TRUSTS)}
 
 
@@ -59,7 +59,7 @@ def _range(values: Any) -> dict[str, float]:
 
 
 def headline(topology: Topology) -> str:
-    """How many edge servers and devices there are, in one line.
+    """The numbers of edge servers and devices, in one line.
 
     >>> headline(Topology.regular(edges=4, devices=5, trust=1.0))
     '4 edge servers, 4 trusted; 20 devices'
@@ -74,7 +74,7 @@ def headline(topology: Topology) -> str:
 
 
 def motion(topology: Topology) -> str:
-    """How devices move, in a few words; empty where they do not."""
+    """The movement of devices, in a few words; empty where they do not."""
     if topology.mobility is None:
         return ""
     lines = topology.mobility.lines
@@ -89,7 +89,7 @@ _RELAYS = "it passes masked vectors on, all devices share one noise"
 
 
 def trust_words(topology: Topology) -> dict[Trust, str]:
-    """What trust means for the noise, for a legend."""
+    """The meaning of trust for the noise, for a legend."""
     if topology.aggregators:
         return {
             "trusted": "noise is added where trust ends, at it or above",

@@ -69,7 +69,7 @@ def name_problems(file: TopologyFile, document: Document) -> list[Problem]:
 
 
 def _counts(sections: Sections, above: int, tier: int) -> Iterator[tuple[int, int, int]]:
-    """Of each section: how many edge servers and, at most, devices there are, and in which tier."""
+    """The counts of each section: how many edge servers and, at most, devices there are, and in which tier."""
     for section in sections:
         total = above * section.repeat
         if isinstance(section, UpperEdgeSection):

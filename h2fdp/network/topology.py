@@ -251,7 +251,7 @@ class Topology(Generated):
 
     @property
     def names(self) -> dict[str, list[str]]:
-        """Of all `devices`, and of all `edges` of every tier."""
+        """The names of all `devices`, and of all `edges` of every tier."""
         return {"devices": self.device_names(), "edges": [server.name for server in self.servers()]}
 
     def lying_devices(self, number: int) -> tuple[int, ...]:
@@ -315,7 +315,7 @@ class Topology(Generated):
         return all(server.trust == "relay" for server in self.servers())
 
     def as_star(self, trust: Trust = "untrusted") -> Topology:
-        """The same devices under the cloud's own edge server; see :func:`h2fdp.network.network.star_of`.
+        """A star of the same devices under the cloud's own edge server; see :func:`h2fdp.network.network.star_of`.
 
         >>> star = Topology.regular(edges=3, devices=2).as_star()
         >>> star.edges, star.devices, star.subnets[0].name, star.subnets[0].device_name(5)
@@ -327,7 +327,7 @@ class Topology(Generated):
         return Topology(self.name, (star,), self.radio, adversaries=None if liars is None else replace(liars, edges=()))
 
     def with_devices(self, **columns: ArrayLike) -> Topology:
-        """The same network, whose devices have these numbers.
+        """A network alike, whose devices have these numbers.
 
         Args:
             columns: name of a column -> one number, or (I,) one for each device in the order of the tree.

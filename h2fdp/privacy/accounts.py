@@ -1,4 +1,4 @@
-"""What each observer holds about each device: how often it received which type of release.
+"""The releases that each observer holds about each device: how often it received which type of release.
 
 An account is a vector of counts over a bounded number of types, so it is brought up to date by a release at a cost that
 does not grow with what was released before, and equal devices are accounted once.
@@ -136,7 +136,7 @@ class _Book:
         self._divergences = np.empty((0, len(ORDERS)))  # of the first types
 
     def copy(self) -> _Book:
-        """The same for one subnet alone."""
+        """The accounts of one subnet alone."""
         other = copy(self)
         other.counts, other.kinds, other.shared = self.counts.copy(), dict(self.kinds), False
         return other
@@ -196,7 +196,8 @@ class _Book:
 
 
 class _SingleEdges:
-    """What each edge server by itself holds of devices that move: its own rows, and the public's of all other places.
+    """The accounts that each edge server by itself holds of devices that move: its own rows, and the public's of all
+    other places.
 
     An edge server that has met a device, or will, receives every global model. While the device is with another one,
     these tell it what they tell everybody. (What it has while the device is with it contains the global model.)
@@ -288,7 +289,7 @@ class Accounts:
                 self._enter(AlikeReleases(edges, by_edge[edges[0]]), times)
 
     def add_alike(self, alike: Iterable[AlikeReleases], times: int = 1) -> None:
-        """The same of subnets that have the same releases, and as many devices."""
+        """Add releases of subnets that have the same releases, and as many devices."""
         for each in alike:
             self._enter(each, times)
 

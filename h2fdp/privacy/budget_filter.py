@@ -1,4 +1,4 @@
-"""What ends a run before more is released than it may: budgets of observers, and a reserve of planned releases.
+"""The end of a run before more is released than it may: budgets of observers, and a reserve of planned releases.
 
 A privacy filter (Feldman and Zrnic 2021) stops training before an observer's budget would be exceeded. How much is
 released next may depend on what was released before. Composition stays valid for the divergence of one order that was
@@ -75,7 +75,7 @@ class NoiseAllowance:
         return math.exp((_LEAST + bisect_left(range(_LEAST, _MOST), True, key=lasts)) * _GRID)
 
     def _spent(self, releases: Sequence[Release], intervals: Mapping[str, float]) -> dict[_Held, float]:
-        """What each group of devices is about to receive, and the most that any device of it has spent."""
+        """The releases that each group of devices is about to receive, and the most that any device of it has spent."""
         received: dict[tuple[Observer, str], dict[ReleaseType, np.ndarray]] = {}
         for release in releases:
             if release.observer in self.watched.budgets:
@@ -96,7 +96,7 @@ class NoiseAllowance:
         return by_class
 
     def _divergence(self, device_class: _Held, scale: float) -> float:
-        """Of one such interval under noise `scale` times as large, at the observer's order."""
+        """The divergence of one such interval under noise `scale` times as large, at the observer's order."""
         order = self.watched.orders[device_class.observer]
         return sum(
             count * float(rdp_of(replace(kind, noise_multiplier=kind.noise_multiplier * scale), (order,))[0])
@@ -186,7 +186,7 @@ _Counts = Mapping[ReleaseType, np.ndarray]
 
 @dataclass(frozen=True)
 class Reserve:
-    """What was planned, and for which observers it is kept.
+    """The planned releases, and for which observers it is kept.
 
     Attributes:
         planned: the accounts that noise was calibrated to.

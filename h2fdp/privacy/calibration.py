@@ -21,7 +21,7 @@ _SMALLEST, _LARGEST = 1e-6, 1e6
 
 
 def scaled(composition: Composition, factor: float) -> Composition:
-    """The same releases under noise `factor` times as large."""
+    """The releases under noise `factor` times as large."""
     return {
         replace(kind, noise_multiplier=kind.noise_multiplier * factor): count for kind, count in composition.items()
     }
@@ -112,7 +112,7 @@ class EqualMultipliers:
         return None
 
     def scaled(self, factor: float) -> EqualMultipliers:
-        """The same with all noises `factor` times as large."""
+        """The calibration with all noises `factor` times as large."""
         return EqualMultipliers(self.noise_multiplier * factor)
 
 

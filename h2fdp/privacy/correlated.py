@@ -123,7 +123,7 @@ class CorrelatedGaussian(Gaussian):
         return self._columns(size)[0]
 
     def nothing(self, devices: int) -> StreamPast:
-        """What the streams above so many devices have covered before anything is released."""
+        """The past of the streams above so many devices before anything is released."""
         return StreamPast(np.zeros((devices, 0)), np.zeros(devices, dtype=np.int64))
 
     def _columns(self, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +136,7 @@ class CorrelatedGaussian(Gaussian):
         return tuple(streams.key(node, "noise-correlated", slot=each) for each in drawn)
 
     def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[Any]) -> None:
-        """See `NoiseLaw.add`; a release's noise has the same bits whatever it is added to."""
+        """Add noise, see `NoiseLaw.add`; a release's noise has the same bits whatever it is added to."""
         for vector, level, drawn in zip(vectors, noise_stds.tolist(), keys, strict=True):
             check_holdable(level)
             noise = standard_normal(vector, generator_of(drawn[0]))
@@ -145,7 +145,8 @@ class CorrelatedGaussian(Gaussian):
             vector.add_(noise, alpha=level)
 
     def covariances(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Of releases of one stream, elementwise, by their numbers from 1, under levels of 1; 0 of the number 0."""
+        """The covariances of releases of one stream, elementwise, by their numbers from 1, under levels of 1; 0 of
+        the number 0."""
         size = int(max(first.max(), second.max()))
         mixed = np.pad(self.mixed(size), (0, 2 * size))
         later = mixed[np.add.outer(np.arange(size + 1), np.arange(size))]  # by how many releases, and draws since
@@ -153,7 +154,7 @@ class CorrelatedGaussian(Gaussian):
         return np.asarray(shared[np.abs(first - second), np.minimum(first, second)])
 
     def variance(self, levels: np.ndarray) -> float:
-        """Of each coordinate of the sum of a stream's releases under levels (r,)."""
+        """The variance of each coordinate of the sum of a stream's releases under levels (r,)."""
         mixed = self.mixed(len(levels))
         held = [levels[first : first + len(mixed)] @ mixed[: len(levels) - first] for first in range(len(levels))]
         return float(np.square(held).sum())
@@ -161,12 +162,12 @@ class CorrelatedGaussian(Gaussian):
 
 @dataclass(frozen=True)
 class Summed(CorrelatedGaussian):
-    """The same for devices whose uploads are seen as sums alone: these have an account."""
+    """The noise of devices whose uploads are seen as sums alone: these have an account."""
 
     stable: ClassVar[bool] = True
 
     def nothing(self, devices: int) -> SumPast:
-        """See `CorrelatedGaussian.nothing`."""
+        """The past of sums before anything is released."""
         return SumPast.after(np.zeros(devices, dtype=np.int64))
 
 
@@ -182,7 +183,7 @@ def _columns(kind: str, bands: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class StreamPast:
-    """What the noise streams above the records of a subnet's devices have covered so far; public.
+    """The releases that noise streams above the records of a subnet's devices have covered so far; public.
 
     Attributes:
         moved: (s_c, r) x: how far each release moved by a record of each device, in units of its noise; 0 where the
@@ -273,7 +274,7 @@ Rows = tuple[np.ndarray, ...]  # (sets, 1), (sets, 2), ...: of C, for each set o
 
 @dataclass(frozen=True)
 class SumPast(StreamPast):
-    """The same where devices share the noise of a sum, each in a stream of its own.
+    """The past where devices share the noise of a sum, each in a stream of its own.
 
     Attributes:
         moved: (s_c, T) how far each sum moved by a record of each device; both it and `parts` in units of the noise
@@ -303,13 +304,15 @@ class SumPast(StreamPast):
         return self.moved.tobytes(), self.counts.tobytes(), self.numbers.tobytes(), self.parts.tobytes()
 
     def afresh(self) -> SumPast:
-        """See `StreamPast.afresh`: sums that were lost told other sets of devices most than those before them."""
+        """The past under fresh draws, see `StreamPast.afresh`: sums that were lost told other sets of devices most
+        than those before them."""
         return SumPast.after(self.counts)
 
     def joined(
         self, noise: CorrelatedGaussian, uploads: Uploads, reach: Reach, liars: Sequence[int]
     ) -> tuple[SumPast, Uploads, Reach]:
-        """See `StreamPast.joined`: the row is one of a node's own noise, and `reach` has that of peers, too."""
+        """The past after these uploads, see `StreamPast.joined`: the row is one of a node's own noise, and `reach`
+        has that of peers, too."""
         assert uploads.place.holder is Holder.SHARE, "its devices' noises are seen as a sum"
         level, rows = math.sqrt(variance_of(uploads.parts)) or 1.0, uploads.rows  # liars alone hide nothing
         counts = self.counted(rows, by_node=False).counts

@@ -1,4 +1,4 @@
-"""How far one record moves the sum of a device's steps: three bounds, by what is known of the gradients.
+"""The distance by which one record moves the sum of a device's steps: three bounds, by what is known of the gradients.
 
 Neighbours: one record becomes a null record, which contributes nothing. D_i, q_i and the expected batch b_i = q_i D_i
 are public. Proofs: experiments/proofs/.
@@ -46,7 +46,7 @@ def expected_batches(sampling_rates: np.ndarray, records: np.ndarray) -> np.ndar
 
 
 class GradientBound(Protocol):
-    """What bounds the way of a device between two releases; the sensitivity of an upload is `unit` times `relative`.
+    """A bound on the way of a device between two releases; the sensitivity of an upload is `unit` times `relative`.
 
     Attributes:
         name: as the ledger says it.

@@ -71,7 +71,7 @@ class LaplacePair(LawPair):
         return (1 - self.chance) * still + self.chance * moved, still
 
     def divergence(self, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
-        """See `LawPair.divergence`; between the ends by Gauss and Legendre, and exact beyond them."""
+        """The divergence, see `LawPair.divergence`; between the ends by Gauss and Legendre, and exact beyond them."""
         whole = _ROOT_2 / noise_multiplier
         if whole >= _SHARPEST:
             return np.full(orders.size, whole)

@@ -90,7 +90,7 @@ def _bernoulli_exp(numerators: np.ndarray, denominator: int, generator: np.rando
 
 
 def _bernoulli_exp_below_one(numerators: np.ndarray, denominator: int, generator: np.random.Generator) -> np.ndarray:
-    """The same for a <= b: the first K at which something of probability a / (b K) does not happen is odd."""
+    """The draw for a <= b: the first K at which something of probability a / (b K) does not happen is odd."""
     alive, round_ = np.flatnonzero(_below(numerators, denominator, generator)), 2
     draws = np.ones(len(numerators), dtype=bool)
     while alive.size:
@@ -112,7 +112,7 @@ LEAST_STD = 4  # grid cells of a share's noise; then all sums are discrete Gauss
 
 @dataclass(frozen=True)
 class ModularCode:
-    """How the vectors of one secure sum are residues.
+    """The code by which vectors of one secure sum are residues.
 
     Attributes:
         bits: b.
@@ -204,7 +204,7 @@ class IntegerSum:
         return self.code.accounted(levels, self.shares_of(rows))
 
     def inflation(self, rows: np.ndarray) -> float:
-        """How much further rounding may move the average of the devices `rows`."""
+        """The factor by which rounding may move further the average of the devices `rows`."""
         return self.code.inflation / float(self.shares_of(rows).sum())
 
 

@@ -83,7 +83,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a secure sum withstands.
+    """The losses and collusions that a secure sum withstands.
 
     Attributes:
         colluding: c, devices of each sum that tell an observer their shares of the noise.
@@ -197,7 +197,7 @@ SINGLE_EDGE: Observer = "single-edge"  # where devices move, and `edge` is all e
 
 
 def tier_name(height: int) -> Observer:
-    """What an aggregator of this height is called as an observer: it has devices, or `height - 1` tiers, below it.
+    """The name of an aggregator of this height as an observer: it has devices, or `height - 1` tiers, below it.
 
     >>> tier_name(1), tier_name(3)
     ('edge', 'tier-3')

@@ -205,7 +205,7 @@ def under(adjacency: Adjacency, releases: Iterator[Release]) -> Iterator[Release
 
 
 def factor_of(release: Release) -> float:
-    """How much further a release moves when a record becomes another one than when it becomes a null record.
+    """The factor by which a release moves further when a record becomes another one than when it becomes a null record.
 
     Twice as far, by way of the null record. A model of norm tau moves by 2 tau either way, and a sum of clipped batch
     gradients by 2 eta m G; where a Poisson batch may lack the record, the pair needs both ways to the null record.

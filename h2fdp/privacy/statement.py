@@ -156,7 +156,7 @@ def _dominates(one: Composition, other: Composition) -> bool:
 
 
 def _as_noisy(composition: Composition, most: ReleaseType) -> int:
-    """How many releases are like this one, with at most its noise."""
+    """The number of releases that are like this one, with at most its noise."""
     return sum(
         count
         for kind, count in composition.items()

@@ -1,4 +1,4 @@
-"""What is done to vectors for privacy: they are cut to a length, and get noise of some law."""
+"""The vectors of private releases: they are cut to a length, and get noise of some law."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def check_holdable(noise_std: float) -> None:
 
 
 class NoiseLaw(ABC):
-    """Of which law a noise is: how it is drawn, in which norm it hides a move, and what an account makes of it.
+    """The law of a noise: how it is drawn, in which norm it hides a move, and what an account makes of it.
 
     A law has a file of its own and one registration, `noise_law`. A level of a noise is its standard deviation.
 
@@ -146,7 +146,7 @@ class NoiseLaw(ABC):
     note: ClassVar[str | None] = None
 
     def key(self, streams: Streams, node: str, purpose: str, interval: int, slot: int, number: int) -> Any:
-        """What `add` draws a node's noise from: the key of its stream, which no other noise has.
+        """The source of a node's noise in `add`: the key of its stream, which no other noise has.
 
         Args:
             number: of the release among those of the node, from 1, where noises are correlated; else 0.
@@ -184,7 +184,7 @@ class Gaussian(NoiseLaw):
         return 1.0
 
     def pair(self, release: ReleaseType) -> LawPair:
-        """See `mixture_of`."""
+        """The pair of distributions; see `mixture_of`."""
         raise AssertionError("accounts know mixtures of Gaussians")
 
 

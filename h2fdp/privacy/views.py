@@ -22,7 +22,7 @@ Sampling = Literal["poisson", "fixed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Uploads:
-    """What a subnet's devices upload at one aggregation, or at its end to a controller, as it is planned.
+    """The uploads of a subnet's devices at one aggregation, or at its end to a controller, as it is planned.
 
     Attributes:
         segment: since the broadcast before it.
@@ -120,7 +120,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class Vector:
-    """What a node sends up of one aggregation.
+    """The vector that a node sends up of one aggregation.
 
     Attributes:
         variance: of each coordinate of its noise, but what colluding devices tell.
@@ -134,7 +134,7 @@ class Vector:
     parts: Mapping[str, tuple[float, float]]
 
     def views(self) -> Iterator[tuple[str, Merged]]:
-        """What the vector is to who sees the devices of each subnet in it."""
+        """The vector as seen by who sees the devices of each subnet in it."""
         for subnet, (share, known) in self.parts.items():
             yield subnet, Merged(share, math.sqrt(self.variance), math.sqrt(known))
 
@@ -160,7 +160,7 @@ def merged(children: Sequence[tuple[float, Vector]], level: float, exposure: flo
 def views(
     uploads: Uploads, reach: Reach, above: Sequence[Merged], levels: Mapping[Observer, int], peers: bool
 ) -> Iterator[tuple[Observer, View]]:
-    """What each observer sees of the uploads.
+    """The view that each observer has of the uploads.
 
     Under an untrusted edge server each device's noise covers the average too; a peer knows its own part of it. Under a
     trusted one, everybody beyond the trusted chain sees an average under the noise of its last aggregator, or of the
@@ -192,7 +192,7 @@ def views(
 
 
 def variance_of(parts: np.ndarray) -> float:
-    """Of the sum of independent noises with these standard deviations (n,)."""
+    """The variance of the sum of independent noises with these standard deviations (n,)."""
     return float((parts**2).sum())
 
 
@@ -205,7 +205,8 @@ def hidden_variance(place: Place, parts: np.ndarray) -> float:
 
 
 def _beyond_colluders(uploads: Uploads) -> np.ndarray | float:
-    """Of the noise on the average, for each device what all but peers cannot subtract; c devices tell them theirs."""
+    """The variance of the noise on the average, for each device what all but peers cannot subtract; c devices tell
+    them theirs."""
     colluding = uploads.place.tolerance.colluding
     return _noise_of_others(uploads.parts, colluding) if colluding else math.sqrt(variance_of(uploads.parts))
 

@@ -91,7 +91,7 @@ class Children(Protocol[S]):
 
 @dataclass(frozen=True)
 class Average:
-    """What an aggregator makes of a stage.
+    """The average that an aggregator makes of a stage.
 
     Attributes:
         model: (M,) that it broadcast, less which the average is wanted.
@@ -218,7 +218,8 @@ def in_step(
 
 
 def _alike(averages: Mapping[str, Average]) -> Iterator[list[str]]:
-    """Those of one rule and equal weights, all or none of them under noise: a call costs more than a small sum."""
+    """The averages of one rule and equal weights, all or none of them under noise: a call costs more than a small
+    sum."""
     found: dict[tuple[int, bytes, bool], list[str]] = {}
     for name, each in averages.items():
         alike = id(each.aggregation), each.weights.tobytes(), each.noise is not None

@@ -53,7 +53,7 @@ class DeviceFaults(Rows):
 
 @dataclass(frozen=True)
 class Faults:
-    """How often what fails; nothing does by default.
+    """The probabilities of failures; nothing fails by default.
 
     Attributes:
         device_dropout: probability that a device drops out of an interval that it takes part in.
@@ -106,7 +106,7 @@ Points = Sequence[tuple[str, int]]  # access points of a subnet: name, number of
 
 
 def reachable(faults: Faults, streams: Streams, points: Points, interval: int, rows: np.ndarray) -> np.ndarray:
-    """Those of the devices `rows` whose edge server, or access point, is online."""
+    """The reachable ones of the devices `rows`, whose edge server, or access point, is online."""
     if faults.edge_outage == 0:
         return rows
     offline = [faults.offline(streams, name, interval) for name, _ in points]

@@ -83,7 +83,7 @@ class Averaging:
 
     @property
     def above(self) -> Aggregation:
-        """Of what edge servers send up."""
+        """The aggregation of what edge servers send up."""
         return self.aggregation.at("edge")
 
     def reach(self, weights: np.ndarray, raw: bool, link: Link) -> np.ndarray:

@@ -161,7 +161,7 @@ class Cloud:
         return self._planner.releases(plan)
 
     def alike_releases(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
-        """The same, once for all subnets that look alike."""
+        """The releases, once for all subnets that look alike."""
         return self._planner.alike_releases(plan)
 
     def above(self, edges: NodeGroup) -> Cloud:
@@ -258,7 +258,8 @@ class Cloud:
         states: Mapping[str, SubnetState],
         uploaded: Uploaded | None,
     ) -> IntervalObservation:
-        """What the schedule is shown, measurements included. Its decisions and the model that it keeps are public."""
+        """The observation that the schedule is shown, measurements included. Its decisions and the model that it
+        keeps are public."""
         uploads = [received[name].update for name in plan.parts]
         if uploaded is not None and average_alone(self._planner.facts):
             uploads = [uploaded.average]
@@ -297,7 +298,7 @@ class Cloud:
         return sent
 
     def _states(self, plan: IntervalPlan) -> dict[str, SubnetState]:
-        """What subnets need of the intervals before."""
+        """The state that subnets need of the intervals before."""
         self._refuse_unprotected_variate()  # a server of the user's own may send one only later
 
         def state(name: str, part: Plan) -> SubnetState:

@@ -93,7 +93,7 @@ class DeviceGroup:
         return np.full(len(order.rows), self.pipeline.divisor)
 
     def moment(self, order: Order) -> Moment:
-        """What the stages of an order's uploads depend on besides the updates."""
+        """The facts that stages of an order's uploads depend on besides the updates."""
         noisy = self.pipeline.noisy
         if noisy and len(order.noise_std) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
@@ -109,7 +109,7 @@ class DeviceGroup:
         )
 
     def measure(self, model: Tensor, order: MeasuringOrder) -> Measured:
-        """What a schedule wants to know of the devices at `model` (M,); raw."""
+        """The measurements of the devices for a schedule at `model` (M,); raw."""
         assert self.probe is not None, "this run does not measure"
         return self.probe.measured(self.sampler, self.records, self.held(order), model, order)
 
@@ -129,7 +129,7 @@ def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: 
 
 @dataclass
 class WorkAccumulator:
-    """What the devices of one subnet did so far in an interval, in the rows of its plan.
+    """The work of one subnet's devices so far in an interval, in the rows of its plan.
 
     Attributes:
         gain: maps the local steps of a stretch to the number of gradients that they add up.

@@ -136,8 +136,8 @@ class PlanCosts:
     streams: Streams | None = None
 
     def columns(self, plan: IntervalPlan, cost: IntervalCost | None = None) -> dict[str, float]:
-        """By columns of the metrics; the clock (seconds) also advances by the interval's slots when no device takes
-        part.
+        """The costs by columns of the metrics; the clock (seconds) also advances by the interval's slots when no
+        device takes part.
 
         Args:
             cost: `of` the plan, where it is known.
@@ -150,7 +150,7 @@ class PlanCosts:
         return {column: value + more.get(column, 0.0) for column, value in found.items()}
 
     def of_handovers(self, interval: int) -> dict[str, float]:
-        """What edge servers spend before an interval on messages about devices that leave them; empty without any.
+        """The costs of edge servers before an interval for messages about devices that leave them; empty without any.
 
         Each sends one after another, all at the same time.
         """
@@ -227,5 +227,5 @@ class PlanCosts:
 
 
 def range_of(power_dbm: Floats) -> dict[str, float]:
-    """Of (n,) powers the least, their mean (of decibels) and the most."""
+    """The ends of (n,) powers: the least, their mean (of decibels) and the most."""
     return {"least": float(power_dbm.min()), "mean": float(power_dbm.mean()), "most": float(power_dbm.max())}

@@ -63,13 +63,13 @@ class SubnetStage(AggregationStage):
 
     @property
     def rounding(self) -> float:
-        """How much further rounding may move the average."""
+        """The factor by which rounding may move the average further."""
         return 0.0 if self.facts.code is None else self.facts.code.inflation(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceWork:
-    """What the devices of a subnet did so far in an interval, in the rows of its plan, under objectives with a memory.
+    """The work of a subnet's devices so far in an interval, in the rows of its plan, under objectives with a memory.
 
     Attributes:
         before: (s, M) what they remembered when it began.
@@ -101,7 +101,7 @@ class DeviceWork:
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetState:
-    """What the devices of a subnet and their edge server need of earlier stretches of a run.
+    """The state that devices of a subnet and their edge server need of earlier stretches of a run.
 
     It travels with the plan and, renewed, with the upload back, so that hosts keep nothing that could be lost with
     them; the nodes between pass it on unread (see `DeviceMemories`).
@@ -242,7 +242,7 @@ class Plan:
         )
 
     def aggregations(self) -> Iterator[SubnetStage]:
-        """Those of all segments, in order."""
+        """The aggregations of all segments, in order."""
         return map(self.aggregation, range(len(self.segments)))
 
     def exposure(self, segment: int, exposures: np.ndarray) -> float:

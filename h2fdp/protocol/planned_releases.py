@@ -91,7 +91,7 @@ def _mean_steps(subnet: Plan) -> float:
 
 @dataclass(frozen=True)
 class NoiseOnModel:
-    """What the global model takes up in a run without faults, before the server's own update rule.
+    """The noise that the global model takes up in a run without faults, before the server's own update rule.
 
     If r is the noise `per_step`, the run descends by gradients g + N(0, r^2 I) on average, so that its ratio of noise
     to signal is r / |g|. Where gradients are clipped, |g| is at most the clip norm.
@@ -111,7 +111,7 @@ class NoiseOnModel:
         return self.noise_std / self.way
 
     def scaled(self, noise: float, steps: float = 1.0) -> NoiseOnModel:
-        """The same under noises and step sizes that are larger by these factors."""
+        """The noise on the model under noises and step sizes that are larger by these factors."""
         return NoiseOnModel(self.noise_std * noise, self.way * steps)
 
 
@@ -181,7 +181,7 @@ class PlannedNoise:
             yield from rows if name == first else (replace(release, edge=name) for release in rows)
 
     def alike(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
-        """The same, once for all subnets that look alike; they have one `Plan`."""
+        """The releases, once for all subnets that look alike; they have one `Plan`."""
         if self.noise is None:
             return
         if plan.charged is not None:

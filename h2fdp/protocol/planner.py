@@ -94,7 +94,7 @@ class Planner:
         return self.noises.releases(plan)
 
     def alike_releases(self, plan: IntervalPlan) -> Iterator[AlikeReleases]:
-        """The same, once for all subnets that look alike."""
+        """The releases, once for all subnets that look alike."""
         return self.noises.alike(plan)
 
     @cached_property
@@ -154,7 +154,7 @@ class Planner:
         return replace(plan, noise_std=self.noises.of_cloud(plan))
 
     def _buffered_plan(self, interval: int, slot: int, decision: Decision, arrivals: Arrivals) -> IntervalPlan:
-        """The same where aggregators do not wait for all.
+        """The plan where aggregators do not wait for all.
 
         Rows are about what is sent to edge servers meanwhile; below a cloud that adds the noise, whose own average is
         the only release, about that.
@@ -173,7 +173,7 @@ class Planner:
         return replace(plan, noise_std=self.noises.of_cloud(plan), charged=charged)
 
     def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, stretch: Stretch) -> Plan:
-        """What is planned of a subnet whose edge server does not wait for all; slots are those of its own clock."""
+        """The plan of a subnet whose edge server does not wait for all; slots are those of its own clock."""
         segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
         tasks = Tasks.planned(stretch.rows, segments, facts.shares_noise)
         known = facts, interval, stretch.first * segments[0], replace(decision, step_size=stretch.step_size)
@@ -200,7 +200,7 @@ class Planner:
         return max(each.depth for each in self.subnets)
 
     def _branches(self, subnets: Mapping[str, Plan]) -> list[Branch]:
-        """What each of these subnets uploads."""
+        """The upload of each of these subnets."""
         branches: dict[int, Branch] = {}  # subnets that look alike have one plan
         for name, plan in subnets.items():
             if id(plan) not in branches:
@@ -222,7 +222,7 @@ class Planner:
         )
 
     def _tasks(self, facts: SubnetFacts, interval: int, decision: Decision, rows: np.ndarray) -> Tasks:
-        """What these devices do."""
+        """The tasks of these devices."""
         segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
         known = self.faults, self.world or self.streams, facts.points, interval, rows, segments
         if self.epochs is None:

@@ -97,7 +97,7 @@ class _Subtrees(Children[TierStage]):
 
 
 class Uplinks:
-    """What becomes of what aggregators send up, after all noise that is theirs to add; and what they remember of it.
+    """The compression of what aggregators send up, after all noise that is theirs to add; and what they remember of it.
 
     Attributes:
         memories: (M,) of each aggregator that ever sent anything, where a stage remembers.
@@ -144,7 +144,7 @@ class Tiers:
         self.edges, self.uplinks = edges, uplinks
 
     def above(self, edges: NodeGroup) -> Tiers:
-        """The same above other hosts."""
+        """The tiers above other hosts."""
         return Tiers(self._aggregators, edges, self.uplinks)
 
     def run_interval(

@@ -172,7 +172,8 @@ class TreePlanner:
         return float(self.noises.facts[name].records[rows].sum()), len(rows)
 
     def _mass(self, name: str) -> float:
-        """By what a node has its share in the whole interval: 1, or the records; 0 where no device arrives."""
+        """The mass by which a node has its share in the whole interval: 1, or the records; 0 where no device
+        arrives."""
         records, devices = self._arriving(name, 0, len(self.plan.heights))
         return records if self.averaging.weighting == "by-size" else float(devices > 0)
 

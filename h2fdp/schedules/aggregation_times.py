@@ -159,7 +159,7 @@ class AggregationTimes:
     per_interval: Tiers | None = None
 
     def of(self, edge: str) -> AggregationTimes:
-        """Those of one edge server; all that follows is of the most frequent, where edge servers differ.
+        """The times of one edge server; all that follows is of the most frequent, where edge servers differ.
 
         >>> AggregationTimes(every={"a": 2, "b": 4}).of("b").segments(8), AggregationTimes(every=3).of("b").every
         ((4, 4), 3)
@@ -195,7 +195,7 @@ class AggregationTimes:
         return np.bincount(self.heights(local_steps, depth), minlength=depth + 2)[2 : depth + 1]
 
     def _height(self, number: int) -> int:
-        """Of the local aggregation of this number in its interval, counted from 1."""
+        """The height of the local aggregation of this number in its interval, counted from 1."""
         return max(height for height, step in enumerate(self._steps, start=1) if step and number % step == 0)
 
     @property

@@ -122,13 +122,13 @@ class _Rounds:
 
 
 def _step_size(context: ScheduleContext, version: int) -> float:
-    """Of local steps from the cloud's model of this number; beyond the last round that of the last."""
+    """The size of local steps from the cloud's model of this number; beyond the last round that of the last."""
     return decayed(context.step_size, context.step_decay, min(version, context.intervals - 1), context.intervals)
 
 
 @dataclass
 class _Speeds:
-    """How long what begins while the cloud has one model takes, under the fading of that round.
+    """The durations of what begins while the cloud has one model, under the fading of that round.
 
     Attributes:
         steps: (I,) of an upload.
@@ -190,7 +190,7 @@ def _queue(context: ScheduleContext, options: BufferedOptions) -> EventQueue:
 def _deadlines(
     stated: Deadline | None, first: Durations, sizes: np.ndarray, averages: np.ndarray
 ) -> tuple[list[float | None], float | None]:
-    """Of each edge server, and of the cloud.
+    """The deadlines of each edge server, and of the cloud.
 
     Args:
         first: of the first round.
@@ -248,7 +248,7 @@ class BufferedOptions(ScheduleOptions):
 
     @property
     def variant(self) -> str:
-        """See `ScheduleOptions.variant`."""
+        """The uploads that each aggregator waits for, and its deadline, in words."""
         waits = [f"{node} {uploads}" for node, uploads in vars(self.buffer).items() if uploads is not None]
         if (deadline := self.deadline_s) is not None:
             waits.append("deadline median" if deadline == "median" else f"deadline {deadline:g} s")

@@ -72,7 +72,7 @@ class ControlSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _planned_as_a_whole(cls, value: Any) -> Any:
-        """What follows from a budget or an accuracy; a written-out file has all of it."""
+        """The section with what follows from a budget or an accuracy; a written-out file has all of it."""
         if not isinstance(value, dict) or all(value.get(key) is None for key in ("joules", "seconds", "accuracy")):
             return value
         seconds = {} if value.get("accuracy") is None else {"alpha2": 0.0}
@@ -131,7 +131,7 @@ class ControlSection(Section):
 
 @dataclass(frozen=True)
 class Horizon:
-    """What is planned in advance.
+    """The length of a run that is planned in advance.
 
     Attributes:
         intervals: K_g.
@@ -149,7 +149,7 @@ class Horizon:
 
     @classmethod
     def planned(cls, intervals: int, local_steps: int, step_size: float, control: ControlSection) -> Horizon:
-        """As an experiment file has it; T is K_g tau_0 unless `control.slots` says otherwise."""
+        """The horizon of an experiment file; T is K_g tau_0 unless `control.slots` says otherwise."""
         slots = intervals * local_steps if control.slots is None else control.slots
         return cls(intervals, slots, local_steps, step_size, min(control.tau_max, slots))
 

@@ -88,7 +88,7 @@ class _Server:
         return not self.waits and (len(self.arrived) >= self.buffer.uploads or (self.overdue and bool(self.arrived)))
 
     def finished(self) -> Stretch:
-        """What its devices uploaded since the model came down, once the cloud averages it."""
+        """The uploads of its devices since the model came down, once the cloud averages it."""
         carried, self.kept = self.kept, tuple(sorted(self.in_use))
         return Stretch.of(self.version, self.made - len(self.uploads), self.uploads, carried, self.kept)
 

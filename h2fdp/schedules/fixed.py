@@ -38,7 +38,7 @@ class FixedSchedule(Schedule):
     last_slot: int | None = None
 
     def alike(self, interval: int) -> int:
-        """See `Schedule.alike`: those of one level of noise; the last interval may be shorter."""
+        """The intervals alike, see `Schedule.alike`: those of one level of noise; the last interval may be shorter."""
         if self.last_slot is not None or self.turns > 1:
             return 1
         level = noise_of_share(self.budget, interval, self.intervals)
@@ -61,7 +61,7 @@ class FixedSchedule(Schedule):
 
     @classmethod
     def of(cls, context: ScheduleContext, last_slot: int | None = None) -> FixedSchedule:
-        """What the experiment file says."""
+        """The schedule of the experiment file."""
         return cls(
             context.local_steps,
             context.step_size,

@@ -160,7 +160,7 @@ class LearnedConstants:
         return {"beta": self.beta, "swamped": self.swamped, "previous": _stored(self.previous)}
 
     def loaded(self, state: Mapping[str, Any]) -> LearnedConstants:
-        """As it was when `state` was taken."""
+        """The constants as they were when `state` was taken."""
         return LearnedConstants(state["beta"], tuple(state["swamped"]), _restored(state["previous"]))
 
 

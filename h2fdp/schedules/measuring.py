@@ -46,7 +46,7 @@ class MeasuringDevices:
         return self._probe.engine.train(models, self._records, self._held, self._batches, 1.0).updates
 
     def losses(self, models: Tensor) -> list[float]:
-        """Of each device's mini-batch at its own row of `models` (s, M); 0 where the batch is empty."""
+        """The loss of each device's mini-batch at its own row of `models` (s, M); 0 where the batch is empty."""
         losses, flat = [], ParameterLayout(self._probe.module)
         for position, (model, row) in enumerate(zip(models, self._held, strict=True)):
             drawn = self._batches.of(0, position)
@@ -75,7 +75,7 @@ class MeasuringOrder:
 
 @dataclass(frozen=True)
 class Probe:
-    """How a group of devices measures: a schedule's function, plain and unclipped gradient steps, and the loss."""
+    """The measuring of a group of devices: a schedule's function, plain and unclipped gradient steps, and the loss."""
 
     measure: Measure
     engine: Engine
@@ -85,7 +85,7 @@ class Probe:
     def measured(
         self, sampler: BatchSampler, records: DeviceRecords, held: np.ndarray, model: Tensor, order: MeasuringOrder
     ) -> Measured:
-        """What the function makes of the ordered devices, whose rows in `records` are `held` (s,), at `model` (M,).
+        """The function's answers about the ordered devices, whose rows in `records` are `held` (s,), at `model` (M,).
 
         Raises:
             UserError: it gives anything but an array with a row for each device.

@@ -97,7 +97,7 @@ class Prices:
 
 
 def prices(network: ControlledNetwork, costs: MessageCosts, step_joules: float) -> Prices:
-    """What P needs of the costs of messages (Sec. 11): means over each subnet's devices, and its part of the wires.
+    """The costs of messages that P needs (Sec. 11): means over each subnet's devices, and its part of the wires.
 
     Where aggregators stand between edge servers and the cloud, a message passes all wires on its way. The seconds of
     these add up; the energy of a wire that several subnets have in common is counted once, in equal parts.

@@ -37,7 +37,7 @@ ScheduleSection = Annotated[ScheduleOptions | OwnPart, SCHEDULES]
 
 
 def chosen(section: ScheduleOptions | OwnPart) -> ScheduleTraits:
-    """What is known before a run of the schedule that a `method.schedule` names, and how it is built.
+    """The traits, known before a run, of the schedule that a `method.schedule` names, and how it is built.
 
     Raises:
         UserError: a user's own schedule that cannot be made.
@@ -90,7 +90,7 @@ class OwnSchedule(ScheduleTraits, Schedule):
     context: ScheduleContext
 
     def build(self, context: ScheduleContext) -> Schedule:
-        """The same object, with the run's context at hand."""
+        """This object, with the run's context at hand."""
         self.context = context
         return self
 
@@ -99,7 +99,7 @@ class OwnSchedule(ScheduleTraits, Schedule):
         """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """What is chosen; a run checks it (`CheckedSchedule`)."""
+        """The decision that is chosen; a run checks it (`CheckedSchedule`)."""
         return self.choose(interval, slot)
 
 
@@ -138,11 +138,11 @@ class CheckedSchedule(Checked):
             self._right(name, origin.call(name, getattr, own, name))
 
     def build(self, context: ScheduleContext) -> Schedule:
-        """See `ScheduleTraits.build`."""
+        """The schedule at the start of a run, checked."""
         return cast(Schedule, CheckedSchedule(self._origin.call("build", self._own.build, context), self._origin))
 
     def lengths(self, horizon: Horizon) -> range:
-        """See `ScheduleTraits.lengths`."""
+        """The local steps that an interval can have."""
         longest = self.longest_interval(horizon)
         lengths: Any = self._origin.call("lengths", self._own.lengths, horizon)
         if not isinstance(lengths, range) or not lengths or not 1 <= min(lengths) <= max(lengths) <= longest:
@@ -151,7 +151,7 @@ class CheckedSchedule(Checked):
 
     @property
     def reads_releases(self) -> bool:
-        """See `ScheduleTraits.reads_releases`; where it does not say, whether it has a method that is handed any.
+        """Whether it reads releases; where it does not say, whether it has a method that is handed any.
 
         It may read them elsewhere all the same, as from an own part in its module. So this counts only where a run is
         held to its forecast, whatever its schedule reads; elsewhere what it `states_reading` does.
@@ -166,12 +166,13 @@ class CheckedSchedule(Checked):
 
     @property
     def measures(self) -> Measure | None:
-        """See `ScheduleTraits`; the function alone travels to hosts, and its failures are named."""
+        """The measuring function, see `ScheduleTraits`; the function alone travels to hosts, and its failures are
+        named."""
         measure = self._right("measures", self._own.measures)
         return None if measure is None else partial(self._origin.call, "measures", measure)
 
     def decide(self, interval: int, slot: int) -> Decision:
-        """What was chosen, within what the noise was made for.
+        """The decision that was chosen, within what the noise was made for.
 
         Raises:
             UserError: the user's code fails, or chooses no interval, one that is longer, or other devices.
@@ -191,7 +192,7 @@ class CheckedSchedule(Checked):
         return decided
 
     def _mistake(self, value: Any) -> str:
-        """What was expected in place of a decision; empty where it is one that the noise was made for."""
+        """The words for what was expected in place of a decision; empty where it is one that the noise was made for."""
         if not isinstance(value, Decision):
             return "a Decision"
         context = self._own.context
@@ -223,7 +224,7 @@ class CheckedSchedule(Checked):
         return ""
 
     def kept(self, model: Tensor) -> Tensor:
-        """See `Schedule.kept`.
+        """Hand over the model that is kept; see `Schedule.kept`.
 
         Raises:
             UserError: the user's code fails, gives no model, or changes the one that it was given.

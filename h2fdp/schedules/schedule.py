@@ -46,7 +46,7 @@ class IntervalObservation:
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """What the devices of a subnet upload between a model of the cloud's and the upload of their edge server.
+    """The uploads of a subnet's devices between a model of the cloud's and the upload of their edge server.
 
     An edge server's models are numbered by the averages that it made before: it begins the stretch with number `first`,
     the model that came down, and has number `first` + i after i averages. Matrices have a row for each average and a

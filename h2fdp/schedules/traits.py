@@ -1,4 +1,5 @@
-"""What a schedule knows of its run before the first interval, what the run knows of it, and its options in a file."""
+"""The facts that a schedule knows of its run before the first interval, what the run knows of it, and its options in
+a file."""
 
 from __future__ import annotations
 
@@ -105,13 +106,13 @@ class ScheduleContext:
 
     @property
     def privacy_terms(self) -> PrivacyTerms:
-        """What the privacy gap follows from; gradients must be clipped."""
+        """The terms of the privacy gap; gradients must be clipped."""
         assert self.clip_norm is not None, "the controller weighs costs against noise"
         rate = float(self.sampling_rates.max())
         return PrivacyTerms(self.parameters, rate, self.clip_norm, self.epsilon, self.delta, self.c2, self.c2)
 
     def network(self, limits: Integers) -> ControlledNetwork:
-        """As controllers see it.
+        """The network as controllers see it.
 
         Args:
             limits: (N,) the most devices of each subnet that may take part.
@@ -164,7 +165,7 @@ class ScheduleTraits(ABC):
         return None
 
     def measures_within(self, intervals: int, iterations: int | None) -> Measure | None:
-        """What is measured in a run of this many intervals and, at most, local iterations."""
+        """The measuring in a run of this many intervals and, at most, local iterations."""
         return self.measures
 
     def problems(self, clips: str, calibration: str) -> Iterable[tuple[str, str]]:

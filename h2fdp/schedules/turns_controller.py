@@ -54,7 +54,7 @@ class TurnsController(Schedule):
 
     @property
     def planned(self) -> int:
-        """Those of its plan."""
+        """The numbers of its plan."""
         return self.plan.intervals
 
     def ends(self, slot: int) -> bool:

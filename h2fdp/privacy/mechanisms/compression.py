@@ -247,7 +247,7 @@ def stages_of(link: Mapping[str, float] | None, uplink: bool = False) -> tuple[S
 
 
 def link_in_words(link: Mapping[str, Any] | None) -> str:
-    """What a file asks for on a link; empty where vectors travel as they are.
+    """The compression that a file asks for on a link; empty where vectors travel as they are.
 
     >>> link_in_words({"top_k": 0.01, "error_feedback": True}), link_in_words({"quantise": 32})
     ('top_k 0.01 with error feedback', '')

@@ -85,7 +85,7 @@ class DpSgdMechanism(Mechanism):
         return self.noise_multiplier * self.clip_norm
 
     def reach(self, uploads: Uploads) -> Reach:
-        """Of the sum in each step."""
+        """The reach of a record in the sum of each step."""
         ones = np.ones(len(uploads.rows))
         sampling: Sampling = uploads.sampling if self.amplified else "fixed"
         rates = uploads.sampling_rates if self.amplified else ones
@@ -98,14 +98,14 @@ class DpSgdMechanism(Mechanism):
         return float((uploads.steps * (uploads.weights * of_steps) ** 2).sum())
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
-        """By orders 2 to 64 and the classic conversion, as ALI-DPFL counts, of the steps really made."""
+        """The claim by orders 2 to 64 and the classic conversion, as ALI-DPFL counts, of the steps really made."""
         if not self.amplified:
             return self._claimed_with_amplification(accounts)
         divergences = accounts.rdp("edge")
         return float(classic_epsilon_from_rdp(divergences, self.delta).max()) if divergences.size else 0.0
 
     def _claimed_with_amplification(self, accounts: Accounts) -> float:
-        """As if every device drew at the largest rate, without being seen to."""
+        """The claim as if every device drew at the largest rate, without being seen to."""
         classic, found = ACCOUNTANTS["classic-rdp"], 0.0
         for each in accounts.classes("edge"):
             drawn: Counter[ReleaseType] = Counter()
@@ -176,7 +176,7 @@ class DpSgd(StatedNoise):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the paper's own ways cost."""
+        """The cost of the paper's own ways."""
         chosen = {DRAWN: self.normalize == "drawn", OVERSPENT: self.rc_search == "paper"}
         return tuple(note for note, holds in chosen.items() if holds)
 
@@ -185,7 +185,7 @@ class DpSgd(StatedNoise):
         return Place(Holder.STEP)
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What would void that a step moves by one clipped gradient."""
+        """Refusals of what would void that a step moves by one clipped gradient."""
         yield from remembering(request, noisy_steps=True)
         yield from clipped(request, "gradients")
         yield from super().problems(request)
@@ -254,7 +254,7 @@ class CentralMechanism(Mechanism):
     releases: ClassVar[ReleaseKind] = "central"
 
     def unit(self, span: Span) -> float:
-        """See `Mechanism.unit`; sized for the largest weight in the global average."""
+        """The unit, see `Mechanism.unit`; sized for the largest weight in the global average."""
         return self.noise_multiplier * self.clip_norm
 
     def reach(self, uploads: Uploads) -> Reach:
@@ -301,7 +301,7 @@ class CentralDp(StatedNoise):
         return Place(Holder.NODE, len(chain))
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What would reach somebody without the cloud's noise.
+        """Refusals of what would reach an observer without the cloud's noise.
 
         What a device remembers stays with it, and all that it sends is clipped: of memories only Scaffold's is refused,
         which goes up beside the update.

@@ -97,7 +97,7 @@ class NonPrivate(NoisePlacement):
         """No noise is added."""
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What needs a guarantee."""
+        """Refusals of what needs a guarantee."""
         if request.controlled:
             yield "control.enabled", "the controller weighs energy and delay against noise; this method adds none"
 
@@ -136,7 +136,7 @@ class GradientNoise(BoundedInputs):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What goes for the law of its noise."""
+        """The notes on the law of its noise."""
         return () if self.noise_law.note is None else (self.noise_law.note,)
 
     @property
@@ -148,7 +148,8 @@ class GradientNoise(BoundedInputs):
         """Somebody adds noise."""
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What would void that an upload is a sum of clipped gradients, or that a step moves by one of these."""
+        """Refusals of what would void that an upload is a sum of clipped gradients, or that a step moves by one of
+        these."""
         yield from remembering(request, self.noise == "steps")
         if self.input_bound is None:
             yield from clipped(request, "gradients")
@@ -169,7 +170,7 @@ class GradientNoise(BoundedInputs):
             yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
 
     def _beyond_gaussians(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What is made for Gaussian noise."""
+        """Refusals of what is made for Gaussian noise."""
         text = f"{{}} is about Gaussian noise; expected {{}}, or law gaussian, found {self.law}"
         if request.calibration != "accounted":
             key = "privacy.calibration"
@@ -307,7 +308,8 @@ def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
 
 
 def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-    """What the account by draws does not cover: it needs convex losses with bounded gradients, and plain steps."""
+    """Refusals of what the account by draws does not cover: it needs convex losses with bounded gradients, and plain
+    steps."""
     objective, model = request.objective, request.model
     yield from refused(
         "input_bound knows plain steps on a convex loss, whose gradients it bounds",

@@ -133,7 +133,7 @@ class Mechanism(Protocol):
         return np.ones(len(steps))
 
     def kind(self, aggregation: AggregationKind) -> ReleaseKind:
-        """What the ledger calls the releases of an aggregation."""
+        """The ledger's name of an aggregation's releases."""
         return self.releases or aggregation
 
     def stated(self, levels: np.ndarray) -> np.ndarray:
@@ -141,11 +141,11 @@ class Mechanism(Protocol):
         return levels
 
     def reach(self, uploads: Uploads) -> Reach:
-        """How far a record moves what devices upload."""
+        """The distance by which a record moves what devices upload."""
         ...
 
     def variance(self, uploads: Uploads) -> float:
-        """Of the noise on each coordinate of the subnet's average, as the cloud receives it."""
+        """The variance of the noise on each coordinate of the subnet's average, as the cloud receives it."""
         return variance_of(uploads.parts)
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
@@ -154,7 +154,7 @@ class Mechanism(Protocol):
 
     @property
     def step_noise_multiplier(self) -> float | None:
-        """Of the noise on every local step; None where there is none."""
+        """The multiplier of the noise on every local step; None where there is none."""
         return None
 
     def iterations(self, epsilon: float, accountant: Accountant) -> int | None:
@@ -166,7 +166,7 @@ class Mechanism(Protocol):
         return None
 
     def scaled(self, factor: float) -> Self:
-        """The same under noise `factor` times as large."""
+        """The mechanism under noise `factor` times as large."""
         ...
 
 
@@ -188,7 +188,7 @@ class GradientSumMechanism(Mechanism):
     stretch: float = 1.0
 
     def unit(self, span: Span) -> float:
-        """See `Mechanism.unit`.
+        """The unit of noise; see `Mechanism.unit`.
 
         An edge server's noise covers the largest rho_j q_j Delta_j, so that unequal weights, rates or batches cost
         noise, never privacy; a device's own upload carries no weight.
@@ -205,7 +205,8 @@ class GradientSumMechanism(Mechanism):
         return span.planned if self.sensitivity == "paper" else len(span.segment.slots)
 
     def portions(self, steps: np.ndarray, planned: int, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
-        """See `Mechanism.portions`: sensitivities of uploads of these steps, in those of the planned ones."""
+        """The portions, see `Mechanism.portions`: sensitivities of uploads of these steps, in those of the planned
+        ones."""
         batches = expected_batches(sampling_rates, records)
         return np.asarray(moved(self.bound, 1.0, steps, batches) / self.bound.sensitivity(1.0, planned, batches))
 
@@ -223,7 +224,7 @@ class GradientSumMechanism(Mechanism):
         )
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
-        """See `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""
+        """The claim, see `Mechanism.claimed`: the larger of what (15) says of local and of global releases."""
         return None if made.unplanned_noise else self.calibration.claimed(made.local, made.global_, made.tiers)
 
     def scaled(self, factor: float) -> GradientSumMechanism:

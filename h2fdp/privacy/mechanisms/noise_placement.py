@@ -22,7 +22,7 @@ Unit = Literal["record", "device"]
 
 @dataclass(frozen=True)
 class RequestedExperiment:
-    """What an experiment asks for, in plain values, for a placement to judge.
+    """The settings of an experiment, in plain values, for a placement to judge.
 
     Attributes:
         objective: its name; `own_objective`: it is a user's own; `mu` of its pull, `memory`, `gradients` in a step, and
@@ -59,7 +59,7 @@ class RequestedExperiment:
 
 @dataclass(frozen=True)
 class UploadClipping:
-    """How a run clips, as far as stages of uploads depend on it.
+    """The clipping of a run, as far as stages of uploads depend on it.
 
     Attributes:
         norm: C.
@@ -128,12 +128,12 @@ class NoisePlacement(Options, ABC):
 
     @property
     def input_norm(self) -> float | None:
-        """By which inputs are divided, and no longer than 1 then; None where they stay as they are."""
+        """The norm by which inputs are divided, and no longer than 1 then; None where they stay as they are."""
         return None
 
     @property
     def noise_law(self) -> NoiseLaw:
-        """Of what law the noise is."""
+        """The law of the noise."""
         return GAUSSIAN
 
     @property
@@ -143,7 +143,7 @@ class NoisePlacement(Options, ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What must be said with every number about it."""
+        """The sentences that go with every number about it."""
         return ()
 
     def silence(self, observer: Observer) -> str:
@@ -166,10 +166,10 @@ class NoisePlacement(Options, ABC):
 
     @abstractmethod
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What of an experiment the placement does not go with: keys, and the reasons."""
+        """Refusals of what in an experiment the placement does not go with: keys, and the reasons."""
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        """What happens to the uploads of devices under an edge server of this trust."""
+        """The stages of the uploads of devices under an edge server of this trust."""
         return Pipeline()
 
     @abstractmethod

@@ -257,7 +257,7 @@ class OutputPerturbation(StatedNoise):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How far claim and account are apart."""
+        """The distance of claim and account."""
         return (CLAIM,)
 
     def place(self, chain: Sequence[Trust], passed: int) -> Place:

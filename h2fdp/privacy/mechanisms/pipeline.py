@@ -26,7 +26,7 @@ Divisor = Literal["expected", "drawn"] | float
 
 @dataclass(frozen=True)
 class StageFacts:
-    """What stages need to know of one aggregation. It is public; the planner makes it, plans and orders carry it.
+    """The public facts that stages need of one aggregation: the planner makes them, plans and orders carry them.
 
     Besides the stages, the ledger's rows follow from the code.
 
@@ -166,7 +166,7 @@ class Stage(Protocol):
         return None
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        """What becomes of the updates (s, M), in place where they keep their shape.
+        """The encoded updates (s, M), in place where they keep their shape.
 
         Args:
             received: (M,) what the devices were sent, or (s, M) what each was; their own models are received - updates.
@@ -230,7 +230,7 @@ class Pipeline:
         return all(stage.keeps_sums for stage in self.stages[noisy[-1] + 1 :]) if noisy else True
 
     def message_bits(self, bits: float, size: int) -> float:
-        """Of an upload of `size` numbers, which would have so many without stages."""
+        """The bits of an upload of `size` numbers, which would have so many without stages."""
         for stage in self.stages:
             bits = stage.message_bits(bits, size)
         return bits

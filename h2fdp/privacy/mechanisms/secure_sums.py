@@ -35,7 +35,7 @@ Bits = Annotated[int, Field(ge=8, le=32), Expect("a whole number of bits from 8 
 
 
 class SecureSumSection(Section):
-    """What secure sums withstand.
+    """The losses and collusions that secure sums withstand.
 
     Attributes:
         colluding: number of devices that may reveal their shares of the noise.
