@@ -153,7 +153,7 @@ def data_command(
     """List the data sets; show who holds which labels in an experiment; print the `data:` section of a table (CSV)."""
     if file is not None and file.suffix.lower() in _TABLES:
         from h2fdp.config import check, empty_document
-        from h2fdp.data.files import Table, section_of
+        from h2fdp.data.tables import Table, section_of
         from h2fdp.experiment.file import apply_settings, parse_setting
 
         document = empty_document(str(file), Path.cwd(), {"data": {"name": "table", "path": str(file)}})

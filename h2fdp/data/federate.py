@@ -16,7 +16,7 @@ from h2fdp.config.named_options import Choices
 from h2fdp.config.own_answers import FAILURES, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.federated import DeviceData, FederatedData
-from h2fdp.data.files import HuggingFace, Npz, Table
+from h2fdp.data.files import HuggingFace, Npz
 from h2fdp.data.folders import Images, Leaf
 from h2fdp.data.from_python import PythonData, from_python
 from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
@@ -24,6 +24,7 @@ from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, p
 from h2fdp.data.records import Records, Scaling, alike, as_records, class_count
 from h2fdp.data.source import GIVEN, DataOptions, DataRequest, Given, Pool, part_of
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
+from h2fdp.data.tables import Table
 from h2fdp.data.targets import Target
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
@@ -134,10 +135,7 @@ def load(
         public=open_part,
         class_names=pool.class_names,
         holders=_holders(pool, given, devices),
-        unbounded=pool.unbounded,
         columns=pool.columns,
-        texts=pool.texts,
-        notes=pool.notes,
     )
 
 

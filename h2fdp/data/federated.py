@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from h2fdp.data.columns import Columns
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.statistics import Standardizing
 from h2fdp.data.synthetic import DrawnData
@@ -36,8 +37,7 @@ class FederatedData:
         public: training records that are no device's and count as public, or None.
         class_names: what the labels are called, in order; empty where they are numbers alone.
         holders: whose records each device has, by name; empty where these have no owner.
-        unbounded: columns without public bounds, as `Pool` has them.
-        columns, texts, notes: as `Pool` has them.
+        columns: of a table; None where inputs are no columns.
         whole: inputs came as whole numbers, so a model that takes nothing else may have them.
         target: what labels are, and the public scale of real values.
     """
@@ -54,10 +54,7 @@ class FederatedData:
     public: Records | None = None
     class_names: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
-    unbounded: tuple[str, ...] | None = None
-    columns: tuple[str, ...] = ()
-    texts: Sequence[str] = ()
-    notes: tuple[str, ...] = ()
+    columns: Columns | None = None
     whole: bool = False
     target: Target = CLASS
 
@@ -229,12 +226,12 @@ def refuse_gaps(data: DeviceData) -> None:
     Raises:
         UserError: there are some.
     """
-    if not (isinstance(data, FederatedData) and data.columns):
+    if not (isinstance(data, FederatedData) and data.columns is not None):
         return
     parts = filter(None, (data.train, data.test, data.validation, data.public))
     gaps = np.any([np.isnan(each.x).any(axis=0) for each in parts], axis=0)
     if gaps.any():
-        names = list(dict.fromkeys(np.array(data.columns)[gaps].tolist()))
+        names = list(dict.fromkeys(np.array(data.columns.names)[gaps].tolist()))
         text = (
             f"no value (or NaN) in some rows of the columns {', '.join(names)}; state what a gap counts as, the third"
         )

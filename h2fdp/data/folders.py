@@ -80,7 +80,7 @@ class Images(WithOwners, Pooled):
             has_owners = self.by is not None and (test.home / _OWNERS).is_file()  # tests need no owner
             test_part = self._records(test, classes, like), test.owners(self.by) if has_owners else None
         valid = None if validation is None else self._records(validation, classes, like)
-        return pool_of((train, owners), test_part, valid, classes, Scaling(255.0), str(folder))
+        return pool_of((train, owners), test_part, valid, classes, str(folder))
 
     def _records(self, part: _Part, classes: list[str], like: NDArray[np.uint8]) -> Records:
         if strangers := [name for name in part.images if name not in classes]:
@@ -266,7 +266,7 @@ class Leaf(FromFiles, Pooled):
         train, test = read(x, y, f"{home / 'train'}"), read(test_x, test_y, f"{home / 'test'}")
         classes, scaling = (_SENTIMENTS, Scaling()) if texts else (_FEMNIST_CLASSES, _FEMNIST)
         owned = (train, np.array(users)), (test, np.array(test_users))
-        return pool_of(*owned, None, classes, scaling, str(home))
+        return pool_of(*owned, None, classes, str(home), scaling=scaling)
 
     def _images(self, x: list[Any], y: list[Any], what: str) -> Records:
         """(n, 1, 28, 28) from 0 to 1."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from h2fdp.config.fields import Expect, FilePath, Options, Text, shape
+from h2fdp.data.columns import Columns
 from h2fdp.data.partition import Partition, PartitionKey, PartitionSection
 from h2fdp.data.records import Records, Scaling, class_count
 from h2fdp.data.statistics import StatisticSection
@@ -195,10 +196,7 @@ class Pool:
         validation: the data set's own validation records; None where it has none.
         class_names: what the labels are called, in order; empty where they are numbers alone.
         owner_names: the same of `owners`.
-        unbounded: the columns of inputs whose numbers have no public bounds; None where inputs are no columns.
-        columns: the name of the column of each feature; empty where inputs are no columns.
-        texts: the columns of texts, whose features lie from -1 to 1; those of other bounded columns from 0 to 1.
-        notes: what has to be said with every epsilon of a run on these records.
+        columns: of a table; None where inputs are no columns.
     """
 
     train: Records
@@ -210,10 +208,7 @@ class Pool:
     validation: Records | None = None
     class_names: tuple[str, ...] = ()
     owner_names: tuple[str, ...] = ()
-    unbounded: tuple[str, ...] | None = None
-    columns: tuple[str, ...] = ()
-    texts: Sequence[str] = ()
-    notes: tuple[str, ...] = ()
+    columns: Columns | None = None
     target: Target = CLASS
 
     def without_owners(self) -> Pool:
@@ -243,10 +238,10 @@ def pool_of(
     test: Owned | float,
     validation: Records | None,
     classes: int | Sequence[Any] | None,
-    scaling: Scaling,
     what: str,
     task: Task | None = None,
     bounds: tuple[str, Sequence[float] | None] = ("y", None),
+    scaling: Scaling | None = None,
 ) -> Pool:
     """Records whose owners have names.
 
@@ -254,6 +249,7 @@ def pool_of(
         test: the test records, or the share of the training records that becomes these.
         classes: their number, or what they are called in order; None for as many as the test labels show.
         task, bounds: see `Target.of`: where and how real values are bounded.
+        scaling: null: 8-bit inputs are divided by 255, others taken as they are.
 
     Raises:
         UserError: see `split_off`, `class_count` and `Target.of`.
@@ -274,7 +270,8 @@ def pool_of(
     except TypeError:  # texts and numbers have no order
         kinds = sorted({type(each).__name__ for of in (owners, test[1]) if of is not None for each in of.tolist()})
         raise UserError(f"{what}: owners are of the types {' and '.join(kinds)}; expected one", key="data.by") from None
-    return Pool(records, test[0], number, scaling, *numbers, validation, called, names, target=target)
+    stored = scaling or Scaling(255.0 if records.x.dtype == np.uint8 else 1.0)
+    return Pool(records, test[0], number, stored, *numbers, validation, called, names, target=target)
 
 
 def split_off(records: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -235,8 +235,7 @@ class DrawnData:
     scaling: Scaling = field(default_factory=Scaling)
     class_names: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
-    unbounded: None = None
-    notes: tuple[str, ...] = ()
+    columns: ClassVar[None] = None
     whole: bool = False
     target: ClassVar[Target] = CLASS
 

@@ -90,7 +90,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         OVER_THE_AIR: setup.topology.radio.truncation is not None,
         ADJACENCY_NOTES.get(setup.config.privacy.adjacency): setup.config.privacy.adjacency in ADJACENCY_NOTES,
     }
-    said = *setup.placement.notes, *setup.data.notes
+    said = *setup.placement.notes, *(setup.data.columns.notes if setup.data.columns else ())
     return (*said, *(note for note, holds in conditions.items() if note is not None and holds))
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from h2fdp.algorithms import ObjectiveOptions
 from h2fdp.algorithms.fedavg import AverageOptions
 from h2fdp.costs.batteries import BATTERY
+from h2fdp.data.columns import Columns
 from h2fdp.data.federated import DeviceData, FederatedData, standardized
 from h2fdp.data.records import Records, Scaling
 from h2fdp.data.statistics import Bounds, Mean, Moments, Standardizing, Statistic, statistic_of
@@ -95,9 +96,8 @@ def with_label(data: DeviceData) -> DeviceData:
     if not (isinstance(data, FederatedData) and data.target.open):
         return data
     joined = data.of_records(lambda each: Records(np.column_stack([each.x, each.y]), each.y))
-    label, size = data.target.column, data.shape[0]
-    inputs, unscaled = (data.columns, data.unbounded or ()) if data.columns else (("",) * size, ("",))
-    return replace(joined, columns=(*inputs, label), unbounded=(*unscaled, label))
+    columns = data.columns or Columns(("",) * data.shape[0], ("",))
+    return replace(joined, columns=columns.and_label(data.target.column))
 
 
 def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> DeviceData:
@@ -109,13 +109,6 @@ def of_statistic(data: DeviceData, columns: NDArray[np.bool_] | None = None) -> 
         return Records(x.astype(np.float32), np.zeros(len(each), np.int64))
 
     return replace(data.of_records(seen), classes=1, target=CLASS)
-
-
-def unbounded(data: DeviceData) -> NDArray[np.bool_] | None:
-    """(features,) of a table, which have no public bounds; None where inputs are no columns."""
-    if not isinstance(data, FederatedData) or not data.columns:
-        return None
-    return np.isin(data.columns, data.unbounded or ())
 
 
 def plan_of(part: RunSetup) -> tuple[Cloud, IntervalPlan]:
@@ -199,7 +192,7 @@ def statistics_of(config: ExperimentFile, data: DeviceData, topology: Topology) 
     standardizes = isinstance(config.model, Logistic) and config.model.standardize
     if why or not standardizes or data.test_owners is None:
         return ()
-    return (Moments(),) if data.unbounded == () and not data.target.open else (Bounds(), Moments())
+    return (Moments(),) if _all_bounded(data) else (Bounds(), Moments())
 
 
 def _checked(released: tuple[Statistic, ...], config: ExperimentFile, data: DeviceData) -> tuple[Statistic, ...]:
@@ -207,34 +200,39 @@ def _checked(released: tuple[Statistic, ...], config: ExperimentFile, data: Devi
     if share >= 1 and config.method.privacy.private:
         text = f"these have {share:.0%} of the privacy budget together; expected less than all of it"
         raise UserError(text, key="data.prelude")
-    if data.unbounded == () and not data.target.open and any(isinstance(each, Bounds) for each in released):
+    if _all_bounded(data) and any(isinstance(each, Bounds) for each in released):
         raise UserError("all columns have bounds that are public; expected a list without bounds", key="data.prelude")
     return released
 
 
+def _all_bounded(data: DeviceData) -> bool:
+    """Whether all numbers of a table have public bounds."""
+    return data.columns is not None and not data.columns.unbounded and not data.target.open
+
+
 def in_words(run: RunInputs) -> list[str]:
     """A line on what is released before training; none where nothing is, unless columns of a table have no scale."""
-    model, columns = run.config.model, run.data.unbounded
+    model, columns = run.config.model, run.data.columns
     if run.prelude:
         names = " and ".join(each.statistic.name for each in run.prelude)
         share = sum(each.statistic.share for each in run.prelude)
         of_budget = f" ({share:.0%} of the privacy budget)" if run.placement.private else ""
         return [f"released before training: {names} of inputs{of_budget}"]
     if isinstance(model, Logistic) and model.standardize and run.standardizing is None:
-        named = textwrap.shorten(", ".join(columns or ("all columns",)), 80, placeholder=" ...")
+        named = textwrap.shorten(", ".join((columns and columns.unbounded) or ("all columns",)), 80, placeholder=" ...")
         return ["not standardised, as test records are devices'; this needs ranges of", named]
     return []
 
 
 def what_ranges_gain(run: RunSetup) -> list[str]:
     """Words about the budget and joules that public ranges of columns would save."""
-    found = []
+    found, columns = [], run.data.columns
     for each, part in zip(run.prelude, run.statistics, strict=True):
         if isinstance(each.statistic, Bounds):
             joules = part.bill.columns(part.first_plan)["energy_j"]
-            names = [*(run.data.unbounded or ()), *([run.data.target.column] if run.data.target.open else [])]
-            columns = textwrap.shorten(", ".join(names), 60, placeholder=" ...")
-            found.append(f"{columns}: stated, {each.statistic.share:.0%} of the budget and {joules:.3g} J are saved")
+            names = filter(None, [*(columns.unbounded if columns else ()), run.data.target.column])
+            stated = textwrap.shorten(", ".join(names), 60, placeholder=" ...")
+            found.append(f"{stated}: stated, {each.statistic.share:.0%} of the budget and {joules:.3g} J are saved")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -42,7 +41,7 @@ from h2fdp.run.devices import costs_of, of_visits, poisoned
 from h2fdp.run.encoders import features_of
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
-from h2fdp.run.prelude import in_words, of_statistic, one_interval, statistics_of, unbounded, with_label
+from h2fdp.run.prelude import in_words, of_statistic, one_interval, statistics_of, with_label
 from h2fdp.run.setup import Noise, RunInputs, RunSetup, StatisticRun
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -161,14 +160,9 @@ def _standardizing(data: DeviceData, standardize: bool, released: bool) -> Stand
     """The standardising of inputs before statistics of them are released, by public numbers alone."""
     if data.test_owners is None or not (standardize or released):
         return standardizing_by_tests(data) if standardize and not released else None
-    if data.unbounded is None or (data.unbounded and not released):
+    if data.columns is None or (data.columns.unbounded and not released):
         return None
-    open_ones = unbounded(data)
-    bounded = np.ones(data.shape, bool) if open_ones is None else ~open_ones
-    low = np.where(np.isin(data.columns, data.texts), -1.0, 0.0)[bounded] if len(data.columns) else 0.0
-    middle, half = np.full(int(bounded.sum()), (1 + low) / 2), np.full(int(bounded.sum()), (1 - low) / 2)
-    scaled = Standardizing(middle, half, low=-1.0, high=1.0)
-    return (scaled if released else Standardizing(middle, half / math.sqrt(3))).within(bounded)
+    return data.columns.standardizing(uniform=not released)
 
 
 def _refuse_small_budget(
@@ -325,7 +319,7 @@ def inputs_of(
 def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:
     """A statistic of a run's prelude, on its network."""
     whole = with_label(inputs.data)
-    columns = unbounded(whole) if isinstance(statistic, Bounds) else None
+    columns = whole.columns.open if isinstance(statistic, Bounds) and whole.columns else None
     data = of_statistic(whole, columns)
     own = inputs_of(one_interval(_untrained(inputs.config), statistic, data.shape), inputs.drawn, data, None, statistic)
     statistic.use(np.zeros(own.initial.numel()), 1.0, data.shape)  # so that a mistake is seen before a release

@@ -278,6 +278,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
     rows, since, noises, said = state.rows, not_finite_from(state.rows), state.metrics.noises(), notes(setup)
     standardizing, target = apart_after(setup, state.averages)
     losses, measured = rows.column("loss"), setup.data.target.measured
+    columns = setup.data.columns if standardizing is None else None
     scores = scored({name: [row.get(name) for row in rows] for name in measured})
     return {
         "schema_version": SCHEMA_VERSION,
@@ -313,7 +314,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         "encoder": getattr(setup.features, "declared", None),
         "prelude": [{"statistic": each.statistic.name, "share": each.statistic.share} for each in setup.prelude],
         "standardized_by": None if standardizing is None else standardizing.written(),
-        "columns_without_ranges": list(setup.data.unbounded or ()) if standardizing is None else [],
+        "columns_without_ranges": list(columns.unbounded) if columns else [],
         "classes": setup.data.classes,
         "target": asdict(target) | ({"bound": None} if target.open else {}),
         # An adversary who knows all records but one could find that one by a digest of them all.

@@ -230,7 +230,7 @@ def test_semicolons_decimal_commas_gaps_and_excluded_columns(tmp_path, capsys):
         [0.2, 0.0, 0, 1, 0, 0, 0, 1],
     ]
     assert sorted(rows.round(6).tolist()) == sorted(expected)
-    assert found.unbounded == ()
+    assert found.columns.unbounded == ()
     assert found.holders == ("north", "south")
     stated = loaded(excel(tmp_path, **STATED, separator=";", decimal=","))
     assert capsys.readouterr().err == ""
@@ -378,7 +378,7 @@ def test_what_means_nothing_for_a_table_is_refused(tmp_path):
 def test_the_section_of_a_table_has_its_columns_and_no_numbers_of_records(tmp_path):
     import yaml
 
-    from h2fdp.data.files import Table, section_of
+    from h2fdp.data.tables import Table, section_of
 
     excel(tmp_path)
     file = tmp_path / "excel.csv"
@@ -472,8 +472,9 @@ def test_what_a_record_becomes_depends_on_no_other_record(tmp_path, capsys, colu
     one, two = found
     assert told[0] == told[1]
     assert "site, smoker, paid: words are hashed to 32 numbers a column" in told[0]
-    assert one.unbounded == two.unbounded == ("age", "dose")
-    assert one.columns == two.columns == ("age", "dose", *np.repeat(["site", "smoker", "paid", "zip"], 32))
+    assert one.columns.unbounded == two.columns.unbounded == ("age", "dose")
+    assert one.columns == two.columns
+    assert one.columns.names == ("age", "dose", *np.repeat(["site", "smoker", "paid", "zip"], 32))
     assert one.train.x.shape == two.train.x.shape == (5, 2 + 4 * 32)
     assert one.train.x.dtype == two.train.x.dtype
     assert one.test.x.tobytes() == two.test.x.tobytes()
@@ -492,7 +493,7 @@ def test_hashed_words_are_the_same_in_every_file_process_and_spelling(tmp_path):
     north, west = (int.from_bytes(each) % 32 for each in digests)
     assert north != west
     assert [row.nonzero()[0].tolist() for row in x] == [[north], [north], [west], [west], []]
-    assert found.unbounded == ()
+    assert found.columns.unbounded == ()
     tables = {"train.csv": text, "test.csv": "place,label\n7,0\n,1\n"}  # numbers alone, here
     (tmp_path / "t").mkdir()
     for name, each in tables.items():
@@ -514,7 +515,7 @@ def test_a_few_words_among_numbers_are_a_mistake_and_a_few_numbers_among_words_a
 
 
 def test_the_section_of_a_table_asks_for_columns_of_text(tmp_path):
-    from h2fdp.data.files import Table, section_of
+    from h2fdp.data.tables import Table, section_of
 
     text = "id,note,label\n" + "".join(f"p{place},a text of row {place},{place % 2}\n" for place in range(9))
     section = excel(tmp_path, text)

@@ -136,7 +136,7 @@ def test_gaps_among_numbers_are_nan_and_no_features_and_are_refused_where_nothin
     frame = FRAME.assign(b=FRAME.b.mask(gap), c=range(40), d=[None] * 40, e=pd.array([1, None] * 20, dtype="Int64"))
     data = from_python(frame, TEST_FRAME.assign(d=0, e=1), inputs=list("abcde"), ranges={"a": (-9, 9)})
     x = data.pool.train.x
-    assert (x.dtype, x.shape, data.pool.columns) == (np.float64, (40, 5), tuple("abcde"))
+    assert (x.dtype, x.shape, data.pool.columns.names) == (np.float64, (40, 5), tuple("abcde"))
     np.testing.assert_array_equal(np.isnan(x[:, :3]), np.outer(gap, [False, True, False]))
     assert np.isnan(x[:, 3]).all()
     np.testing.assert_array_equal(x[:, 4], [1, np.nan] * 20)
@@ -149,9 +149,9 @@ def test_gaps_among_numbers_are_nan_and_no_features_and_are_refused_where_nothin
     assert (problem.key, problem.text) == ("data.ranges.b", f"{said}; or fill in, or drop rows")
     filled = from_python(frame[["b", "label"]], 0.2, ranges={"b": (-1, 1, 0.5)}).pool  # with a feature of its own
     rows = np.concatenate([filled.train.x, filled.test.x])
-    assert (filled.columns, rows[rows[:, 1] == 1].tolist()) == (("b", "b"), [[0.75, 1.0]])
+    assert (filled.columns.names, rows[rows[:, 1] == 1].tolist()) == (("b", "b"), [[0.75, 1.0]])
     whole = from_python(frame[["c", "label"]], 0.2).pool
-    assert (whole.train.x.dtype, whole.columns) == (np.int64, ("c",))
+    assert (whole.train.x.dtype, whole.columns.names) == (np.int64, ("c",))
     with pytest.raises(
         UserError, match="inputs must be finite in 32 bits; found NaN"
     ):  # arrays have no ranges to state
@@ -250,7 +250,7 @@ def test_columns_have_numbers_for_names_but_no_name_twice():
     plain = from_python(FRAME, TEST_FRAME.drop(columns="who")).pool
     numbers = from_python(FRAME.rename(columns={"a": 0, "b": 1, "c": 2}), 0.2, ranges={0: (-9, 9)}, exclude=[2]).pool
     assert numbers.train.x.shape[1:] == (2,)
-    assert (plain.unbounded, numbers.unbounded) == (("a", "b", "c"), ("1",))
+    assert (plain.columns.unbounded, numbers.columns.unbounded) == (("a", "b", "c"), ("1",))
     frame = FRAME.set_axis(["a", "a", "b", "label"], axis=1)
     with pytest.raises(UserError, match="the name a is that of two columns"):
         from_python(frame, 0.2)

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from h2fdp import UserError
+from h2fdp.data.columns import Columns
 from h2fdp.data.federate import DATA_SETS
 from h2fdp.data.from_python import from_python
 
@@ -61,7 +62,7 @@ def written(head, cells, tail="", mark=","):
 )  # fmt: skip
 def test_numbers_are_read_as_they_are_meant(tmp_path, text, stated, expected):
     pool = pool_of(tmp_path, text, **stated)
-    assert (pool.columns, pool.unbounded, pool.classes) == (("a",), ("a",), 2)
+    assert (pool.columns, pool.classes) == (Columns(("a",), ("a",)), 2)
     found = np.concatenate([pool.train.x, pool.test.x])[:, 0]
     order = [0, 1, 2, 4, 3]  # row 4 is the test record
     np.testing.assert_array_equal(found, np.array(list(expected))[order])
@@ -109,10 +110,10 @@ def test_what_is_read_in_no_one_way_is_one_line(tmp_path, text, key, told):
 
 def test_columns_without_a_heading_are_left_out_with_a_note(tmp_path, capsys):
     text = ",a,,y\n" + "".join(f"{7 - place},{place},x,{place % 2}\n" for place in range(5))
-    assert pool_of(tmp_path, text).columns == ("a",)
+    assert pool_of(tmp_path, text).columns.names == ("a",)
     said = "note: column 1 has no heading, as row numbers that pandas writes: it is left out"
     assert " ".join(capsys.readouterr().err.split()) == said
-    assert pool_of(tmp_path, text, inputs=["Unnamed: 0", "a"]).columns == ("Unnamed: 0", "a")
+    assert pool_of(tmp_path, text, inputs=["Unnamed: 0", "a"]).columns.names == ("Unnamed: 0", "a")
     assert capsys.readouterr().err == ""
 
 
@@ -150,7 +151,7 @@ def test_values_of_other_libraries_are_numbers_too():
     expected = [[DAY, DAY + 0.5, 1.25, 1], [np.nan, np.nan, 2, 2.5], [1, 1, np.nan, -3], [0, 0, 0.5, 4]]
     found = np.concatenate([pool.pool.train.x, pool.pool.test.x])
     np.testing.assert_array_equal(found[found[:, 3].argsort()], np.array(expected)[[2, 0, 1, 3]])
-    assert pool.pool.unbounded == ("day", "time", "paid", "code")
+    assert pool.pool.columns.unbounded == ("day", "time", "paid", "code")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_real_values_of_a_table_are_seen_on_a_public_scale_and_cut_where_devices
         (1,),
         Target("regression", None, 250.0, 250.0),
     )
-    assert data.unbounded == ("a", "b"), "the label's range is none of the inputs'"
+    assert data.columns.unbounded == ("a", "b"), "the label's range is none of the inputs'"
     raw = np.sort(np.concatenate([data.train.y, data.test.y]))
     np.testing.assert_array_equal(raw, np.sort(PRICES))
     seen = device_records(data, data.train).y

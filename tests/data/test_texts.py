@@ -79,9 +79,9 @@ def test_without_the_package_texts_are_hashed_words_and_pairs_of_words(tmp_path,
     rows = np.concatenate([pool.train.x, pool.test.x])
     rows = rows[rows[:, 0].argsort()]  # in the order of the file
     np.testing.assert_allclose(rows[:, 1:], [by_hand(text) for text in NOTES], atol=1e-12)
-    assert (pool.unbounded, pool.columns) == ((), ("n", *["note"] * 256))
+    assert (pool.columns.unbounded, pool.columns.names) == ((), ("n", *["note"] * 256))
     said = "data.text: hashes of words stand for texts; pip install 'h2fdp[text]' for vectors of tokens"
-    assert pool.notes == (said,)
+    assert pool.columns.notes == (said,)
     assert " ".join(capsys.readouterr().err.split()) == f"note: {said}"
 
 
@@ -92,7 +92,7 @@ def test_with_the_package_texts_are_averages_of_vectors_of_tokens(tmp_path, word
     expected = np.array([[2, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 1, 1]])
     np.testing.assert_allclose(rows, expected / np.sqrt([[6], [1], [1], [1], [3]]), atol=1e-12)
     said = "data.text: vectors of tokens of wordllama 9.8 stand for texts; no account covers what these were trained on"
-    assert pool.notes[0].startswith(said)
+    assert pool.columns.notes[0].startswith(said)
 
 
 def test_the_packages_own_averages_agree():
@@ -112,7 +112,7 @@ def test_a_text_changes_its_own_row_alone(tmp_path, words_alone, text):
     changed = (one.train.x != two.train.x).any(axis=1)
     assert changed.tolist() == [True] + [False] * (len(changed) - 1)
     assert one.test.x.tobytes() == two.test.x.tobytes()
-    assert (one.columns, one.notes, one.unbounded) == (two.columns, two.notes, two.unbounded)
+    assert one.columns == two.columns
 
 
 @pytest.mark.parametrize(
