@@ -82,6 +82,7 @@ def reproduce(
     from experiments.reproduction.plan import read_reproduction
     from experiments.reproduction.session import Session
     from experiments.reproduction.settings.command import reproduce_settings, settings_of
+    from h2fdp.sweeps.study import SharedInputs
 
     of = read_reproduction(experiments)
     if name == SETTINGS and (quick or data_set):
@@ -94,7 +95,8 @@ def reproduce(
     figures = several[name] if name in several else _known([name], of.file.figures, "NAME", *several)
     data_sets = _known(data_set or [next(iter(of.file.data_sets))], of.file.data_sets, "--data-set")
     only = tuple(data_sets) if page is not None and data_set else None
-    session = Session(of, out / ("quick" if quick else "full"), quick, _command(), only, name == STORED)
+    folder, shared = out / ("quick" if quick else "full"), SharedInputs(data_root)
+    session = Session(of, folder, quick, _command(), only, name == STORED, shared)
     if check:
         page = _page(session, experiments, quick, page)
     elif page is not None:
@@ -104,7 +106,7 @@ def reproduce(
     settings = None if quick else settings_of(session, stored=not (overwrite and name == SETTINGS))
 
     def watching(interrupt: Interrupt) -> AbstractContextManager[WorkOptions]:
-        return watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet)
+        return watched(interrupt, jobs, overwrite=overwrite, quiet=quiet)
 
     if name == SETTINGS:
         reproduce_settings(session, settings, watching, page if check else None, keeps=keeps, as_json=as_json)

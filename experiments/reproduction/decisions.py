@@ -59,7 +59,7 @@ def _decided(study: Study, planned: PlannedRun, shared: SharedInputs, options: W
     config, topology = shared.experiment(study.document, planned.settings)
     if not chosen(config.method.schedule).controlled:
         raise UserError("there are no decisions without control; expected control.enabled: true", name)
-    rows = decisions(shared.prepare(config, topology, options.data_root))
+    rows = decisions(shared.prepare(config, topology))
     options.watcher.interval(name, {"interval": 1})
     options.watcher.ended(name, Outcome("done"), False)
     return pd.DataFrame([{RUN: name, **planned.point.values, **row} for row in rows])

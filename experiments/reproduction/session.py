@@ -46,7 +46,7 @@ class Session:
     command: str
     only: tuple[str, ...] | None = None
     stored: bool = False
-    _shared: SharedInputs = field(default_factory=SharedInputs)
+    shared: SharedInputs = field(default_factory=SharedInputs)
 
     def __post_init__(self) -> None:
         """Damage in what is stored is told before hours of runs, not after them."""
@@ -60,10 +60,10 @@ class Session:
             UserError: every problem of the first study that has one.
         """
         parts = [part for part in self.of.parts(figures, data_sets, self.quick) if self.of.table(part.figure) is None]
-        return {part: self.of.study(part, self.quick, self._shared) for part in parts}
+        return {part: self.of.study(part, self.quick, self.shared) for part in parts}
 
     def make(self, part: FigurePart, study: Study, options: WorkOptions) -> dict[str, Outcome]:
-        return make(self.of, part, study, self.out, self.command, self._shared, options)
+        return make(self.of, part, study, self.out, self.command, self.shared, options)
 
     @cached_property
     def found(self) -> Found:
@@ -77,7 +77,7 @@ class Session:
             if table is not None:
                 found[part] = self._of_table(table, part)
             elif not self.stored and part.path(self.out).is_dir():
-                found[part] = results_of(part, self.of.study(part, self.quick, self._shared), self.out)
+                found[part] = results_of(part, self.of.study(part, self.quick, self.shared), self.out)
         return found
 
     def _of_table(self, table: Path, part: FigurePart) -> Results:

@@ -62,13 +62,10 @@ def sweep_command(
     from h2fdp.sweeps.conduct import conduct
     from h2fdp.sweeps.study import SharedInputs, read_study
 
-    shared = SharedInputs()
+    shared = SharedInputs(data_root)
     study = read_study(file, settings or [], shared)
     directory = out or study.directory
-    with (
-        interruptible() as interrupt,
-        watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
-    ):
+    with interruptible() as interrupt, watched(interrupt, jobs, overwrite=overwrite, quiet=quiet) as options:
         outcomes = conduct(study, directory, shared, options)
     sweep = Sweep(directory, tuple(planned.point.name for planned in study.runs))
     finished = len(sweep.runs)
@@ -149,15 +146,12 @@ def tune_command(
     from h2fdp.tuning.results import Tuned
     from h2fdp.tuning.search import conduct
 
-    shared = SharedInputs()
+    shared = SharedInputs(data_root)
     plan = read_plan(file, settings or [], shared)
     directory = out or plan.directory
     for sentence in plan.price.beforehand():
         note(sentence)
-    with (
-        interruptible() as interrupt,
-        watched(interrupt, data_root, jobs, overwrite=overwrite, quiet=quiet) as options,
-    ):
+    with interruptible() as interrupt, watched(interrupt, jobs, overwrite=overwrite, quiet=quiet) as options:
         searched = conduct(plan, directory, shared, options)
     tuned, finished = Tuned(directory), searched.finished
     if as_json:
@@ -198,15 +192,13 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 @contextmanager
-def watched(
-    interrupt: Interrupt, data_root: Path | None, jobs: int | None, *, overwrite: bool, quiet: bool
-) -> Iterator[WorkOptions]:
+def watched(interrupt: Interrupt, jobs: int | None, *, overwrite: bool, quiet: bool) -> Iterator[WorkOptions]:
     """Options of work that shows its progress on standard error, as results can be piped, and stops on request."""
     from h2fdp.sweeps.pool import WorkOptions
 
     def options(watcher: SweepProgress) -> WorkOptions:
         # `listen` again once Ray is up, which takes SIGTERM for itself
-        return WorkOptions(data_root, jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
+        return WorkOptions(jobs, overwrite, watcher, interrupt.listen, interrupt.asked)
 
     if quiet or not sys.stderr.isatty():
         yield options(SweepProgress(None if quiet else say))

@@ -241,7 +241,7 @@ def sweep(
         UserError: a wrong value in any run of the grid; runs that are there and would differ now; a directory that
             holds something else, or is in use.
     """
-    shared = SharedInputs()
+    shared = SharedInputs(None if data_root is None else Path(data_root))
     if isinstance(file, Experiment):
         if settings:
             raise UserError("an Experiment has its settings; expected none, or a file", key="settings")
@@ -253,10 +253,9 @@ def sweep(
         changes = [parse_setting(each) for each in settings] + ([] if grid is None else [grid_setting(grid)])
         study = study_of(named_document(Path(file)), changes, shared)
     directory = study.directory if out is None else Path(out)
-    root = None if data_root is None else Path(data_root)
     watcher = PythonWatcher(progress)
     try:
-        conduct(study, directory, shared, WorkOptions(root, jobs, overwrite, watcher))
+        conduct(study, directory, shared, WorkOptions(jobs, overwrite, watcher))
     finally:
         watcher.close()
     return Sweep(directory, tuple(planned.point.name for planned in study.runs))

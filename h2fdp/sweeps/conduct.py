@@ -51,7 +51,7 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions
             raise UserError(_told(changed))
         names = [planned.point.name for planned in study.runs]
         stand = set(directory.finished(names)) - changed.keys()
-        _check_data((each for each in study.runs if each.point.name not in stand), study, shared, options.data_root)
+        _check_data((each for each in study.runs if each.point.name not in stand), study, shared)
         for name in changed:
             remove_run(directory.run(name))
         (directory.path / "runs").mkdir(exist_ok=True)
@@ -110,12 +110,12 @@ def _told(changed: Mapping[str, Problem]) -> list[Problem]:
     return [*lines, Problem("add --overwrite (overwrite=True) to repeat these runs, or choose another --out")]
 
 
-def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs, root: Path | None) -> None:
+def _check_data(left: Iterable[PlannedRun], study: Study, shared: SharedInputs) -> None:
     """Refuse a study if the data of none of the runs that are left can be read: reported once, and not by every run."""
     problems: list[Problem] = []
     tried = set()
     for planned in left:
-        request = shared.request(*shared.experiment(study.document, planned.settings), root)
+        request = shared.request(*shared.experiment(study.document, planned.settings))
         if request is None:
             return
         if request.origin not in tried:

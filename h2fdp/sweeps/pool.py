@@ -62,10 +62,9 @@ Following = Callable[[], Task | None]  # which task comes next, if any
 
 @dataclass(frozen=True)
 class WorkOptions:
-    """Where runs find data, how many there are at a time, and who watches and stops them.
+    """How many runs there are at a time, and who watches and stops them.
 
     Attributes:
-        data_root: folder of the data sets; None for the default.
         jobs: runs at a time; None for one for each CPU; 1 for one after another in this process.
         overwrite: what is in the directory and differs gives way (a sweep's changed runs, another search); else it is
             refused.
@@ -73,7 +72,6 @@ class WorkOptions:
         stop: asked before each run and each interval; true ends the work cleanly.
     """
 
-    data_root: Path | None = None
     jobs: int | None = None
     overwrite: bool = False
     watcher: SweepWatcher = field(default_factory=SilentWatcher)
@@ -96,7 +94,7 @@ class Pool:
     def __init__(
         self, document: Document, shared: SharedInputs, options: WorkOptions, jobs: int, *, own_ray: bool = False
     ) -> None:
-        self._here = TaskContext(document, options.data_root, None, shared, options.on_start)
+        self._here = TaskContext(document, None, shared, options.on_start)
         self._stop, self._jobs, self._own_ray = options.stop, jobs, own_ray
         self._free: list[_Worker] = []
         self._stack = ExitStack()
@@ -171,7 +169,7 @@ class Pool:
 
     def _new_worker(self) -> _Worker:
         threads = max(1, usable_cpus() // self._jobs)
-        worker = _Worker(self._here.document, self._here.data_root, threads)
+        worker = _Worker(self._here.document, self._here.shared.root, threads)
         self._stack.callback(worker.end)
         return worker
 
@@ -183,9 +181,9 @@ class _Worker:
     `ProcessPoolExecutor`.
     """
 
-    def __init__(self, document: Document, data_root: Path | None, threads: int) -> None:
+    def __init__(self, document: Document, root: Path | None, threads: int) -> None:
         try:
-            context = pickle.dumps((document, data_root, threads))
+            context = pickle.dumps((document, root, threads))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             text = f"other processes cannot have the study ({error}); expected classes and functions of modules"
             raise UserError(f"{text}, or one run after another (--jobs 1, jobs=1)", document.name) from None
@@ -243,8 +241,8 @@ def _work(connection: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for stream in (1, 2):  # what runs print would stand in the display of the sweep
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    document, data_root, threads = connection.recv()
-    here = TaskContext(document, data_root, threads, SharedInputs())
+    document, root, threads = connection.recv()
+    here = TaskContext(document, threads, SharedInputs(root))
     for task in iter(connection.recv, None):
         connection.send(carry_out(task, here, connection.send, connection.poll))
 

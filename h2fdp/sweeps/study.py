@@ -64,9 +64,14 @@ def _digest_of(topology: Topology) -> str:
 
 
 class SharedInputs:
-    """Experiments that share what equal parts of their configurations determine. Files are taken not to change."""
+    """Experiments that share what equal parts of their configurations determine. Files are taken not to change.
 
-    def __init__(self) -> None:
+    Attributes:
+        root: folder of the data sets; None for the default.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root
         self._topologies: dict[Hashable, Topology] = {}
         self._networks: dict[Hashable, tuple[Topology, str]] = {}
         self._pools: dict[Hashable, Pool] = {}
@@ -80,15 +85,15 @@ class SharedInputs:
         # What is kept has the topology itself, so that no other one can have its number.
         return kept(self._networks, id(topology), lambda: (topology, _digest_of(topology)), MOST_TOPOLOGIES)[1]
 
-    def prepare(self, config: ExperimentFile, topology: Topology, root: Path | None) -> RunSetup:
-        return prepare(config, topology, data_root=root, data_source=configured_data(config.data, self._pool))
+    def prepare(self, config: ExperimentFile, topology: Topology) -> RunSetup:
+        return prepare(config, topology, data_root=self.root, data_source=configured_data(config.data, self._pool))
 
-    def request(self, config: ExperimentFile, topology: Topology, root: Path | None) -> DataRequest | None:
+    def request(self, config: ExperimentFile, topology: Topology) -> DataRequest | None:
         """What a run asks of its data set; None of a user's own function."""
         if isinstance(config.data, OwnPart):
             return None
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
-        return DataRequest(config.data, groups, Streams(config.seed), root)
+        return DataRequest(config.data, groups, Streams(config.seed), self.root)
 
     def read(self, request: DataRequest) -> None:
         """Read the records of a data set, to find out whether that is possible; drawn ones always are.

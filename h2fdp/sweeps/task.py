@@ -211,7 +211,6 @@ class TaskContext:
     """
 
     document: Document
-    data_root: Path | None
     threads: int | None
     shared: SharedInputs
     on_start: Callable[[], None] | None = None
@@ -243,7 +242,7 @@ def _started(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
     config, topology = context.shared.experiment(context.document, task.settings)
     if digest_of(config, context.shared.network(topology)) != task.digest:
         raise UserError("the topology file changed during the sweep; start the sweep again", task.name)
-    setup = context.shared.prepare(_placed(config, task, context), topology, context.data_root)
+    setup = context.shared.prepare(_placed(config, task, context), topology)
     if task.adjustment is not None:
         setup = task.adjustment(setup)
     return start_run(setup, task.path, watcher, warn=False)  # a line for each of many runs says less than the table
@@ -254,7 +253,7 @@ def _resumed(task: Task, context: TaskContext, watcher: RunCallbacks) -> Run:
     settings = [] if alone else ["runtime.backend=inline", f"runtime.hosts={context.threads}"]
     experiment = Experiment.of_run(task.path, settings)
     tried = task.adjustment is not None  # the price of a search is of what its trials planned, not of their epsilon
-    return resume_run(partial(experiment.prepare, context.data_root), task.path, watcher, keeps_to_plan=tried)
+    return resume_run(partial(experiment.prepare, context.shared.root), task.path, watcher, keeps_to_plan=tried)
 
 
 def _placed(config: ExperimentFile, task: Task, context: TaskContext) -> ExperimentFile:

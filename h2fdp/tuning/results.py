@@ -177,13 +177,7 @@ def secret_of(directory: TuneDirectory, plan: TunePlan) -> bytes:
 
 
 def write_results(
-    plan: TunePlan,
-    directory: TuneDirectory,
-    trials: Sequence[Trial],
-    shared: SharedInputs,
-    data_root: Path | None,
-    *,
-    finished: bool,
+    plan: TunePlan, directory: TuneDirectory, trials: Sequence[Trial], shared: SharedInputs, *, finished: bool
 ) -> None:
     """Write the table of the trials that have ended, and once all have, the rest.
 
@@ -202,14 +196,12 @@ def write_results(
     if best is None:
         write_state(directory, state | {"best": None, "front": []})
         raise UserError(_why_none(trials), str(directory.path))
-    written = _written(plan, directory.best, best, shared, data_root)
+    written = _written(plan, directory.best, best, shared)
     shutil.rmtree(directory.front, ignore_errors=True)
     others = []
     if plan.section.costs:
         directory.front.mkdir()
-        others = [
-            _written(plan, directory.front / f"{name_of(each.number)}.yaml", each, shared, data_root) for each in front
-        ]
+        others = [_written(plan, directory.front / f"{name_of(each.number)}.yaml", each, shared) for each in front]
     write_state(directory, state | {"best": written, "front": others})
 
 
@@ -220,13 +212,13 @@ def _why_none(trials: Sequence[Trial]) -> str:
     return f"{text}; the first failure: {failed[0].reason}" if failed else f"{text}; expected higher tune.limits"
 
 
-def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs, data_root: Path | None) -> dict[str, Any]:
+def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs) -> dict[str, Any]:
     """Write the file of a trial's values, ready to run; the answer says what it is, for machines."""
     settings = plan.final_settings(trial.drawn)
     epsilon = None
     if plan.price.budget is not None:  # what is left for a final run under the account of the search
         config, topology = shared.experiment(plan.document, settings)
-        epsilon = within(shared.prepare(config, topology, data_root), plan.price.budget.bounds).target
+        epsilon = within(shared.prepare(config, topology), plan.price.budget.bounds).target
     if epsilon is not None:
         settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
     values = written_out(plan.document, settings)

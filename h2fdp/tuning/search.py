@@ -78,7 +78,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
     """
     directory = TuneDirectory(path.absolute())
     check_usable(directory, plan, overwrite=options.overwrite)
-    _check_data(plan, shared, options.data_root)
+    _check_data(plan, shared)
     with locked(directory.path, str(path), "search"):
         check_usable(directory, plan, overwrite=False)
         (directory.path / "runs").mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         secret = secret_of(directory, plan)
         trials = number_of_trials(plan, secret)
         search = Search(plan, directory, shared, secret, options.watcher)
-        if not search.study.trials and (first := _chosen(plan, shared, options.data_root)):
+        if not search.study.trials and (first := _chosen(plan, shared)):
             search.study.enqueue_trial(first)
         options.watcher.begin(trials, len(search.ended_trials), 0)  # how many intervals a trial has is drawn with it
         on_ray = chosen_backend(plan.config.runtime) == "ray"  # then each trial has the machine for itself
@@ -96,7 +96,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         with Pool(plan.document, shared, options, jobs, own_ray=own_ray) as pool:
             pool.carry_out(search.tasks(trials), search)
         ended = search.ended_trials
-        write_results(plan, directory, ended, shared, options.data_root, finished=len(ended) >= trials)
+        write_results(plan, directory, ended, shared, finished=len(ended) >= trials)
         return Searched(len(ended) >= trials, search.crashes)
 
 
@@ -107,19 +107,19 @@ def number_of_trials(plan: TunePlan, secret: bytes) -> int:
     return plan.price.law.draw(Streams(plan.seed, secret=secret).open("", "number of trials"))
 
 
-def _check_data(plan: TunePlan, shared: SharedInputs, root: Path | None) -> None:
+def _check_data(plan: TunePlan, shared: SharedInputs) -> None:
     """Refuse a search whose data cannot be read, once and before anything is written."""
     _, point = plan.space.checked_points()[0]
     try:
         config, topology = shared.experiment(plan.document, plan.trial_settings(point, 0))
     except UserError:  # these values do not fit each other; trials with others tell of their data
         return
-    request = shared.request(config, topology, root)
+    request = shared.request(config, topology)
     if request is not None:
         shared.read(request)
 
 
-def _chosen(plan: TunePlan, shared: SharedInputs, root: Path | None) -> dict[str, Drawn]:
+def _chosen(plan: TunePlan, shared: SharedInputs) -> dict[str, Drawn]:
     """Where the search begins: at what `training: auto` chooses for keys that are searched, by the names of axes.
 
     Empty where an account covers the search, for then all trials have to be drawn alike.
@@ -130,7 +130,7 @@ def _chosen(plan: TunePlan, shared: SharedInputs, root: Path | None) -> dict[str
         config, topology = shared.experiment(plan.document, plan.trial_settings({}, 0))
         open_keys = {f"training.{key}" for key in config.training.left_open}
         axes = [axis for axis in plan.space.axes if open_keys.issuperset(axis.keys)]
-        training = shared.prepare(config, topology, root).config.training if axes else config.training
+        training = shared.prepare(config, topology).config.training if axes else config.training
     except UserError:  # without the searched keys it is no experiment; trials tell of their own mistakes
         return {}
     values = training.model_dump()
@@ -376,9 +376,8 @@ def tune(
         UserError: a wrong value; a search that is not covered by the account that it asks for; a directory of something
             else, or in use; no trial within the limits.
     """
-    shared = SharedInputs()
+    shared = SharedInputs(None if data_root is None else Path(data_root))
     plan = read_plan(Path(file), settings, shared)
     directory = plan.directory if out is None else Path(out)
-    root = None if data_root is None else Path(data_root)
-    conduct(plan, directory, shared, WorkOptions(root, jobs, overwrite))
+    conduct(plan, directory, shared, WorkOptions(jobs, overwrite))
     return Tuned(directory)

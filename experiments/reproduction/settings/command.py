@@ -32,7 +32,7 @@ def settings_of(session: Session, *, stored: bool) -> SettingsSession | None:
         return None
     file = read_settings(session.of.folder)
     check_figures(session.of, file)
-    return SettingsSession(session.of, file, session.out.parent / "settings", session.command, stored)
+    return SettingsSession(session.of, file, session.out.parent / "settings", session.command, stored, session.shared)
 
 
 def reproduce_settings(

@@ -56,7 +56,7 @@ class SettingsSession:
     out: Path
     command: str
     stored: bool = True
-    _shared: SharedInputs = field(default_factory=SharedInputs)
+    shared: SharedInputs = field(default_factory=SharedInputs)
     _known: dict[tuple[str, ...], dict[str, JudgedClaim]] = field(default_factory=dict)  # by recipes
 
     @cached_property
@@ -113,12 +113,12 @@ class SettingsSession:
         Raises:
             UserError: the directory holds something else, or is in use; runs are there that would differ now.
         """
-        path, checked = study.path(self.out), study.study(self._shared)
+        path, checked = study.path(self.out), study.study(self.shared)
         if self.of.file.figures[study.figure].decided:
-            outcomes = decide(checked, path, self._shared, options)
+            outcomes = decide(checked, path, self.shared, options)
         else:
             costs, known = self._has_costs(study.figure), self.store.runs
-            kindred = kindred_runs(study, checked, self._kindred(study), known, self._shared, with_costs=costs)
+            kindred = kindred_runs(study, checked, self._kindred(study), known, self.shared, with_costs=costs)
             self.store.add(list(kindred))
             left = [planned for planned in checked.runs if study.recipes[planned.point.name] not in known]
             if not left:
@@ -128,14 +128,14 @@ class SettingsSession:
             others = sorted(self.out.glob(f"*/{study.setting:02d}/*/sweep.json"))
             borrow(checked, SweepDirectory(path.absolute()),
                    (SweepDirectory(each.parent.absolute()) for each in others if each.parent != path))  # fmt: skip
-            outcomes = conduct(checked, path, self._shared, options)
+            outcomes = conduct(checked, path, self.shared, options)
         self.take(study, path)
         return outcomes
 
     def take(self, study: SettingStudy, path: Path) -> None:
         """Store the finished runs of a study's directory."""
         table = pd.read_parquet(path / "sweep.parquet")
-        points = {each.point.name: each.point.values for each in study.study(self._shared).runs}
+        points = {each.point.name: each.point.values for each in study.study(self.shared).runs}
         ordered = table.sort_values("interval").groupby("run")
         costs = self._has_costs(study.figure)
         taken = []
