@@ -146,13 +146,12 @@ def tune_command(
     from h2fdp.tuning.results import Tuned
     from h2fdp.tuning.search import conduct
 
-    shared = SharedInputs(data_root)
-    plan = read_plan(file, settings or [], shared)
+    plan = read_plan(file, settings or [], SharedInputs(data_root))
     directory = out or plan.directory
     for sentence in plan.price.beforehand():
         note(sentence)
     with interruptible() as interrupt, watched(interrupt, jobs, overwrite=overwrite, quiet=quiet) as options:
-        searched = conduct(plan, directory, shared, options)
+        searched = conduct(plan, directory, options)
     tuned, finished = Tuned(directory), searched.finished
     if as_json:
         trials = tuned.trials["state"].value_counts().to_dict()

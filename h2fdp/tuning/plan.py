@@ -14,8 +14,9 @@ from h2fdp.config import Document
 from h2fdp.config.parsing import text_of, values_of
 from h2fdp.data.targets import MEASURED
 from h2fdp.errors import Problem, UserError
-from h2fdp.experiment.file import Setting, named_document, parse_setting
+from h2fdp.experiment.file import Setting, Settings, named_document, parse_setting
 from h2fdp.experiment.sections import ExperimentFile, Span, TuneSection
+from h2fdp.network import Topology
 from h2fdp.records.atomic import hash_of
 from h2fdp.run.identity import package_digest
 from h2fdp.streams import Streams
@@ -203,6 +204,7 @@ class TunePlan:
     """A tuning.
 
     Attributes:
+        shared: what its trials share, which makes their experiments.
         settings: of the command line, but for those of `tune`, which are in the document.
         config: the file's own experiment, as it is without a search.
         final_seeds: of runs that the search must not have seen.
@@ -210,12 +212,21 @@ class TunePlan:
 
     name: str
     document: Document
+    shared: SharedInputs
     settings: tuple[Setting, ...]
     section: TuneSection
     space: Space
     price: Price
     config: ExperimentFile
     final_seeds: frozenset[int]
+
+    def experiment(self, settings: Settings) -> tuple[ExperimentFile, Topology]:
+        """That of the document with these settings.
+
+        Raises:
+            UserError: values that are wrong, or exclude each other.
+        """
+        return self.shared.experiment(self.document, settings)
 
     @property
     def measure(self) -> str:
@@ -339,8 +350,8 @@ def read_plan(path: Path, settings: Sequence[str], shared: SharedInputs) -> Tune
         raise UserError(text, document.where((TUNE, "objective")), f"{TUNE}.objective")
     finals = frozenset([config.seed, *_swept_seeds(config)])
     free = Price("ignore", section.trials)  # prices follow from configurations, and these from the space
-    plan = TunePlan(config.name, document, tuple(base), section, space, free, config, finals)
-    return replace(plan, price=price_of(section, _checked_corners(plan, shared), document))
+    plan = TunePlan(config.name, document, shared, tuple(base), section, space, free, config, finals)
+    return replace(plan, price=price_of(section, _checked_corners(plan), document))
 
 
 def _swept_seeds(config: ExperimentFile) -> list[int]:
@@ -352,7 +363,7 @@ def _swept_seeds(config: ExperimentFile) -> list[int]:
     return []
 
 
-def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFile]:
+def _checked_corners(plan: TunePlan) -> list[ExperimentFile]:
     """The configurations at the corners of the space that have one.
 
     Values may exclude each other; a value is refused if it never fits, whatever the others are.
@@ -361,13 +372,11 @@ def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFil
     problems: dict[tuple[str, str, str], Problem] = {}
     others = [plan.space.draw(seed) for seed in range(_REDRAWN)]
     for axis, point in plan.space.checked_points():
-        config, wrong = _tried(plan, point, shared)
+        config, wrong = _tried(plan, point)
         if config is not None:
             files.append(config)
             continue
-        persistent = wrong.intersection(
-            *(_tried(plan, other | {axis.name: point[axis.name]}, shared)[1] for other in others)
-        )
+        persistent = wrong.intersection(*(_tried(plan, other | {axis.name: point[axis.name]})[1] for other in others))
         problems |= {(each.where, each.key, each.text): each for each in wrong & persistent}
     if problems:
         raise UserError(problems.values())
@@ -377,10 +386,8 @@ def _checked_corners(plan: TunePlan, shared: SharedInputs) -> list[ExperimentFil
     return files
 
 
-def _tried(
-    plan: TunePlan, point: Mapping[str, Drawn], shared: SharedInputs
-) -> tuple[ExperimentFile | None, set[Problem]]:
+def _tried(plan: TunePlan, point: Mapping[str, Drawn]) -> tuple[ExperimentFile | None, set[Problem]]:
     try:
-        return shared.experiment(plan.document, plan.trial_settings(point, 0))[0], set()
+        return plan.experiment(plan.trial_settings(point, 0))[0], set()
     except UserError as error:
         return None, set(error.problems)

@@ -21,7 +21,7 @@ from h2fdp.records.directory import LOCK, Inside, has_content
 from h2fdp.records.tables import read_table, write_table
 from h2fdp.sweeps.conduct import column_of
 from h2fdp.sweeps.grid import word
-from h2fdp.sweeps.study import SharedInputs, written_out
+from h2fdp.sweeps.study import written_out
 from h2fdp.sweeps.task import DirectoryOfRuns
 from h2fdp.tuning.plan import Drawn, TunePlan
 from h2fdp.tuning.price import TUNE, within
@@ -176,9 +176,7 @@ def secret_of(directory: TuneDirectory, plan: TunePlan) -> bytes:
         return key
 
 
-def write_results(
-    plan: TunePlan, directory: TuneDirectory, trials: Sequence[Trial], shared: SharedInputs, *, finished: bool
-) -> None:
+def write_results(plan: TunePlan, directory: TuneDirectory, trials: Sequence[Trial], *, finished: bool) -> None:
     """Write the table of the trials that have ended, and once all have, the rest.
 
     Raises:
@@ -196,12 +194,12 @@ def write_results(
     if best is None:
         write_state(directory, state | {"best": None, "front": []})
         raise UserError(_why_none(trials), str(directory.path))
-    written = _written(plan, directory.best, best, shared)
+    written = _written(plan, directory.best, best)
     shutil.rmtree(directory.front, ignore_errors=True)
     others = []
     if plan.section.costs:
         directory.front.mkdir()
-        others = [_written(plan, directory.front / f"{name_of(each.number)}.yaml", each, shared) for each in front]
+        others = [_written(plan, directory.front / f"{name_of(each.number)}.yaml", each) for each in front]
     write_state(directory, state | {"best": written, "front": others})
 
 
@@ -212,13 +210,12 @@ def _why_none(trials: Sequence[Trial]) -> str:
     return f"{text}; the first failure: {failed[0].reason}" if failed else f"{text}; expected higher tune.limits"
 
 
-def _written(plan: TunePlan, path: Path, trial: Trial, shared: SharedInputs) -> dict[str, Any]:
+def _written(plan: TunePlan, path: Path, trial: Trial) -> dict[str, Any]:
     """Write the file of a trial's values, ready to run; the answer says what it is, for machines."""
     settings = plan.final_settings(trial.drawn)
     epsilon = None
     if plan.price.budget is not None:  # what is left for a final run under the account of the search
-        config, topology = shared.experiment(plan.document, settings)
-        epsilon = within(shared.prepare(config, topology), plan.price.budget.bounds).target
+        epsilon = within(plan.shared.prepare(*plan.experiment(settings)), plan.price.budget.bounds).target
     if epsilon is not None:
         settings = (*settings, Setting("privacy.epsilon", epsilon, "tune"))
     values = written_out(plan.document, settings)

@@ -70,7 +70,7 @@ class Searched:
     crashes: Mapping[int, Outcome]
 
 
-def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptions) -> Searched:
+def conduct(plan: TunePlan, path: Path, options: WorkOptions) -> Searched:
     """Make the trials of a search that have not ended, in its directory, and write what was found.
 
     Raises:
@@ -78,7 +78,7 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
     """
     directory = TuneDirectory(path.absolute())
     check_usable(directory, plan, overwrite=options.overwrite)
-    _check_data(plan, shared)
+    _check_data(plan)
     with locked(directory.path, str(path), "search"):
         check_usable(directory, plan, overwrite=False)
         (directory.path / "runs").mkdir(exist_ok=True)
@@ -86,17 +86,17 @@ def conduct(plan: TunePlan, path: Path, shared: SharedInputs, options: WorkOptio
         write_text(directory.plan, plan.text())
         secret = secret_of(directory, plan)
         trials = number_of_trials(plan, secret)
-        search = Search(plan, directory, shared, secret, options.watcher)
-        if not search.study.trials and (first := _chosen(plan, shared)):
+        search = Search(plan, directory, secret, options.watcher)
+        if not search.study.trials and (first := _chosen(plan)):
             search.study.enqueue_trial(first)
         options.watcher.begin(trials, len(search.ended_trials), 0)  # how many intervals a trial has is drawn with it
         on_ray = chosen_backend(plan.config.runtime) == "ray"  # then each trial has the machine for itself
         jobs = 1 if on_ray else min(options.jobs or usable_cpus(), trials)
         own_ray = on_ray and plan.config.runtime.address is None
-        with Pool(plan.document, shared, options, jobs, own_ray=own_ray) as pool:
+        with Pool(plan.document, plan.shared, options, jobs, own_ray=own_ray) as pool:
             pool.carry_out(search.tasks(trials), search)
         ended = search.ended_trials
-        write_results(plan, directory, ended, shared, finished=len(ended) >= trials)
+        write_results(plan, directory, ended, finished=len(ended) >= trials)
         return Searched(len(ended) >= trials, search.crashes)
 
 
@@ -107,19 +107,18 @@ def number_of_trials(plan: TunePlan, secret: bytes) -> int:
     return plan.price.law.draw(Streams(plan.seed, secret=secret).open("", "number of trials"))
 
 
-def _check_data(plan: TunePlan, shared: SharedInputs) -> None:
+def _check_data(plan: TunePlan) -> None:
     """Refuse a search whose data cannot be read, once and before anything is written."""
     _, point = plan.space.checked_points()[0]
     try:
-        config, topology = shared.experiment(plan.document, plan.trial_settings(point, 0))
+        request = plan.shared.request(*plan.experiment(plan.trial_settings(point, 0)))
     except UserError:  # these values do not fit each other; trials with others tell of their data
         return
-    request = shared.request(config, topology)
     if request is not None:
-        shared.read(request)
+        plan.shared.read(request)
 
 
-def _chosen(plan: TunePlan, shared: SharedInputs) -> dict[str, Drawn]:
+def _chosen(plan: TunePlan) -> dict[str, Drawn]:
     """Where the search begins: at what `training: auto` chooses for keys that are searched, by the names of axes.
 
     Empty where an account covers the search, for then all trials have to be drawn alike.
@@ -127,10 +126,10 @@ def _chosen(plan: TunePlan, shared: SharedInputs) -> dict[str, Drawn]:
     if plan.price.covered:
         return {}
     try:
-        config, topology = shared.experiment(plan.document, plan.trial_settings({}, 0))
+        config, topology = plan.experiment(plan.trial_settings({}, 0))
         open_keys = {f"training.{key}" for key in config.training.left_open}
         axes = [axis for axis in plan.space.axes if open_keys.issuperset(axis.keys)]
-        training = shared.prepare(config, topology).config.training if axes else config.training
+        training = plan.shared.prepare(config, topology).config.training if axes else config.training
     except UserError:  # without the searched keys it is no experiment; trials tell of their own mistakes
         return {}
     values = training.model_dump()
@@ -148,10 +147,8 @@ class Search(SilentWatcher):
         crashes: trials that failed twice by no mistake of the user. No other trial begins then.
     """
 
-    def __init__(
-        self, plan: TunePlan, directory: TuneDirectory, shared: SharedInputs, secret: bytes, watcher: SweepWatcher
-    ) -> None:
-        self._plan, self._directory, self._shared, self._watcher = plan, directory, shared, watcher
+    def __init__(self, plan: TunePlan, directory: TuneDirectory, secret: bytes, watcher: SweepWatcher) -> None:
+        self._plan, self._directory, self._watcher = plan, directory, watcher
         self._streams = Streams(plan.seed, secret=secret)
         self._running: dict[str, tuple[optuna.Trial, int]] = {}  # and how many intervals are between its checks
         self.crashes: dict[int, Outcome] = {}
@@ -199,10 +196,10 @@ class Search(SilentWatcher):
         """A trial to run; None where its values exclude each other."""
         plan, number, name = self._plan, trial.number, name_of(trial.number)
         try:
-            config, topology = self._shared.experiment(plan.document, plan.trial_settings(trial.params, number))
+            config, topology = plan.experiment(plan.trial_settings(trial.params, number))
             intervals = intervals_of(config, len(topology.subnets))
             settings = plan.trial_settings(trial.params, number, intervals)
-            config, topology = self._shared.experiment(plan.document, settings)
+            config, topology = plan.experiment(settings)
             if plan.price.covered and (problems := unaccounted([config], plan.document)):
                 raise UserError(problems)  # ranges are checked at some of their values only
         except UserError as error:
@@ -215,7 +212,7 @@ class Search(SilentWatcher):
         return Task(
             name,
             settings,
-            digest_of(config, self._shared.network(topology)),
+            digest_of(config, plan.shared.network(topology)),
             self._directory.run(name),
             intervals,
             self._directory.intervals_of(name),
@@ -376,8 +373,7 @@ def tune(
         UserError: a wrong value; a search that is not covered by the account that it asks for; a directory of something
             else, or in use; no trial within the limits.
     """
-    shared = SharedInputs(None if data_root is None else Path(data_root))
-    plan = read_plan(Path(file), settings, shared)
+    plan = read_plan(Path(file), settings, SharedInputs(None if data_root is None else Path(data_root)))
     directory = plan.directory if out is None else Path(out)
-    conduct(plan, directory, shared, WorkOptions(jobs, overwrite))
+    conduct(plan, directory, WorkOptions(jobs, overwrite))
     return Tuned(directory)

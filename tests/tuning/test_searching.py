@@ -98,7 +98,7 @@ def test_a_search_that_is_stopped_goes_on_and_refuses_another_file(tmp_path):
     path, out, shared = search(tmp_path, options=options), tmp_path / "out", SharedInputs()
     asked = iter([False] * 6 + [True] * 20)
     plan = read_plan(path, (), shared)
-    assert not searching.conduct(plan, out, shared, WorkOptions(jobs=1, stop=lambda: next(asked))).finished
+    assert not searching.conduct(plan, out, WorkOptions(jobs=1, stop=lambda: next(asked))).finished
     assert Tuned(out).best is None
     with pytest.raises(UserError, match="the search in this directory is of another file"):
         tune(path, ["training.momentum=0.5"], out, jobs=1)
@@ -175,7 +175,7 @@ def test_under_account_all_is_drawn_under_a_secret_key(tmp_path, monkeypatch):
     plan = read_plan(path, ["privacy.noise_key=system"], SharedInputs())
 
     def drawn(secret):
-        found = searching.Search(plan, TuneDirectory(tmp_path / secret.hex()), SharedInputs(), secret, SilentWatcher())
+        found = searching.Search(plan, TuneDirectory(tmp_path / secret.hex()), secret, SilentWatcher())
         return searching.number_of_trials(plan, secret), [found.study.ask(plan.space.distributions).params]
 
     (tmp_path / b"".hex()).mkdir(exist_ok=True)
