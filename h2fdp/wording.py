@@ -3,6 +3,7 @@ and dark pages."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
@@ -22,15 +23,15 @@ class Score(NamedTuple):
         column: of the metrics.
         title: with its unit, after multiplication by `factor`.
         falls: less of it is better.
-        least, most: what it cannot go beyond; null for no bound.
+        least, most: what it cannot go beyond.
     """
 
     column: str
     title: str
     factor: float = 1.0
     falls: bool = False
-    least: float | None = 0.0
-    most: float | None = None
+    least: float = 0.0
+    most: float = math.inf
 
     @property
     def name(self) -> str:
@@ -75,7 +76,7 @@ SCORES = {
     each.column: each
     for each in (
         Score("rmse", "test RMSE", falls=True),
-        Score("r2", "test R2", least=None, most=1.0),
+        Score("r2", "test R2", least=-math.inf, most=1.0),
         Score("perplexity", "test perplexity", falls=True),
         Score("accuracy", "test accuracy, %", 100.0, most=1.0),
     )

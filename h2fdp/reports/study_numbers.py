@@ -95,7 +95,7 @@ class Measure:
 
 MEASURES: Mapping[str, Measure] = {
     **{
-        name: Measure(each.title, name, each.factor, bounds=(each.least, each.most and each.factor * each.most))
+        name: Measure(each.title, name, each.factor, bounds=(each.least, each.factor * each.most))
         for name, each in SCORES.items()
     },
     "loss": Measure("test loss", "loss", bounds=(None, None)),
@@ -259,8 +259,8 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
     if table is None or table.empty:
         raise UserError("no run of this sweep is finished; continue it with h2fdp sweep", str(sweep))
     score = judged_by({name: True for name in SCORES if name in table and table[name].notna().any()})
-    if target is not None and not 0 < target <= (score.most or math.inf):
-        expected = f"from 0 to {score.most:g}" if score.most else "above 0"
+    if target is not None and not 0 < target <= score.most:
+        expected = "above 0" if math.isinf(score.most) else f"from 0 to {score.most:g}"
         raise UserError(f"expected a number {expected} for {score.column}, found {target:g}", "--target")
     first_rows = table.drop_duplicates("run").astype(object)
     summaries = {name: read_summary(sweep / "runs" / str(name)) or {} for name in first_rows["run"]}

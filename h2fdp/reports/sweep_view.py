@@ -275,11 +275,12 @@ def last_of(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
 
 
 def _bounded(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
-    """The same, with ends where accuracies can be."""
-    last = last_of(point, metric)
-    if last is None or metric != "accuracy" or not 0 <= last[0] <= 1:
+    """The same, with ends where scores can be."""
+    last, score = last_of(point, metric), SCORES.get(metric)
+    if last is None or score is None:
         return last
-    return last[0], max(0.0, last[1]), min(1.0, last[2])
+    mean, low, high = last
+    return mean, max(score.least, low), min(score.most, high)
 
 
 def _told(point: GridPoint, metric: str) -> str | float | None:

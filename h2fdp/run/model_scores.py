@@ -114,14 +114,9 @@ def computing(topology: Topology) -> list[str]:
     return [name for name in topology.table.columns if name in OF_STEPS]
 
 
-def deciles_of(score: str) -> tuple[str, ...]:
-    """The columns of the deciles of a score over devices."""
-    return tuple(f"device_{score}_p{each}0" for each in range(1, 10))
-
-
-def worst_of(score: str) -> str:
-    """The column of the mean of the worst tenth of devices."""
-    return f"device_{score}_worst_tenth"
+def columns_of_spread(score: str) -> tuple[str, ...]:
+    """The columns of the deciles of a score over devices, and of the mean of the worst tenth."""
+    return (*(f"device_{score}_p{each}0" for each in range(1, 10)), f"device_{score}_worst_tenth")
 
 
 def spread(values: np.ndarray, score: str = "accuracy") -> dict[str, float]:
@@ -135,7 +130,7 @@ def spread(values: np.ndarray, score: str = "accuracy") -> dict[str, float]:
     tenth = -(-len(values) // 10)
     ordered = np.sort(values)
     worst = ordered[-tenth:] if SCORES[score].falls else ordered[:tenth]
-    return dict(zip(deciles_of(score), deciles, strict=True)) | {worst_of(score): float(worst.mean())}
+    return dict(zip(columns_of_spread(score), [*deciles, float(worst.mean())], strict=True))
 
 
 class DeviceScores:

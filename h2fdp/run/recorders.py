@@ -25,7 +25,7 @@ from h2fdp.records.checkpoint import save_checkpoint
 from h2fdp.run.devices import backdoor_of
 from h2fdp.run.identity import Digest
 from h2fdp.run.live_accounts import LiveAccounts, Row
-from h2fdp.run.model_scores import deciles_of, worst_of
+from h2fdp.run.model_scores import columns_of_spread
 from h2fdp.run.privacy import releases_of_ledger
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import RuntimeSection
@@ -100,8 +100,7 @@ class Metrics(Recorder):
         measured = ["validation_"] if setup.data.validation is not None else []
         measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
         measured += ["personal_"] if setup.personal else []
-        score = setup.data.target.of_devices
-        others = [*deciles_of(score), worst_of(score)] if setup.config.training.evaluate_devices else []
+        others = columns_of_spread(setup.data.target.of_devices) if setup.config.training.evaluate_devices else ()
         by = None if setup.noise is None else setup.accountant
         schema = partial(metrics_schema, *measured, observers=setup.observers, others=others, accountant=by)
         self.rows = MetricsRows(schema(scores=setup.data.target.measured))
