@@ -277,10 +277,9 @@ def last_of(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
 def _bounded(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
     """The same, with ends where scores can be."""
     last, score = last_of(point, metric), SCORES.get(metric)
-    if last is None or score is None:
+    if last is None or score is None or not score.least <= last[0] <= score.most:
         return last
-    mean, low, high = last
-    return mean, max(score.least, low), min(score.most, high)
+    return last[0], max(score.least, last[1]), min(score.most, last[2])
 
 
 def _told(point: GridPoint, metric: str) -> str | float | None:
