@@ -6,7 +6,7 @@ A new data set is a class with its loader and a line here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from h2fdp.data.from_python import PythonData, from_python
 from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
 from h2fdp.data.records import Records, Scaling, alike, as_records, class_count
-from h2fdp.data.source import GIVEN, DataOptions, DataRequest, Given, Pool, part_of
+from h2fdp.data.source import GIVEN, DataOptions, DataRequest, DataSet, Given, Pool, part_of
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
 from h2fdp.data.tables import Table
 from h2fdp.data.targets import Target
@@ -130,13 +130,8 @@ def load(
         tests = _hold_out(owners, section.tested_on_devices, streams.open("", "device test split"), "data.test")
         pool = replace(pool, test=pool.train.part(np.flatnonzero(tests)), test_owners=owners[tests])
         owners[tests] = NO_DEVICE
-    return replace(
-        _spread(section.name, pool, section.scaled(pool.scaling), validation, owners, devices),
-        public=open_part,
-        class_names=pool.class_names,
-        holders=_holders(pool, given, devices),
-        columns=pool.columns,
-    )
+    pool = replace(pool, validation=validation, scaling=section.scaled(pool.scaling))
+    return _spread(section.name, pool, owners, devices, public=open_part, holders=_holders(pool, given, devices))
 
 
 def from_function(
@@ -171,8 +166,7 @@ def from_function(
     test_records = _given(test, "the test data")
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     number, target = class_count(train, test_records, classes, "data"), Target.of(None, train.y, None, "y")
-    pool = Pool(train, test_records, number, Scaling(), owners, target=target)
-    return _spread("custom", pool, Scaling(), None, owners, len(parts))
+    return _spread("custom", Pool(train, test_records, number, Scaling(), target=target), owners, len(parts))
 
 
 def _given(pair: Any, what: str) -> Records:
@@ -213,14 +207,13 @@ def _hold_out(
     return choose(owners, counts, rng)
 
 
-def _spread(
-    name: str, pool: Pool, scaling: Scaling, validation: Records | None, owners: Integers, devices: int
-) -> FederatedData:
+def _spread(name: str, pool: Pool, owners: Integers, devices: int, **others: Any) -> FederatedData:
+    """The records of a pool on the devices that own them."""
     order, offsets = gather(owners, devices)
     assert (np.diff(offsets) > 0).all(), "every device holds a record"
-    train, test = pool.train, pool.test
-    data = FederatedData(name, train, test, validation, pool.classes, scaling, order, offsets, pool.test_owners)
-    return replace(data, whole=train.whole and test.whole, target=pool.target)
+    common = {each.name: getattr(pool, each.name) for each in fields(DataSet)}
+    whole = pool.train.whole and pool.test.whole
+    return FederatedData(**common, name=name, order=order, offsets=offsets, whole=whole, **others)
 
 
 Groups = Sequence[tuple[str, int]]  # name and number of devices of each subnet, in the order of devices

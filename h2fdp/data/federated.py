@@ -12,56 +12,34 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.columns import Columns
 from h2fdp.data.records import Records, Scaling
+from h2fdp.data.source import DataSet
 from h2fdp.data.statistics import Standardizing
 from h2fdp.data.synthetic import DrawnData
-from h2fdp.data.targets import CLASS, Target
+from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 
 
-@dataclass(frozen=True, eq=False)
-class FederatedData:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FederatedData(DataSet):
     """The records of I devices, device i's being `train[order[offsets[i]:offsets[i + 1]]]`.
 
     Attributes:
         name: the data set's name.
-        train: the training records; those that `order` does not name are no device's.
-        test: public records to measure accuracy on.
-        validation: records held out of the training data, or None.
-        classes: number of labels, or what else a model has a score for (see `Target`).
-        scaling: the public constants between stored and model inputs.
-        order: places in `train`, shape (records in use,), int64, each at most once, but for rows (see `for_rows`).
+        order: places in `train`, shape (records in use,), int64, each at most once, but for rows (see `for_rows`); the
+            others are no device's.
         offsets: where each device's places begin in `order`, shape (I + 1,), int64.
-        test_owners: the device of each test record; None where no device owns them.
         public: training records that are no device's and count as public, or None.
-        class_names: what the labels are called, in order; empty where they are numbers alone.
         holders: whose records each device has, by name; empty where these have no owner.
-        columns: of a table; None where inputs are no columns.
         whole: inputs came as whole numbers, so a model that takes nothing else may have them.
-        target: what labels are, and the public scale of real values.
     """
 
     name: str
-    train: Records
-    test: Records
-    validation: Records | None
-    classes: int
-    scaling: Scaling
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    test_owners: NDArray[np.int64] | None = None
     public: Records | None = None
-    class_names: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
-    columns: Columns | None = None
     whole: bool = False
-    target: Target = CLASS
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """One record's shape; images are channels first."""
-        return self.train.x.shape[1:]
 
     @property
     def devices(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.columns import NO_HEADING, Arrays, Columns, Layout, column_of, listed, usual_label
+from h2fdp.data.columns import NO_HEADING, Arrays, Columns, Layout, column_of, listed, stated_column, usual_label
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import Owned, Pool, pool_of, splits_of
 from h2fdp.data.targets import Task
@@ -197,18 +197,18 @@ def _arrays(source: Any, layout: Layout, what: str) -> Arrays:
 def _of_columns(source: Any, heads: Sequence[str], layout: Layout, what: str) -> Arrays:
     """The records of an object with named columns, `source["label"]`."""
 
-    def values(stated: str | None, usual: Sequence[str], key: str) -> list[Any]:
-        column = source[column_of(stated, usual, heads, key, what)]
+    def values(name: str) -> list[Any]:
+        column = source[name]
         return list(column.to_pylist() if hasattr(column, "to_pylist") else column)  # of a table of pyarrow's
 
-    columns = [np.asarray(values(each, (), "label")) for each in layout.labels(heads, what)]
+    columns = [np.asarray(values(each)) for each in layout.labels(heads, what)]
     labels = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
     if layout.inputs is None or isinstance(layout.inputs, str):
-        x = stacked(values(layout.inputs, INPUTS, "inputs"), what)
+        x = stacked(values(column_of(layout.inputs, INPUTS, heads, "inputs", what)), what)
     else:
-        parts = [stacked(values(each, (), "inputs"), what) for each in layout.inputs]
+        parts = [stacked(values(stated_column(each, heads, "inputs", what)), what) for each in layout.inputs]
         x = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
-    owners = None if layout.by is None else np.asarray(values(layout.by, (), "by"))
+    owners = None if layout.by is None else np.asarray(values(stated_column(layout.by, heads, "by", what)))
     return Arrays(x, layout.numbers(labels, what), owners)
 
 

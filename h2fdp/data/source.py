@@ -186,30 +186,47 @@ class DataRequest:
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
-    """All records of a data set, and who holds them if that is already decided.
+class DataSet:
+    """Records, and what they are.
 
     Attributes:
+        train, test: training records, and records to measure accuracy on.
         classes: number of scores of a record, or of a position: see `Target`.
-        owners: a number for who holds each training record, shape (n,); None when a partitioner is to decide.
-        test_owners: the same of each test record, shape (n',); None where no device owns them.
-        validation: the data set's own validation records; None where it has none.
+        scaling: the public constants between stored and model inputs.
+        validation: records to choose by; None where there are none.
+        test_owners: a number for who holds each test record, shape (n',); None where no device owns them.
         class_names: what the labels are called, in order; empty where they are numbers alone.
-        owner_names: the same of `owners`.
         columns: of a table; None where inputs are no columns.
+        target: what labels are, and the public scale of real values.
     """
 
     train: Records
     test: Records
     classes: int
     scaling: Scaling
-    owners: NDArray[np.int64] | None = None
-    test_owners: NDArray[np.int64] | None = None
     validation: Records | None = None
+    test_owners: NDArray[np.int64] | None = None
     class_names: tuple[str, ...] = ()
-    owner_names: tuple[str, ...] = ()
     columns: Columns | None = None
     target: Target = CLASS
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One record's shape; images are channels first."""
+        return self.train.x.shape[1:]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool(DataSet):
+    """All records of a data set, and who holds them if that is already decided.
+
+    Attributes:
+        owners: a number for who holds each training record, shape (n,); None when a partitioner is to decide.
+        owner_names: what these are called, in order; empty where they are numbers alone.
+    """
+
+    owners: NDArray[np.int64] | None = None
+    owner_names: tuple[str, ...] = ()
 
     def without_owners(self) -> Pool:
         """A copy without owners."""
@@ -271,7 +288,8 @@ def pool_of(
         kinds = sorted({type(each).__name__ for of in (owners, test[1]) if of is not None for each in of.tolist()})
         raise UserError(f"{what}: owners are of the types {' and '.join(kinds)}; expected one", key="data.by") from None
     stored = scaling or Scaling(255.0 if records.x.dtype == np.uint8 else 1.0)
-    return Pool(records, test[0], number, stored, *numbers, validation, called, names, target=target)
+    pool = Pool(records, test[0], number, stored, validation, numbers[1], called, target=target)
+    return replace(pool, owners=numbers[0], owner_names=names)
 
 
 def split_off(records: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -113,7 +113,7 @@ class Synthetic(DataOptions):
         test = Records.joined(tests)
         if not len(test):
             raise UserError("no test record is left; raise test or records", key="data.test")
-        return Pool(train, test, self.classes, Scaling(), np.repeat(np.arange(len(sizes)), sizes))
+        return Pool(train, test, self.classes, Scaling(), owners=np.repeat(np.arange(len(sizes)), sizes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,13 +121,7 @@ def prepare(
         placement = config.method.privacy
         if placement.input_norm is not None:
             data = within_unit_ball(data, placement.input_norm)
-        module = builder_of(
-            config.model,
-            data.shape,
-            data.target.outputs(data.classes),
-            Streams(config.seed).key("cloud", "model"),
-            data.whole,
-        )
+        module = _module_of(config, data)
         # The recipe sees test records that are public as they will be.
         public = standardizing_by_tests(data) if released and features is None else None
         seen = data if public is None else standardized(data, public)
@@ -235,12 +229,7 @@ def inputs_of(
     expected_records = training.records_of_interval(data.sizes, rates)
     faults = config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
-    if statistic is None:
-        module = builder_of(
-            config.model, data.shape, data.target.outputs(data.classes), streams.key("cloud", "model"), data.whole
-        )
-    else:
-        module = partial(score_of, statistic, data.shape)
+    module = _module_of(config, data) if statistic is None else partial(score_of, statistic, data.shape)
     initial = module()
     trains = begun is None and statistic is None
     warm_start = None if begun is None else begun.warm_start
@@ -314,6 +303,12 @@ def inputs_of(
     if statistic is None and (released := statistics_of(config, data, topology)):
         return replace(inputs, prelude=tuple(_released(each, inputs) for each in released))
     return inputs if BATTERY not in network.table.columns else _with_batteries(inputs)
+
+
+def _module_of(config: ExperimentFile, data: DeviceData) -> Callable[[], nn.Module]:
+    """A builder of the first model on records like these."""
+    key, outputs = Streams(config.seed).key("cloud", "model"), data.target.outputs(data.classes)
+    return builder_of(config.model, data.shape, outputs, key, data.whole)
 
 
 def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:

@@ -84,7 +84,7 @@ def _in_a_file(experiment: Experiment, folder: Path) -> dict[str, Any]:
         assert isinstance(data, FederatedData), "a function's records are held"
         owners = np.empty(len(data.train), dtype=np.int64)
         owners[data.order] = np.repeat(np.arange(data.devices), data.sizes)
-        pool = Pool(data.train, data.test, data.classes, data.scaling, owners, target=data.target)
+        pool = Pool(data.train, data.test, data.classes, data.scaling, owners=owners, target=data.target)
         spread, stated = "natural", {}
     arrays: dict[str, np.ndarray] = {}
     for part, records in (("train", pool.train), ("test", pool.test), ("validation", pool.validation)):
