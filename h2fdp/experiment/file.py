@@ -87,6 +87,9 @@ def _completed(experiment: ExperimentFile) -> ExperimentFile:
     if (loss := DEFAULTS.get(rules.task_of(experiment))) is not None:
         update["loss"] = loss
     update = {key: value for key, value in update.items() if key not in training.model_fields_set}
+    hides = placement.private and (placement.clips == "record" or experiment.privacy.adjacency == "add-remove")
+    if training.local_epochs is not None and "sampling" not in training.stated and not hides:
+        update["sampling"] = "fixed"  # batches of one size, where it brings nothing that they are not
     if schedule.fixed_step_size:
         update["step_decay"] = "none"
     if control.enabled and control.accuracy is not None:

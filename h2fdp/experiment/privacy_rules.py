@@ -58,6 +58,7 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
     method, placement = experiment.method, experiment.method.privacy
     replaced, missing = adjacency == "replace", adjacency not in ("replace", "null-record")
     own = any(isinstance(each, OwnPart) for each in method.rules.values())
+    drawn = "poisson" if training.local_epochs is None else "allocated"
     counted, by_size = placement.all_steps_noisy and placement.noise_is_given, training.weights == "by-size"
     yield from refused(
         "what is released has no account for such neighbours",
@@ -70,7 +71,7 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
         (key, missing and placement.clips == "update", "null-record (a device's update becomes zero)", adjacency),
         (key, missing and own, f"{_OTHERS}, or average: your aggregation knows numbers of records", adjacency),
         (key, missing and by_size, f"{_OTHERS}, or training.weights uniform", adjacency),
-        (key, missing and training.sampling != "poisson", f"{_OTHERS}, or training.sampling poisson", "fixed"),
+        (key, missing and training.sampling == "fixed", f"{_OTHERS}, or training.sampling {drawn}", "fixed"),
         (key, missing and placement.tells_batch_sizes, f"normalize expected, or {_OTHERS}", "normalize drawn"),
         (key, missing and placement.about_replaced_records, f"{_OTHERS}, which the claim is about", adjacency),
     )

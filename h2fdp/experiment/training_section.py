@@ -152,8 +152,9 @@ class TrainingSection(Section):
         loss: loss of a record's scores; devices minimise its mean. By `data.task`, cross-entropy, `squared` or
             `sigmoid-cross-entropy` unless stated.
         momentum: momentum of the local steps, from zero with each received model.
-        sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size (with
-            `local_epochs` parts of the shuffled records).
+        sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size. With `local_epochs`:
+            `fixed`, parts of the shuffled records; `allocated`, every record chooses its batch of each epoch by itself,
+            the default where that hides it: under noise on steps, or adjacency add-remove.
         participation: share of each subnet's devices that take part in an interval, at least one device, which is
             public; or `{rate: 0.1, secret: true}`.
         device_turns: b: devices take part in turns, each in one of b intervals; 1: in all.
@@ -260,6 +261,8 @@ class TrainingSection(Section):
             rates = np.minimum(1.0, self.batch_size / sizes)
         if self.sampling == "poisson":
             return rates
+        if self.sampling == "allocated":
+            return 1 / steps_per_epoch(rates)
         # A batch of fixed size holds whole records: the rate is the one that is really drawn.
         return np.asarray(np.clip(np.rint(rates * sizes), 1, sizes) / sizes)
 
@@ -272,7 +275,7 @@ class TrainingSection(Section):
         if self.local_epochs is None:
             assert self.local_steps is not None, "steps or epochs"
             return self.local_steps
-        return self.local_epochs * int(steps_per_epoch(sizes, rates).max())
+        return self.local_epochs * int(steps_per_epoch(rates).max())
 
     def records_of_interval(self, sizes: np.ndarray, rates: np.ndarray) -> float:
         """Records that all participants together are expected to draw in the first interval.
@@ -297,7 +300,7 @@ class TrainingSection(Section):
             alone = (
                 {} if {"aggregate_every", "aggregations_per_interval"} & stated else {"aggregations_per_interval": 0}
             )
-            value = {"sampling": "fixed", **alone, **value}
+            value = {"sampling": "allocated", **alone, **value}
         # If neither key of a pair is given, the first one has its default.
         value |= {pair[0]: default for pair, default in PAIRS.items() if not set(pair) & set(value)}
         found = handler(value)
@@ -335,8 +338,10 @@ class TrainingSection(Section):
 
     @model_validator(mode="after")
     def _epochs_and_pairs(self) -> TrainingSection:
-        if self.local_epochs is not None and self.sampling != "fixed":
-            raise ValueError("an epoch has each record once, in batches of one size; expected sampling: fixed, or none")
+        known = ("poisson", "fixed") if self.local_epochs is None else ("fixed", "allocated")
+        if self.sampling not in known:
+            why = "an epoch has each record once" if self.local_epochs else "only epochs allocate records to batches"
+            raise ValueError(f"{why}; expected sampling: {' or '.join(known)}, found {self.sampling}")
         if self.local_epochs is not None and (self.aggregations_per_interval != 0):
             raise ValueError("devices end their epochs at different slots; expected aggregations_per_interval: 0")
         for pair in PAIRS:

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from h2fdp.privacy.accounting import Sampling as Sampling
 from h2fdp.privacy.accounts import Accounts as Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter as BudgetFilter
 from h2fdp.privacy.laplace import Laplace as Laplace
@@ -39,7 +40,6 @@ from h2fdp.privacy.releases import Release as Release
 from h2fdp.privacy.releases import releases as releases
 from h2fdp.privacy.vectors import add_gaussian_noise as add_gaussian_noise
 from h2fdp.privacy.views import Merged as Merged
-from h2fdp.privacy.views import Sampling as Sampling
 from h2fdp.privacy.views import Uploads as Uploads
 
 for _placement in (

@@ -27,12 +27,12 @@ from h2fdp.privacy.accounting import (
     Bound,
     Composition,
     ReleaseType,
+    Sampling,
     epsilon_from_rdp,
     rdp_of,
 )
 from h2fdp.privacy.places import OBSERVERS, SINGLE_EDGE, Observer, height_of, observers, observers_beside
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, Release, rows_in
-from h2fdp.privacy.views import Sampling
 
 MARGIN = 1 + 2e-5  # on a noise that is to meet a target by such an account, too
 _HALF_A_TURN = 0.5  # from nothing to a gradient of length G, in units of 2 G

@@ -20,10 +20,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from h2fdp.errors import UserError
-from h2fdp.privacy.accounting import Bound
+from h2fdp.privacy.accounting import Bound, Sampling
 from h2fdp.privacy.places import Holder, Observer, ReleaseKind, height_of, observers
 from h2fdp.privacy.vectors import GAUSSIAN, NOISE_LAWS
-from h2fdp.privacy.views import Merged, Reach, Sampling, Uploads, View, views
+from h2fdp.privacy.views import Merged, Reach, Uploads, View, views
 
 Adjacency = Literal["null-record", "add-remove", "replace"]
 
@@ -46,7 +46,8 @@ class Release:
         noise_std: standard deviation of the noise that the observer cannot subtract.
         steps: m, the local steps accumulated since the last released model.
         sampling_rate: q of these devices.
-        sampling: how their batches are drawn; only Poisson batches amplify.
+        sampling: how their batches are drawn; `poisson` ones amplify, and `allocated` ones of an epoch, whose row is
+            that of all its 1 / q steps.
         bound: how the sensitivity is known, see `ReleaseType`.
         own_gradient: how far a draw's own gradient moves its step under the bound `record`, in units of 2 eta G.
         adjacency: what the sensitivity is about; of rows for which it is `replace` the ledger says so.
@@ -119,7 +120,8 @@ def _of_steps(
     """A row for each slot and observer, of the devices that do a step there and whose upload arrives.
 
     Of an epoch the first step alone has one. A record is in one batch of an epoch, whose order no record changes: all
-    other steps are made of earlier outputs and other records, so that an epoch costs no more than a step.
+    other steps are made of earlier outputs and other records, so that an epoch costs no more than a step; less, where
+    the record chose its batch by itself.
     """
     for step in range(1, int(uploads.steps.max(initial=0)) + 1) if seen else ():
         counts = uploads.steps >= step
@@ -268,7 +270,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "noise_std": lambda value: _number(value, 0.0, 1e300),
     "steps": _whole,
     "sampling_rate": lambda value: _number(value, 0.0, 1.0),
-    "sampling": lambda value: value in ("poisson", "fixed"),
+    "sampling": lambda value: value in get_args(Sampling),
     "bound": lambda value: value in get_args(Bound),
     "own_gradient": lambda value: _number(value, 5e-324, 1.0),
     "law": lambda value: value in NOISE_LAWS,

@@ -10,14 +10,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
-from h2fdp.privacy.accounting import Bound
+from h2fdp.privacy.accounting import Bound, Sampling
 from h2fdp.privacy.places import Holder, Observer, Place, Segment
-
-Sampling = Literal["poisson", "fixed"]
 
 
 @dataclass(frozen=True, kw_only=True)

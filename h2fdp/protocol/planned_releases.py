@@ -245,7 +245,7 @@ class PlannedNoise:
                     sampling_rates=facts.sampling_rates[stage.rows],
                     records=facts.records[stage.rows],
                     levels=levels,
-                    sampling=facts.sampling,
+                    sampling=facts.sampling if place.holder is Holder.STEP or not facts.in_epochs else "fixed",
                     honest=honest,
                     epochs=facts.steps_per_epoch[stage.rows] if facts.in_epochs else None,
                 ),

@@ -172,7 +172,7 @@ class SubnetFacts:
     @property
     def steps_per_epoch(self) -> np.ndarray:
         """(s_c,) batches in which a device goes through its records once."""
-        return steps_per_epoch(self.records, self.sampling_rates)
+        return steps_per_epoch(self.sampling_rates)
 
     def shares(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
         """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""

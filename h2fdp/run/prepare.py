@@ -49,7 +49,7 @@ from h2fdp.runtime.placement import training_device
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
-from h2fdp.training.batches import BatchSampler, Sampling, padded_width, row_length
+from h2fdp.training.batches import BatchSampler, padded_width, row_length
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import device_records
 from h2fdp.training.engine import WORTH_COMPILING, TrainingJob, build_engine, compile_ahead, engine_of_run
@@ -246,10 +246,8 @@ def inputs_of(
     if norm is not None:
         mean_too = training.clip_scope == "record" and placement.accumulates
         clipping = Clipping(norm, training.clip_scope, mean_too, training.gamma)
-    # An order of all records amplifies no more than fixed batches do.
-    sampling: Sampling = "poisson" if training.sampling == "poisson" else "fixed"
     products = expected_records * vector.numel()
-    width = padded_width(sampling, rates * data.sizes)
+    width = padded_width(training.sampling, rates * data.sizes)
     work = clipping, data.shape, products, width, training.precision, data.target.examples(data.classes)
     job = TrainingJob(objective, minimised(objective, loss), *work)
 
@@ -261,7 +259,7 @@ def inputs_of(
         engine=engine_of_run(engine, initial, device, job),
         objective=objective,
         clipping=clipping,
-        sampling=sampling,
+        sampling=training.sampling,
         rates=rates,
         noise_placement=placement,
         star=star,

@@ -87,7 +87,7 @@ def _try_step(setup: RunSetup) -> None:
     models = model.expand(2, -1)
     if isinstance(objective, OwnObjective):
         given = model if blueprint.engine == "loop" else models
-        objective.try_out(given, empty_batches=blueprint.sampling == "poisson")
+        objective.try_out(given, empty_batches=blueprint.sampling != "fixed")
     labels = setup.data.target.examples(setup.data.classes).numpy()
     zeros = Records(np.zeros((2, *setup.data.shape), dtype=setup.data.test.x.dtype), labels)
     records = device_records(setup.data, zeros, np.arange(3)).to(blueprint.device)

@@ -16,9 +16,10 @@ import numpy as np
 
 from h2fdp.streams import PER_STEP, Streams, uniform_rows
 
-Sampling = Literal["poisson", "fixed"]
+Sampling = Literal["poisson", "fixed", "allocated"]
 _WHOLE_VECTORS = 4  # a width is a multiple of these, which processors compute with at once
 _WIDEST = 256  # records in one pass: it bounds the memory of a device that draws everything it holds
+_ROUNDING = 1e-6  # of a number of batches; an epoch of a million has more
 _COST_OF_A_PASS = 8  # what a pass costs by itself, in records
 
 
@@ -114,23 +115,22 @@ class BatchSampler:
         return np.asarray(np.clip(np.rint(self.rates * self.sizes), 1, self.sizes).astype(np.int64))
 
 
-def steps_per_epoch(sizes: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """(s,) batches that an epoch takes: all of round(q_i D_i) records but the last, which holds what is left.
+def steps_per_epoch(rates: np.ndarray) -> np.ndarray:
+    """(s,) batches that an epoch takes: all of the share q_i but the last, which holds what is left.
 
-    >>> steps_per_epoch(np.array([100, 64]), np.array([0.32, 0.5])).tolist()
-    [4, 2]
+    >>> steps_per_epoch(np.array([0.32, 0.5, 1 / 49])).tolist()
+    [4, 2, 49]
     """
-    batches = np.clip(np.rint(rates * sizes), 1, sizes)
-    return np.asarray(np.ceil(sizes / batches).astype(np.int64))
+    return np.asarray(np.ceil(1 / rates - _ROUNDING).astype(np.int64))
 
 
 @dataclass(frozen=True)
 class EpochSampler(BatchSampler):
-    """Batches of consecutive epochs; what is not training is drawn as by `fixed` sampling.
+    """Batches of consecutive epochs; what is not training is drawn as by `fixed` or Poisson sampling.
 
-    An order of a device's records is the ranking of uniforms from the stream of (edge server, row, epoch), so it
-    is the same on any placement. Slots count from the interval's first: all of an interval are drawn at once. After
-    its last epoch a device draws nothing.
+    A device's records are ranked by uniforms from the stream of (edge server, row, epoch), so that an epoch is the same
+    on any placement. Its batches are of one size, or what falls into equal parts of [0, 1) (`allocated`). Slots count
+    from the interval's first: all of an interval are drawn at once. After its last epoch a device draws nothing.
     """
 
     epochs: int
@@ -139,23 +139,28 @@ class EpochSampler(BatchSampler):
     def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
         if purpose != "batch":
             return super().draw(interval, slots, rows, purpose)
-        sizes, wanted = self.sizes[rows], self.fixed_sizes()[rows]
-        steps = steps_per_epoch(sizes, self.rates[rows])
+        steps, epochs = steps_per_epoch(self.rates[rows]), range(self.epochs)
+        drawn = [[self._epoch(interval, epoch, *each) for epoch in epochs] for each in zip(rows, steps, strict=True)]
         counts = np.zeros((len(slots), len(rows)), dtype=np.int64)
-        indices = np.zeros((len(slots), len(rows), int(wanted.max())), dtype=np.int64)
-        for position, (row, size, batch, each) in enumerate(zip(rows, sizes, wanted, steps, strict=True)):
-            ends = np.minimum(np.arange(1, each + 1) * batch, size)
-            for epoch in range(self.epochs):
-                slot = slice(epoch * each, (epoch + 1) * each)
-                counts[slot, position] = np.diff(ends, prepend=0)
-                padded = np.zeros(each * batch, dtype=np.int64)
-                padded[:size] = self._order(interval, epoch, int(row), int(size))
-                indices[slot, position, :batch] = padded.reshape(each, batch)
+        for position, of_device in enumerate(drawn):
+            held = np.concatenate([each for _, each in of_device])
+            counts[: held.size, position] = held
+        indices = np.zeros((*counts.shape, int(counts.max())), dtype=np.int64)
+        for position, of_device in enumerate(drawn):
+            own = counts[:, position, None]
+            indices[:, position][np.arange(indices.shape[2]) < own] = np.concatenate([each for each, _ in of_device])
         return Batches(indices, counts)
 
-    def _order(self, interval: int, epoch: int, row: int, size: int) -> np.ndarray:
-        stream = self.streams.borrowed(f"{self.edge}/{row + 1}", "epoch", interval, epoch)
-        return np.asarray(np.argsort(stream.random(size), kind="stable"))
+    def _epoch(self, interval: int, epoch: int, row: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """(D_i,) positions in their order, and (steps,) how many of them are in each batch."""
+        size = int(self.sizes[row])
+        uniforms = self.streams.borrowed(f"{self.edge}/{row + 1}", "epoch", interval, epoch).random(size)
+        if self.sampling == "allocated":
+            counts = np.bincount((uniforms * steps).astype(np.int64), minlength=steps)
+        else:
+            ends = np.minimum(np.arange(1, steps + 1) * self.fixed_sizes()[row], size)
+            counts = np.diff(ends, prepend=0)
+        return np.argsort(uniforms, kind="stable"), counts
 
 
 def draw_together(

@@ -15,6 +15,8 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from h2fdp import Experiment
+from h2fdp.errors import UserError
+from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
 from h2fdp.privacy.mechanisms.pipeline import StepNoise
 from tests.networks import placed
 from tests.run.test_noise_as_wired import Topology, numbers
@@ -38,14 +40,14 @@ def records(seed=2):
     return found
 
 
-def experiment(held, privacy, **settings):
+def experiment(held, privacy, network=NETWORK, **settings):
     defaults = {"epsilon": EPSILON, "delta": DELTA, "clip_norm": CLIP, "intervals": INTERVALS, "seed": 4}
     defaults |= {"calibration": "accounted", "accountant": "pld", "step_size": 0.01}
     epochs = {"local_epochs": EPOCHS, "aggregations_per_interval": 0, "batch_size": BATCH, "noise_key": "seed"}
     method = {"extends": "h2fdp", "privacy": privacy}
     test = np.zeros((3, 5)), np.arange(3)
     given = {"model": "softmax", "method": method, "test_data": test, "extends": "paper", "clip_scope": "record"}
-    return Experiment(NETWORK, held, **given | defaults | epochs | settings)
+    return Experiment(network, held, **given | defaults | epochs | settings)
 
 
 class Steps:
@@ -94,6 +96,8 @@ def rows_of(run, device):
         (METHODS[2], {"budget_decay": "linear"}),
         (METHODS[0], {"faults": FAULTS, "intervals": 5, "engine": "loop"}),  # others go on for stragglers, for nothing
         (METHODS[2], {"participation": 0.5, "momentum": 0.5, "intervals": 5}),
+        (METHODS[0], {"sampling": "fixed"}),
+        (METHODS[2], {"sampling": "fixed", "faults": FAULTS, "intervals": 4}),
     ],
 )
 def test_no_record_moves_the_steps_of_a_run_further_than_its_rows_say(tmp_path, monkeypatch, privacy, settings):
@@ -155,7 +159,7 @@ def test_noise_is_that_of_one_release_an_epoch_and_two_thirds_or_three_halves_of
     wanted = CLIP * exact_multiplier(EPOCHS * INTERVALS)
     with monkeypatch.context() as patched:
         steps = Steps(patched)
-        run = experiment(records(), privacy).run(tmp_path / "run")
+        run = experiment(records(), privacy, sampling="fixed").run(tmp_path / "run")
     assert 0.99 * EPSILON < run.privacy.epsilon(observer="edge") <= EPSILON
     squares = [float(((noisy.double() * by - exact) ** 2).sum()) for exact, noisy, _, by in steps.seen.values()]
     numbers_drawn = 18 * len(squares)
@@ -167,6 +171,43 @@ def test_noise_is_that_of_one_release_an_epoch_and_two_thirds_or_three_halves_of
     assert accepted(wanted)
     assert not accepted(wanted * 2 / 3)
     assert not accepted(wanted * 3 / 2)
+
+
+@pytest.mark.parametrize("privacy", [METHODS[0], METHODS[2]])
+def test_records_that_choose_their_batch_need_less_noise_and_two_thirds_or_three_halves_of_it_are_rejected(
+    tmp_path, monkeypatch, privacy
+):
+    """Chi-square as above; the account is tested in `tests/privacy/accounting/test_allocation.py`."""
+    held = {f"{edge}/{device}": (np.ones((24, 5)), np.arange(24) % 3) for edge in "AB" for device in (1, 2)}
+    network = Topology("t", tuple(placed(n, n == "A", np.full(2, 10.0), np.full(2, 24.0)) for n in "AB"))
+
+    def spent(z):
+        release = ReleaseType(z, 1, 1 / 4, "allocated")
+        return ACCOUNTANTS["pld"].epsilon({release: EPOCHS * INTERVALS}, DELTA) - EPSILON
+
+    z = brentq(spent, 1, exact_multiplier(EPOCHS * INTERVALS), xtol=1e-4)
+    assert z < 0.7 * exact_multiplier(EPOCHS * INTERVALS)
+    with monkeypatch.context() as patched:
+        steps = Steps(patched)
+        run = experiment(held, privacy, network).run(tmp_path / "run")
+    for row in map(json.loads, (run.directory / "privacy.jsonl").read_text().splitlines()):
+        assert (row["sampling"], row["sampling_rate"], row["sensitivity"]) == ("allocated", 1 / 4, CLIP)
+    assert 0.99 * EPSILON < run.privacy.epsilon(observer="edge") <= EPSILON
+    squares = [float(((noisy.double() * by - exact) ** 2).sum()) for exact, noisy, _, by in steps.seen.values()]
+    low, high = stats.chi2.ppf([1e-6, 1 - 1e-6], 18 * len(squares))
+    accepted = [low <= sum(squares) / (z * CLIP * factor) ** 2 <= high for factor in (1, 2 / 3, 3 / 2)]
+    assert accepted == [True, False, False]
+    with pytest.raises(UserError, match="only epochs allocate records to batches; expected sampling: poisson or fixed"):
+        experiment(held, privacy, network, local_epochs=None, local_steps=2, sampling="allocated")
+
+
+@pytest.mark.parametrize("adjacency", ["null-record", "add-remove"])
+def test_allocated_epochs_go_with_records_that_are_there_or_not_and_hide_nothing_in_sums(tmp_path, adjacency):
+    """A trusted edge server's noise is on sums of whole uploads, which hold every record."""
+    privacy = {"name": "hierarchical", "noise": "steps"}
+    run = experiment(records(), privacy, adjacency=adjacency).run(tmp_path / "run")
+    for row in map(json.loads, (run.directory / "privacy.jsonl").read_text().splitlines()):
+        assert row["sampling"] == ("allocated" if row["edge"] == "B" else "fixed")
 
 
 @pytest.mark.parametrize("epochs", [1, 2])

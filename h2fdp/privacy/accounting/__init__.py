@@ -4,7 +4,7 @@ Everything is in units of a release's sensitivity.
 """
 
 from h2fdp.privacy.accounting.accountants import ACCOUNTANTS, Accountant, AccountantName, coarse, total_rdp
-from h2fdp.privacy.accounting.mixtures import Bound, Composition, Mixture, ReleaseType, mixture_of
+from h2fdp.privacy.accounting.mixtures import Bound, Composition, Mixture, ReleaseType, Sampling, mixture_of
 from h2fdp.privacy.accounting.renyi import ORDERS, epsilon_at_order, epsilon_from_rdp, rdp_of
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Composition",
     "Mixture",
     "ReleaseType",
+    "Sampling",
     "coarse",
     "epsilon_at_order",
     "epsilon_from_rdp",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from h2fdp.privacy.accounting.allocation import Allocation
 from h2fdp.privacy.accounting.loss_composition import (
     ABSOLUTE_TOLERANCE,
     HOPELESS,
@@ -76,9 +77,10 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float, enough:
     """
     bound = _of_largest_losses(mixtures) if mixtures else math.inf
     merged = _gaussians_merged(mixtures)
-    if mixtures and not any(isinstance(mixture, LawPair) for mixture, _ in mixtures):
+    others = {type(mixture) for mixture, _ in mixtures if isinstance(mixture, LawPair)}
+    if mixtures and others <= {Allocation}:
         full = gaussian_epsilon(math.sqrt(math.fsum(count / noise**2 for (_, noise), count in mixtures.items())), delta)
-        if delta < LEAST_DELTA or not ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE <= full <= HOPELESS:
+        if others or delta < LEAST_DELTA or not ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE <= full <= HOPELESS:
             bound = min(bound, full)
             if all(mixture == PLAIN_GAUSSIAN for mixture, _ in merged):
                 return bound

@@ -145,7 +145,7 @@ class _Bulk:
         down = self.masses[places] * untilted
         mass = np.cumsum(down) + infinite / delta
         mass += SPILL * untilted[0] * self.cut_above + _ROUNDING * untilted
-        weighted = _discounted(down, interval)
+        weighted = discounted(down, interval)
         exceeding = np.flatnonzero(mass - weighted > 1)  # grid points below the epsilon sought
         if exceeding.size and exceeding[0] == 0:
             largest = (self.first + self.masses.size - 1) * interval  # of all finite losses, unless some were cut
@@ -199,7 +199,7 @@ def _length(least: int) -> int:
     return power * 3 // 4 if power * 3 // 4 >= max(least, 16) else power
 
 
-def _discounted(values: np.ndarray, interval: float) -> np.ndarray:
+def discounted(values: np.ndarray, interval: float) -> np.ndarray:
     """(n,) y_k = values_k + exp(-interval) y_(k-1)."""
     block = max(1, int(_BLOCK / interval))
     discounted = np.empty_like(values)

@@ -18,10 +18,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+Sampling: TypeAlias = Literal["poisson", "fixed", "allocated"]
 Bound: TypeAlias = Literal["batch", "record", "draws", "update", "none"]
 """How the sensitivity of a release is known.
 
@@ -44,7 +45,8 @@ class ReleaseType:
             depend on the record at all.
         steps: m, the local steps that the release accumulates.
         sampling_rate: q, the probability that one step's batch holds the record.
-        sampling: `poisson` draws the record independently of everything else, so that sampling amplifies; `fixed`
+        sampling: `poisson` draws the record independently of everything else, so that sampling amplifies; so does
+            `allocated`, all 1 / q batches of an epoch as one release, one of which the record chose by itself; `fixed`
             batches claim no amplification: a plain Gaussian of the full sensitivity.
         bound: how the sensitivity is known, which also says how much less a record does that is drawn later.
         own_gradient: of a draw under `record`: how far the record's own clipped gradient moves that step, in units of
@@ -57,7 +59,7 @@ class ReleaseType:
     noise_multiplier: float
     steps: int
     sampling_rate: float
-    sampling: Literal["poisson", "fixed"] = "poisson"
+    sampling: Sampling = "poisson"
     bound: Bound = "batch"
     own_gradient: float = 1.0
     replaced: bool = False
@@ -67,7 +69,7 @@ class ReleaseType:
         assert self.noise_multiplier >= 0, self
         assert self.steps >= 1, self
         assert 0 <= self.sampling_rate <= 1, self
-        assert self.sampling in ("poisson", "fixed"), self
+        assert self.sampling in get_args(Sampling), self
         assert self.bound in get_args(Bound), self
         assert 0 < self.own_gradient <= 1, self
 
@@ -140,9 +142,11 @@ class LawPair(ABC):
 
     Attributes:
         shifts: as many as there are laws in the mixture: how fine a grid is worth its memory.
+        boundless: the loss goes on beyond `ends`, with a chance that hardly any delta sees: it is taken as infinite.
     """
 
     shifts: tuple[float, ...] = (1.0,)
+    boundless: ClassVar[bool] = False
 
     @abstractmethod
     def ends(self, noise_multiplier: float) -> tuple[float, float]:
@@ -165,7 +169,8 @@ class LawPair(ABC):
         """A rho such that no divergence of order a is above rho a."""
 
 
-OTHER_LAWS: dict[str, Callable[[ReleaseType], LawPair]] = {}  # than the Gaussian, by name
+OTHER_LAWS: dict[str, Callable[[ReleaseType], AnyMixture | LawPair]] = {}  # than mixtures of Gaussians, by name
+ALLOCATED = "allocated"  # of them: a record in one of many batches
 PLAIN_GAUSSIAN = Mixture((1.0,), (1.0,))
 
 
@@ -177,6 +182,8 @@ def pair_of(release: ReleaseType, coarse: bool = False) -> AnyMixture | LawPair:
     """
     if release.law != "gaussian":
         return OTHER_LAWS[release.law](release)
+    if release.sampling == "allocated" and not release.replaced and release.sampling_rate < 1:
+        return OTHER_LAWS[ALLOCATED](release)
     return coarse_mixture_of(release) if coarse else mixture_of(release)
 
 
@@ -200,7 +207,7 @@ def mixture_of(release: ReleaseType) -> AnyMixture:
     (0.0, 0.5, 1.0)
     """
     assert release.law == "gaussian", "another law states a pair of its own"
-    if release.sampling == "fixed":
+    if release.sampling != "poisson":
         return PLAIN_GAUSSIAN
     if release.replaced:
         return coarse_mixture_of(release)
@@ -215,7 +222,7 @@ def mixture_of(release: ReleaseType) -> AnyMixture:
 def coarse_mixture_of(release: ReleaseType) -> AnyMixture:
     """The simpler bound: the full shift whenever the record is drawn at all, with probability 1-(1-q)^m."""
     assert release.law == "gaussian", "another law states a pair of its own"
-    if release.sampling == "fixed":
+    if release.sampling != "poisson":
         return PLAIN_GAUSSIAN
     never = (1 - release.sampling_rate) ** release.steps
     drawn = -math.expm1(release.steps * math.log1p(-release.sampling_rate)) if release.sampling_rate < 1 else 1.0

@@ -17,7 +17,7 @@ import numpy as np
 from h2fdp.config.fields import Expect, Magnitude
 from h2fdp.errors import UserError
 from h2fdp.network import Trust
-from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType
+from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType, Sampling
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.calibration import MOST_RELEASES, PaperCalibration, RcSearch, iteration_budget, smallest_factor
@@ -35,7 +35,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, NoisySteps
 from h2fdp.privacy.places import Holder, Observer, Place, ReleaseKind
-from h2fdp.privacy.views import Reach, Sampling, Uploads
+from h2fdp.privacy.views import Reach, Uploads
 
 DRAWN = (
     "normalize drawn: how many records a batch drew scales its noise, and shows in it, so sampling hides nothing: the "

@@ -11,13 +11,13 @@ from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
-from h2fdp.privacy.accounting import Accountant
+from h2fdp.privacy.accounting import Accountant, Sampling
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.calibration import Calibration
 from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches, moved
 from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Segment, Tier
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
-from h2fdp.privacy.views import Reach, Sampling, Uploads, variance_of
+from h2fdp.privacy.views import Reach, Uploads, variance_of
 
 
 @dataclass(frozen=True)
