@@ -40,7 +40,7 @@ def test_a_pull_with_momentum_has_no_guarantee():
 @pytest.mark.parametrize(
     ("training", "words"),
     [
-        ({"local_epochs": 2, "sampling": "poisson"}, "expected sampling: fixed, or none"),
+        ({"local_epochs": 2, "sampling": "poisson"}, "expected sampling: fixed or allocated, found poisson"),
         ({"sampling": "shuffled"}, "poisson"),
         ({"local_epochs": 2, "local_steps": 5}, "exactly one of local_steps and local_epochs"),
         ({"local_epochs": 2, "aggregate_every": 3}, "different slots"),

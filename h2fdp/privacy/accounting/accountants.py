@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from h2fdp.privacy.accounting.allocation import Allocation
 from h2fdp.privacy.accounting.loss_composition import (
     ABSOLUTE_TOLERANCE,
     HOPELESS,
@@ -25,7 +24,6 @@ from h2fdp.privacy.accounting.mixtures import (
     Composition,
     LawPair,
     ReleaseType,
-    pair_of,
     revealing,
 )
 from h2fdp.privacy.accounting.renyi import (
@@ -33,6 +31,7 @@ from h2fdp.privacy.accounting.renyi import (
     SAFETY,
     classic_epsilon_from_rdp,
     epsilon_from_rdp,
+    pair_of,
     rdp_of,
     renyi_divergence,
 )
@@ -77,8 +76,8 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float, enough:
     """
     bound = _of_largest_losses(mixtures) if mixtures else math.inf
     merged = _gaussians_merged(mixtures)
-    others = {type(mixture) for mixture, _ in mixtures if isinstance(mixture, LawPair)}
-    if mixtures and others <= {Allocation}:
+    others = [mixture for mixture, _ in mixtures if isinstance(mixture, LawPair)]
+    if mixtures and all(mixture.gaussian for mixture in others):
         full = gaussian_epsilon(math.sqrt(math.fsum(count / noise**2 for (_, noise), count in mixtures.items())), delta)
         if others or delta < LEAST_DELTA or not ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE <= full <= HOPELESS:
             bound = min(bound, full)

@@ -21,7 +21,7 @@ from scipy.special import gammaln
 
 from h2fdp.privacy.accounting.loss_composition import discounted
 from h2fdp.privacy.accounting.loss_distribution import normal_masses
-from h2fdp.privacy.accounting.mixtures import ALLOCATED, OTHER_LAWS, PLAIN_GAUSSIAN, AnyMixture, LawPair, ReleaseType
+from h2fdp.privacy.accounting.mixtures import PLAIN_GAUSSIAN, AnyMixture, LawPair, ReleaseType
 
 _STEPS = 100  # of the grid, in the standard deviation 1 / z of the logarithm
 _REACH = 16.5  # standard deviations: what is beyond has a chance of 1e-60, and is taken for an infinite loss
@@ -161,7 +161,7 @@ class Allocation(LawPair):
 
     batches: int
 
-    boundless: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = True
 
     def ends(self, noise_multiplier: float) -> tuple[float, float]:
         logs = _of_mean(self.batches, noise_multiplier).logs
@@ -196,13 +196,11 @@ class Allocation(LawPair):
 _LEAST_NOISE = 0.05  # below it ratios overflow, and hardly anything is hidden
 
 
-def _pair(release: ReleaseType) -> AnyMixture | LawPair:
+def pair_of_epoch(release: ReleaseType) -> AnyMixture | LawPair:
+    """That of all steps of an epoch, whose batches are chosen with this rate."""
     batches = round(1 / release.sampling_rate)
     assert math.isclose(batches * release.sampling_rate, 1), "an epoch is whole batches"
     return PLAIN_GAUSSIAN if release.noise_multiplier < _LEAST_NOISE else Allocation(batches)
-
-
-OTHER_LAWS[ALLOCATED] = _pair
 
 
 def _power(logs: np.ndarray, exponent: int) -> np.ndarray:

@@ -155,7 +155,7 @@ def loss_shape(mixture: AnyMixture | LawPair, noise_multiplier: float, reach: fl
     if isinstance(mixture, LawPair):
         points = np.linspace(*mixture.ends(noise_multiplier), COARSE_POINTS)
         masses = mixture.masses(noise_multiplier, points)[0]
-        if mixture.boundless:
+        if mixture.gaussian:
             return _shaped(points, mixture.loss(noise_multiplier, points), masses[1:-1])
         points = np.pad(points, 1, mode="edge")  # what lies beyond has the loss of the end
         return _shaped(points, mixture.loss(noise_multiplier, points), masses)
@@ -200,7 +200,7 @@ def _of_law(
 ) -> tuple[LossDistribution, LossDistribution]:
     """Of a loss that stays what it is beyond the ends: the masses there are cells of no width, none is infinite."""
     edges = shape.edges(partial(pair.loss, noise_multiplier), interval)
-    if pair.boundless:
+    if pair.gaussian:
         return _both(pair.loss(noise_multiplier, edges), *pair.masses(noise_multiplier, edges), interval)
     moved, unmoved = (np.pad(masses, 1) for masses in pair.masses(noise_multiplier, edges))
     return _both(np.pad(pair.loss(noise_multiplier, edges), 1, mode="edge"), moved, unmoved, interval)

@@ -142,11 +142,12 @@ class LawPair(ABC):
 
     Attributes:
         shifts: as many as there are laws in the mixture: how fine a grid is worth its memory.
-        boundless: the loss goes on beyond `ends`, with a chance that hardly any delta sees: it is taken as infinite.
+        gaussian: of Gaussian outputs, as a plain Gaussian of full shift has: it dominates, and the loss goes on beyond
+            `ends`, with a chance that hardly any delta sees, where it is taken as infinite.
     """
 
     shifts: tuple[float, ...] = (1.0,)
-    boundless: ClassVar[bool] = False
+    gaussian: ClassVar[bool] = False
 
     @abstractmethod
     def ends(self, noise_multiplier: float) -> tuple[float, float]:
@@ -169,22 +170,8 @@ class LawPair(ABC):
         """A rho such that no divergence of order a is above rho a."""
 
 
-OTHER_LAWS: dict[str, Callable[[ReleaseType], AnyMixture | LawPair]] = {}  # than mixtures of Gaussians, by name
-ALLOCATED = "allocated"  # of them: a record in one of many batches
+OTHER_LAWS: dict[str, Callable[[ReleaseType], LawPair]] = {}  # than the Gaussian, by name
 PLAIN_GAUSSIAN = Mixture((1.0,), (1.0,))
-
-
-def pair_of(release: ReleaseType, coarse: bool = False) -> AnyMixture | LawPair:
-    """The pair of laws of a release: its mixture of Gaussians, or the pair that the law of its noise states.
-
-    Args:
-        coarse: of mixtures, that of `coarse_mixture_of`.
-    """
-    if release.law != "gaussian":
-        return OTHER_LAWS[release.law](release)
-    if release.sampling == "allocated" and not release.replaced and release.sampling_rate < 1:
-        return OTHER_LAWS[ALLOCATED](release)
-    return coarse_mixture_of(release) if coarse else mixture_of(release)
 
 
 def mixture_of(release: ReleaseType) -> AnyMixture:

@@ -14,7 +14,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from h2fdp.privacy.accounting.mixtures import AnyMixture, LawPair, ReleaseType, over_noise, pair_of, privacy_loss
+from h2fdp.privacy.accounting.mixtures import (
+    OTHER_LAWS,
+    AnyMixture,
+    LawPair,
+    ReleaseType,
+    coarse_mixture_of,
+    mixture_of,
+    over_noise,
+    privacy_loss,
+)
 
 
 def epsilon_from_rdp(rdp: np.ndarray, delta: float, places: tuple[int, ...] | None = None) -> np.ndarray:
@@ -68,6 +77,21 @@ HOPELESS = 500.0  # a divergence beyond which the bound of the plain Gaussian is
 MARGIN = 12.0  # standard deviations beyond the outermost bump: 1e-32 of its mass is left out
 SAFETY = 1e-9  # relative, added to cover rounding: what is reported is never too small
 SERIES_TERMS = 9
+
+
+def pair_of(release: ReleaseType, coarse: bool = False) -> AnyMixture | LawPair:
+    """The pair of laws of a release: its mixture of Gaussians, or the pair that the law of its noise states.
+
+    Args:
+        coarse: of mixtures, that of `coarse_mixture_of`.
+    """
+    if release.law != "gaussian":
+        return OTHER_LAWS[release.law](release)
+    if release.sampling == "allocated" and not release.replaced and release.sampling_rate < 1:
+        from h2fdp.privacy.accounting.allocation import pair_of_epoch  # few runs need it
+
+        return pair_of_epoch(release)
+    return coarse_mixture_of(release) if coarse else mixture_of(release)
 
 
 def rdp_of(release: ReleaseType, places: tuple[int, ...] | None = None) -> np.ndarray:
