@@ -16,6 +16,7 @@ import numpy as np
 
 from h2fdp.errors import refused
 from h2fdp.network import Trust
+from h2fdp.privacy.accounting import Sampling
 from h2fdp.privacy.accounts import Accounts
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
@@ -31,7 +32,7 @@ from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
 from h2fdp.privacy.mechanisms.secure_sums import SecureSumSection
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, ModularShares, UpdateNoise
 from h2fdp.privacy.places import Observer, Place, Seen
-from h2fdp.privacy.views import Reach, Sampling, Uploads
+from h2fdp.privacy.views import Reach, Uploads
 
 ABOUT_DEVICES = (
     "devices: epsilon is about a whole device - neighbours differ in one device's uploads, which become zero - not "
