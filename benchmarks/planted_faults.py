@@ -101,8 +101,8 @@ FAULTS = {
     ),
     "no ledger row of peers": Fault(
         "privacy/releases.py",
-        "seen = list(views(uploads, reach, above, levels, peers))",
-        "seen = list(views(uploads, reach, above, levels, False))",
+        "seen = list(views(uploads, sensitivities, above, levels, peers))",
+        "seen = list(views(uploads, sensitivities, above, levels, False))",
         ("tests/privacy/test_releases.py", "tests/protocol/test_any_tree.py"),
     ),
     "no ledger row of the last step": Fault(

@@ -55,7 +55,7 @@ def audited_devices(run: RunSetup, observer: Observer) -> np.ndarray:
     """Numbers of the devices of which this observer receives anything that the guarantee covers; may be none."""
     found: list[int] = []
     for facts, first in zip(run.blueprint.facts, run.blueprint.first_devices.tolist(), strict=False):
-        if observer in facts.levels(passed=1) and (observer != "peer" or len(facts.records) > 1):
+        if observer in facts.vectors_seen(passed=1) and (observer != "peer" or len(facts.records) > 1):
             found += range(first, first + len(facts.records))
     return np.array(found, dtype=np.int64)
 

@@ -143,7 +143,7 @@ class Tasks:
         lost, unopened = self.lost + (self.steps - kept).sum(axis=0), self.uploads & ~opened[:, None]
         return replace(self, steps=kept, lost=lost, whole=False, unopened=unopened)
 
-    def stretch(self, first: int, stop: int) -> Self:
+    def part(self, first: int, stop: int) -> Self:
         """The tasks of the segments first .. stop - 1; `lost` is of all."""
         unopened, there = (None if each is None else each[first:stop] for each in (self.unopened, self.there))
         kept = self.segments[first:stop], self.steps[first:stop]

@@ -33,9 +33,9 @@ from h2fdp.privacy.places import Observer as Observer
 from h2fdp.privacy.places import Place as Place
 from h2fdp.privacy.places import Tier as Tier
 from h2fdp.privacy.places import Tolerance as Tolerance
-from h2fdp.privacy.places import levels_of_observers as levels_of_observers
 from h2fdp.privacy.places import observers as observers
 from h2fdp.privacy.places import observers_beside as observers_beside
+from h2fdp.privacy.places import vectors_of_observers as vectors_of_observers
 from h2fdp.privacy.releases import Release as Release
 from h2fdp.privacy.releases import releases as releases
 from h2fdp.privacy.vectors import add_gaussian_noise as add_gaussian_noise

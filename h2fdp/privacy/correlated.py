@@ -53,7 +53,7 @@ from h2fdp.network import Topology
 from h2fdp.privacy.mechanisms.secure_sums import SUMS
 from h2fdp.privacy.places import Holder, Place
 from h2fdp.privacy.vectors import Gaussian, check_holdable, standard_normal
-from h2fdp.privacy.views import Reach, Uploads, variance_of
+from h2fdp.privacy.views import Sensitivities, Uploads, variance_of
 from h2fdp.streams import Streams, generator_of
 
 if TYPE_CHECKING:
@@ -206,16 +206,16 @@ class StreamPast:
         return replace(self, counts=counts)
 
     def joined(
-        self, noise: CorrelatedGaussian, uploads: Uploads, reach: Reach, liars: Sequence[int]
-    ) -> tuple[StreamPast, Uploads, Reach]:
+        self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
+    ) -> tuple[StreamPast, Uploads, Sensitivities]:
         """The past after these uploads, and the row of C (y / L) that they make known, as uploads of independent noise.
 
         Args:
-            reach: of a record, in a release alone.
+            sensitivities: of a record, in a release alone.
             liars: rows of devices that have no account.
         """
         by_node, rows = uploads.place.by_node, uploads.rows
-        alone = reach.moved * (uploads.weights if by_node else 1.0)
+        alone = sensitivities.moved * (uploads.weights if by_node else 1.0)
         levels = np.broadcast_to(uploads.levels, rows.shape)
         there = np.arange(len(self.counts)) if by_node else rows
         after = self.counted(rows, by_node)
@@ -233,7 +233,7 @@ class StreamPast:
         ones, honest = np.ones(len(there)), ~np.isin(there, liars)
         known = replace(uploads, rows=there, steps=ones, weights=ones, levels=levels, honest=honest)
         # Nothing amplifies: the row is of several batches, which may hold the record or not.
-        return after, known, Reach(told * levels, ones, ones, "fixed", reach.bound)
+        return after, known, Sensitivities(told * levels, ones, ones, "fixed", sensitivities.bound)
 
     @property
     def nearest(self) -> tuple[int, int, int] | None:
@@ -309,10 +309,10 @@ class SumPast(StreamPast):
         return SumPast.after(self.counts)
 
     def joined(
-        self, noise: CorrelatedGaussian, uploads: Uploads, reach: Reach, liars: Sequence[int]
-    ) -> tuple[SumPast, Uploads, Reach]:
-        """The past after these uploads, see `StreamPast.joined`: the row is one of a node's own noise, and `reach`
-        has that of peers, too."""
+        self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
+    ) -> tuple[SumPast, Uploads, Sensitivities]:
+        """The past after these uploads, see `StreamPast.joined`: the row is one of a node's own noise, and
+        `sensitivities` have that of peers, too."""
         assert uploads.place.holder is Holder.SHARE, "its devices' noises are seen as a sum"
         level, rows = math.sqrt(variance_of(uploads.parts)) or 1.0, uploads.rows  # liars alone hide nothing
         counts = self.counted(rows, by_node=False).counts
@@ -322,7 +322,7 @@ class SumPast(StreamPast):
             column[rows, 0] = newest
             return np.concatenate([before, column], axis=1)
 
-        moved = with_last(self.moved, reach.moved * uploads.weights / level)
+        moved = with_last(self.moved, sensitivities.moved * uploads.weights / level)
         parts = with_last(self.parts, uploads.parts / level)
         after = replace(self, counts=counts, moved=moved, parts=parts, numbers=with_last(self.numbers, counts[rows]))
         colluding = uploads.place.tolerance.colluding
@@ -336,7 +336,7 @@ class SumPast(StreamPast):
         ones, honest = np.ones(len(there)), ~np.isin(there, liars)
         as_node = replace(uploads, place=Place(Holder.NODE), levels=np.array([level]))
         seen = replace(as_node, rows=there, steps=ones, weights=ones, honest=honest)
-        joint = Reach(gained[there], ones, ones, "fixed", reach.bound, of_peers=by_peers[there])
+        joint = Sensitivities(gained[there], ones, ones, "fixed", sensitivities.bound, of_peers=by_peers[there])
         return replace(after, learned=known, rows=(of_alone, of_peers)), seen, joint
 
     def _row(self, noise: CorrelatedGaussian, known: int, before: Rows) -> tuple[np.ndarray, Rows]:

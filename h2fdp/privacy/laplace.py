@@ -123,7 +123,7 @@ class Laplace(NoiseLaw):
             noise = generator_of(key).laplace(0.0, level / _ROOT_2, vector.numel())
             vector.add_(torch.from_numpy(noise).to(vector))
 
-    def stretch(self, parameters: int) -> float:
+    def norm_ratio(self, parameters: int) -> float:
         """sqrt(M)."""
         assert parameters >= 1, "a vector has numbers"
         return math.sqrt(parameters)

@@ -153,7 +153,7 @@ class Place:
 
     @property
     def lowest(self) -> int:
-        """The level at which an edge server sees uploads (see `levels_of_observers`): 1 for their sum alone."""
+        """The level at which an edge server sees uploads (see `vectors_of_observers`): 1 for their sum alone."""
         return int(self.holder is Holder.SHARE)
 
     def levels(self, weights: np.ndarray, exposures: np.ndarray) -> np.ndarray:
@@ -242,7 +242,7 @@ def targeted_as(observer: Observer) -> Observer:
     return "edge" if observer == SINGLE_EDGE else observer
 
 
-def levels_of_observers(
+def vectors_of_observers(
     place: Place,
     heights: Sequence[int] = (1,),
     passed: int = 1,
@@ -265,13 +265,13 @@ def levels_of_observers(
             else.
         cloud_sums: the aggregation is the cloud's, which sees such a sum: then no node sees what its children send.
 
-    >>> levels_of_observers(Place(Holder.DEVICE)), levels_of_observers(Place(Holder.NODE))
+    >>> vectors_of_observers(Place(Holder.DEVICE)), vectors_of_observers(Place(Holder.NODE))
     ({'edge': 0, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 1, 'cloud': 1, 'public': 1})
-    >>> levels_of_observers(Place(Holder.NODE), heights=(1, 2, 3), passed=2)
+    >>> vectors_of_observers(Place(Holder.NODE), heights=(1, 2, 3), passed=2)
     {'tier-2': 1, 'tier-3': 2, 'peer': 2, 'cloud': 2, 'public': 2}
-    >>> levels_of_observers(Place(Holder.SHARE)), levels_of_observers(Place(Holder.NODE, node=1))
+    >>> vectors_of_observers(Place(Holder.SHARE)), vectors_of_observers(Place(Holder.NODE, node=1))
     ({'edge': 1, 'peer': 1, 'cloud': 1, 'public': 1}, {'peer': 2, 'public': 2})
-    >>> levels_of_observers(Place(Holder.DEVICE), heights=(1, 2), passed=2, sums={1}, cloud_sums=True)
+    >>> vectors_of_observers(Place(Holder.DEVICE), heights=(1, 2), passed=2, sums={1}, cloud_sums=True)
     {'edge': 0, 'tier-2': 2, 'peer': 3, 'cloud': 3, 'public': 3}
     """
     last = passed + (cloud_sums or place.trusted > len(heights))

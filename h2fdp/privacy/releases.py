@@ -23,7 +23,7 @@ from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import Bound, Sampling
 from h2fdp.privacy.places import Holder, Observer, ReleaseKind, height_of, observers
 from h2fdp.privacy.vectors import GAUSSIAN, NOISE_LAWS
-from h2fdp.privacy.views import Merged, Reach, Uploads, View, views
+from h2fdp.privacy.views import Merged, Sensitivities, Uploads, View, views
 
 Adjacency = Literal["null-record", "add-remove", "replace"]
 
@@ -94,7 +94,7 @@ class AlikeReleases(NamedTuple):
 def releases(
     uploads: Uploads,
     kind: ReleaseKind,
-    reach: Reach,
+    sensitivities: Sensitivities,
     above: Sequence[Merged],
     levels: Mapping[Observer, int],
     peers: bool,
@@ -103,19 +103,19 @@ def releases(
 
     A straggler's upload holds fewer steps, and is written down as what it is; its noise is that of the planned steps.
     """
-    seen = list(views(uploads, reach, above, levels, peers))
+    seen = list(views(uploads, sensitivities, above, levels, peers))
     if uploads.place.holder is Holder.STEP:
-        yield from _of_steps(uploads, kind, reach, seen)
+        yield from _of_steps(uploads, kind, sensitivities, seen)
         return
     groups_of: dict[int, list[_Group]] = {}  # several observers see one view
     for observer, view in seen:
         if id(view) not in groups_of:
-            groups_of[id(view)] = _groups(uploads, reach, view)
-        yield from _rows(uploads, kind, uploads.segment.last_slot, reach, observer, groups_of[id(view)])
+            groups_of[id(view)] = _groups(uploads, sensitivities, view)
+        yield from _rows(uploads, kind, uploads.segment.last_slot, sensitivities, observer, groups_of[id(view)])
 
 
 def _of_steps(
-    uploads: Uploads, kind: ReleaseKind, reach: Reach, seen: Sequence[tuple[Observer, View]]
+    uploads: Uploads, kind: ReleaseKind, sensitivities: Sensitivities, seen: Sequence[tuple[Observer, View]]
 ) -> Iterator[Release]:
     """A row for each slot and observer, of the devices that do a step there and whose upload arrives.
 
@@ -127,23 +127,23 @@ def _of_steps(
         counts = uploads.steps >= step
         if uploads.epochs is not None:
             counts &= (step - 1) % uploads.epochs == 0
-        groups = _groups(uploads, reach, seen[0][1], counts)  # all see the same
+        groups = _groups(uploads, sensitivities, seen[0][1], counts)  # all see the same
         for observer, _ in seen:
-            yield from _rows(uploads, kind, uploads.segment.first_slot + step, reach, observer, groups)
+            yield from _rows(uploads, kind, uploads.segment.first_slot + step, sensitivities, observer, groups)
 
 
 _Group = tuple[tuple[float, ...], str]  # sensitivity, noise, rate, steps, own gradient; the devices that they are of
 
 
-def _groups(uploads: Uploads, reach: Reach, view: View, present: np.ndarray | None = None) -> list[_Group]:
+def _groups(uploads: Uploads, moves: Sensitivities, view: View, present: np.ndarray | None = None) -> list[_Group]:
     """One for each distinct (sensitivity, noise, rate, steps, own gradient), of honest devices.
 
     Args:
         present: (s,) the devices whose rows are wanted; None for all.
     """
     count = len(uploads.rows)
-    own = np.ones(count) if reach.own_gradient is None else reach.own_gradient
-    columns = [uploads.rows, view.moved, view.cover, reach.rates, reach.steps * np.ones(count), own]
+    own = np.ones(count) if moves.own_gradient is None else moves.own_gradient
+    columns = [uploads.rows, view.moved, view.cover, moves.rates, moves.steps * np.ones(count), own]
     if masks := [each for each in (present, uploads.honest) if each is not None]:
         columns = [column[np.logical_and.reduce(masks)] for column in columns]
     groups: dict[tuple[float, ...], list[int]] = {}
@@ -153,10 +153,10 @@ def _groups(uploads: Uploads, reach: Reach, view: View, present: np.ndarray | No
 
 
 def _rows(
-    uploads: Uploads, kind: ReleaseKind, slot: int, reach: Reach, observer: Observer, groups: list[_Group]
+    uploads: Uploads, kind: ReleaseKind, slot: int, moves: Sensitivities, observer: Observer, groups: list[_Group]
 ) -> Iterator[Release]:
     for (sensitivity, noise_std, rate, steps, own_gradient), devices in groups:
-        assert noise_std > 0 or reach.bound == "none", "no node outside the trusted chain sees an update without noise"
+        assert noise_std > 0 or moves.bound == "none", "no node outside the trusted chain sees an update without noise"
         yield Release(
             uploads.segment.interval + 1,
             slot,
@@ -168,10 +168,10 @@ def _rows(
             noise_std,
             int(steps),
             rate,
-            reach.sampling,
-            reach.bound,
+            moves.sampling,
+            moves.bound,
             own_gradient,
-            law=reach.law,
+            law=moves.law,
         )
 
 

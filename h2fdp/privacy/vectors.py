@@ -161,7 +161,7 @@ class NoiseLaw(ABC):
         """
 
     @abstractmethod
-    def stretch(self, parameters: int) -> float:
+    def norm_ratio(self, parameters: int) -> float:
         """How much longer a vector of so many numbers may be in the norm of the law than in L2: sensitivities are in
         that norm."""
 
@@ -179,7 +179,7 @@ class Gaussian(NoiseLaw):
     def add(self, vectors: Tensor, noise_stds: np.ndarray, keys: Sequence[Any]) -> None:
         add_gaussian_noises(vectors, noise_stds, keys)
 
-    def stretch(self, parameters: int) -> float:
+    def norm_ratio(self, parameters: int) -> float:
         """1."""
         return 1.0
 

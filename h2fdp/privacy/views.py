@@ -54,7 +54,7 @@ class Uploads:
 
 
 @dataclass(frozen=True)
-class Reach:
+class Sensitivities:
     """How far one record of each device - or one device: `bound` says which - moves what the device sends, in L2 or in
     the norm of the noise's law.
 
@@ -78,7 +78,7 @@ class Reach:
     of_peers: np.ndarray | None = None
     law: str = "gaussian"
 
-    def grown(self, by: float, weights: np.ndarray) -> Reach:
+    def grown(self, by: float, weights: np.ndarray) -> Sensitivities:
         """The same where an average of these weights moves by so much more, as devices round what they send."""
         assert self.least is not None, "rounded updates are sums of steps"
         # Every move is at least that of one step, so it grows by this share at most.
@@ -140,7 +140,7 @@ def merged(children: Sequence[tuple[float, Vector]], level: float, exposure: flo
     """The average of vectors, with noise of the node's own.
 
     Args:
-        children: weight, or reach, and vector of each child of which anything new is in it.
+        children: weight, or sensitivities, and vector of each child of which anything new is in it.
         level: of the noise that the node adds.
         exposure: see `Vector`.
         summed: it is a sum of what the children send, so that the noise of each of them hides the others.
@@ -155,7 +155,7 @@ def merged(children: Sequence[tuple[float, Vector]], level: float, exposure: flo
 
 
 def views(
-    uploads: Uploads, reach: Reach, above: Sequence[Merged], levels: Mapping[Observer, int], peers: bool
+    uploads: Uploads, sensitivities: Sensitivities, above: Sequence[Merged], levels: Mapping[Observer, int], peers: bool
 ) -> Iterator[tuple[Observer, View]]:
     """The view that each observer has of the uploads.
 
@@ -165,11 +165,11 @@ def views(
 
     Args:
         above: the vectors above the subnet's average, from the lowest up to that of the aggregator that broadcasts.
-        levels: see `levels_of_observers`.
+        levels: see `vectors_of_observers`.
         peers: other devices receive the same broadcasts.
     """
-    averaged = reach.moved * uploads.weights
-    single = View(reach.moved, uploads.levels)
+    averaged = sensitivities.moved * uploads.weights
+    single = View(sensitivities.moved, uploads.levels)
     views_of: dict[int, View] = {}
     for observer, level in levels.items():
         if observer == "peer" and not peers:
@@ -179,7 +179,7 @@ def views(
             continue
         moved = averaged if level == 1 else averaged * above[level - 2].share
         if observer == "peer":
-            moved = moved if reach.of_peers is None else reach.of_peers
+            moved = moved if sensitivities.of_peers is None else sensitivities.of_peers
             yield observer, View(moved, _beyond_a_peer(uploads, None if level == 1 else above[level - 2]))
             continue
         if level not in views_of:

@@ -16,7 +16,7 @@ from h2fdp.network import Lies
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.places import Segment
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
-from h2fdp.protocol.messages import AggregationStage, Upload
+from h2fdp.protocol.messages import AggregationPhase, Upload
 from h2fdp.streams import Streams
 
 
@@ -53,7 +53,7 @@ _AVERAGE = WeightedAverage()
 _MOST_VALUES = 1 << 22  # of the updates that are averaged by one call
 
 
-S = TypeVar("S", bound=AggregationStage)
+S = TypeVar("S", bound=AggregationPhase)
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,19 @@ class Children(Protocol[S]):
 
     Attributes:
         received: (M,) the model that came down.
-        stages: those in which anything arrives. An average of nothing is not a release, and gets no noise.
+        phases: those in which anything arrives. An average of nothing is not a release, and gets no noise.
     """
 
     received: Tensor
-    stages: Sequence[S]
+    phases: Sequence[S]
 
-    def work(self, stage: S, model: Tensor) -> Sequence[Broadcast]:
-        """What the children upload in a stage to which the aggregator has `model` (M,): a part for each model that some
+    def work(self, phase: S, model: Tensor) -> Sequence[Broadcast]:
+        """What the children upload in a phase to which the aggregator has `model` (M,): a part for each model that some
         of them began with."""
         ...
 
-    def arrived(self, stage: S, model: Tensor, uploads: Sequence[Mapping[str, Any]]) -> tuple[Tensor, np.ndarray]:
-        """The updates (n, M) that answer the stage's `work`, and their weights (n,)."""
+    def arrived(self, phase: S, model: Tensor, uploads: Sequence[Mapping[str, Any]]) -> tuple[Tensor, np.ndarray]:
+        """The updates (n, M) that answer the phase's `work`, and their weights (n,)."""
         ...
 
     def upload(self, update: Tensor) -> Upload:
@@ -91,7 +91,7 @@ class Children(Protocol[S]):
 
 @dataclass(frozen=True)
 class Average:
-    """The average that an aggregator makes of a stage.
+    """The average that an aggregator makes of a phase.
 
     Attributes:
         model: (M,) that it broadcast, less which the average is wanted.
@@ -147,9 +147,9 @@ class Aggregator(ABC):
         It yields what its children are to do, and is sent their uploads; yields their average, and is sent the model
         less it; and returns its own upload.
 
-        1. The children work over a stage from the aggregator's model, and upload what they accumulated.
+        1. The children work over a phase from the aggregator's model, and upload what they accumulated.
         2. The aggregator subtracts their average from its model, (9)-(12), with noise of its own where that is due, and
-           broadcasts the result (13) at the beginning of the next stage, `compressed`. Noise is due where anything in
+           broadcasts the result (13) at the beginning of the next phase, `compressed`. Noise is due where anything in
            the average is raw, and is broadcast, or sent to a node that may not see it.
         3. At the end it uploads the model that it received less its own: everything that was accumulated below, noises
            included (14). Its own last average is in it whether it aggregates at the end or a node above does.
@@ -159,20 +159,20 @@ class Aggregator(ABC):
         """
         children = self.begin(broadcast, plan)
         model, raw, slot = children.received, False, 0
-        for stage in children.stages:
+        for phase in children.phases:
             uploads, sent = [], model
             if model is not children.received:  # which is as the node above sent it
-                sent = compressed(self.down, self.streams, self.name, model, stage.segment.interval, slot)
-            for asked in children.work(stage, sent):
+                sent = compressed(self.down, self.streams, self.name, model, phase.segment.interval, slot)
+            for asked in children.work(phase, sent):
                 uploads.append((yield asked))
             raw, noise = raw or any(map(self.receives_raw, uploads)), None
-            if raw and (stage.segment.own or self.ends_chain):
-                at = stage.segment
-                of_stage = f"noise-{at.kind}", at.interval, at.last_slot, stage.release
-                raw, noise = False, (stage.noise_std, self.law.key(self.streams, self.name, *of_stage))
-            assert noise or not stage.noise_std, "noise that the plan and the ledger have is added"
-            model = yield Average(model, *children.arrived(stage, sent, uploads), noise, self.aggregation, self.law)
-            slot = stage.segment.last_slot
+            if raw and (phase.segment.own or self.ends_chain):
+                at = phase.segment
+                of_phase = f"noise-{at.kind}", at.interval, at.last_slot, phase.release
+                raw, noise = False, (phase.noise_std, self.law.key(self.streams, self.name, *of_phase))
+            assert noise or not phase.noise_std, "noise that the plan and the ledger have is added"
+            model = yield Average(model, *children.arrived(phase, sent, uploads), noise, self.aggregation, self.law)
+            slot = phase.segment.last_slot
         upload = children.upload(children.received - model)
         return replace(upload, raw=True) if raw else upload
 
@@ -191,7 +191,7 @@ def compressed(pipeline: Pipeline, streams: Streams, name: str, model: Tensor, i
 def in_step(
     intervals: Mapping[str, Interval], perform: Callable[[Mapping[str, Broadcast]], Mapping[str, Mapping[str, Any]]]
 ) -> dict[str, Upload]:
-    """Run the intervals of several aggregators side by side, stage by stage.
+    """Run the intervals of several aggregators side by side, phase by phase.
 
     Args:
         perform: has the children of all these aggregators do what they are asked, by whatever means.

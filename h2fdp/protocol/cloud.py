@@ -291,7 +291,7 @@ class Cloud:
             return {name: (own.get(name, model), part) for name, part in parts.items()}
         self._versions[plan.interval] = model
         began = dict(
-            zip(parts, (arrivals.stretches[number].version for number in sorted(arrivals.stretches)), strict=True)
+            zip(parts, (arrivals.backlogs[number].version for number in sorted(arrivals.backlogs)), strict=True)
         )
         sent = {name: (self._versions[began[name]], part) for name, part in parts.items()}
         self._versions = {number: self._versions[number] for number in arrivals.kept}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
-from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetStage, SubnetState, Upload, present_shares
+from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetPhase, SubnetState, Upload, present_shares
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
@@ -188,7 +188,7 @@ class WorkAccumulator:
         own = self.memory is not None and self.work is None
         return self.memory[torch.from_numpy(self._places(rows))] if own and self.memory is not None else None
 
-    def note(self, part: SubnetStage, model: Tensor, trained: TrainingResult, came: np.ndarray | None = None) -> None:
+    def note(self, part: SubnetPhase, model: Tensor, trained: TrainingResult, came: np.ndarray | None = None) -> None:
         """One aggregation, of devices that were sent `model` (M,).
 
         Args:

@@ -16,7 +16,7 @@ from h2fdp.privacy.mechanisms.secret_draws import draw_of
 from h2fdp.privacy.places import Segment
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
-from h2fdp.protocol.messages import Order, Plan, SubnetStage, Upload
+from h2fdp.protocol.messages import Order, Plan, SubnetPhase, Upload
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, joined
 from h2fdp.training.local_steps import LocalObjective, TrainingResult
 
@@ -43,7 +43,7 @@ class EdgeServer(Aggregator):
     gain: Callable[[int], float] = float
     pipeline: Pipeline = Pipeline()  # noqa: RUF009 - a frozen value
 
-    def begin(self, broadcast: Tensor, plan: Plan) -> Children[SubnetStage]:
+    def begin(self, broadcast: Tensor, plan: Plan) -> Children[SubnetPhase]:
         """The devices of the subnet, at what came down: (M,) the model; or models in rows, and a control variate."""
         return _Subnet(self, broadcast, plan)
 
@@ -81,7 +81,7 @@ class EdgeServer(Aggregator):
         return joined([measured[name] for name in orders])
 
 
-class _Subnet(Children[SubnetStage]):
+class _Subnet(Children[SubnetPhase]):
     """The devices of a subnet over one interval: orders go down, and a work is kept of what they did."""
 
     def __init__(self, server: EdgeServer, broadcast: Tensor, plan: Plan) -> None:
@@ -90,23 +90,23 @@ class _Subnet(Children[SubnetStage]):
         rows = plan.received
         self.received = broadcast[rows[0]] if rows else broadcast
         variate = broadcast[rows[1]] if len(rows) > 1 else None
-        stages = [each for each in plan.aggregations() if each.rows.size]
-        self.stages = [replace(each, noise_std=float(each.levels[0])) for each in stages] if server.trusted else stages
+        phases = [each for each in plan.aggregations() if each.rows.size]
+        self.phases = [replace(each, noise_std=float(each.levels[0])) for each in phases] if server.trusted else phases
         self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
         self._models = dict(
             zip(() if plan.begun is None else plan.begun.carried, _rows_of(plan.state.models), strict=True)
         )
 
-    def work(self, stage: SubnetStage, model: Tensor) -> list[Broadcast]:
+    def work(self, phase: SubnetPhase, model: Tensor) -> list[Broadcast]:
         """Orders from the newest model; or from each model that some of the uploads began with."""
         begun = self._plan.begun
         if begun is None:
-            return [Broadcast(model, self._orders(self._order(stage, stage.segment)))]
-        self._models[begun.first + stage.number], rows = model, stage.rows
-        asked, steps = [], len(stage.segment.slots)
-        for number, tasks, places in begun.models(stage.number):
-            own = replace(stage.segment, first_slot=tasks * steps, last_slot=(tasks + 1) * steps)
-            order = self._order(stage, own)
+            return [Broadcast(model, self._orders(self._order(phase, phase.segment)))]
+        self._models[begun.first + phase.number], rows = model, phase.rows
+        asked, steps = [], len(phase.segment.slots)
+        for number, tasks, places in begun.models(phase.number):
+            own = replace(phase.segment, first_slot=tasks * steps, last_slot=(tasks + 1) * steps)
+            order = self._order(phase, own)
             asked.append(
                 Broadcast(self._models[number], self._orders(_of_group(order, np.isin(rows, begun.rows[places]))))
             )
@@ -116,40 +116,40 @@ class _Subnet(Children[SubnetStage]):
         """One for each group with some of its devices, in the order of their rows."""
         return {name: _of_group(order, held) for name, held in self._server.held(order.rows)}
 
-    def _order(self, stage: SubnetStage, segment: Segment) -> Order:
+    def _order(self, phase: SubnetPhase, segment: Segment) -> Order:
         """To all devices whose uploads arrive."""
         return Order(
             segment=segment,
-            rows=stage.rows,
-            noise_std=stage.levels if self._server.pipeline.noisy else np.empty(0),
-            steps=None if (stage.steps == len(segment.slots)).all() else stage.steps,
-            corrections=self._work.corrections(stage.rows),
-            memory=self._work.of_uploads(stage.rows),
+            rows=phase.rows,
+            noise_std=phase.levels if self._server.pipeline.noisy else np.empty(0),
+            steps=None if (phase.steps == len(segment.slots)).all() else phase.steps,
+            corrections=self._work.corrections(phase.rows),
+            memory=self._work.of_uploads(phase.rows),
             watched=self._plan.state.watched,
-            facts=stage.facts,
+            facts=phase.facts,
         )
 
     def arrived(
-        self, stage: SubnetStage, model: Tensor, uploads: Sequence[Mapping[str, TrainingResult]]
+        self, phase: SubnetPhase, model: Tensor, uploads: Sequence[Mapping[str, TrainingResult]]
     ) -> tuple[Tensor, np.ndarray]:
         """The devices' updates in the order of their rows, and their weights."""
-        rows, begun = [stage.rows], self._plan.begun
+        rows, begun = [phase.rows], self._plan.begun
         if begun is not None:
-            rows = [begun.rows[places] for *_, places in begun.models(stage.number)]
+            rows = [begun.rows[places] for *_, places in begun.models(phase.number)]
         found = zip(uploads, rows, strict=True)
         trained = TrainingResult.joined([each[name] for each, own in found for name, _ in self._server.held(own)])
         if len(rows) > 1:
             trained = trained.part(np.argsort(np.concatenate(rows)))
         if not self._server.pipeline.has_code:
-            self._work.note(stage, model, trained, self._came(stage))
-        at = Moment(streams=self._server.streams, segment=stage.segment, rows=stage.rows, facts=stage.facts)
-        updates, weights = self._server.pipeline.decode(trained.updates, stage.weights, at)
+            self._work.note(phase, model, trained, self._came(phase))
+        at = Moment(streams=self._server.streams, segment=phase.segment, rows=phase.rows, facts=phase.facts)
+        updates, weights = self._server.pipeline.decode(trained.updates, phase.weights, at)
         lies, updates = self._server.lies, updates.to(model)
-        return updates if lies is None else lies.arriving(updates, stage.rows.tolist()), weights
+        return updates if lies is None else lies.arriving(updates, phase.rows.tolist()), weights
 
-    def _came(self, stage: SubnetStage) -> np.ndarray | None:
+    def _came(self, phase: SubnetPhase) -> np.ndarray | None:
         draw, server = draw_of(self._server.pipeline), self._server
-        return None if draw is None else draw.came(server.streams, server.name, stage.segment.interval, stage.rows)
+        return None if draw is None else draw.came(server.streams, server.name, phase.segment.interval, phase.rows)
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with its update (M,), and the models that devices still train from."""

@@ -91,8 +91,8 @@ class IntervalPlan:
         where a node further up adds it)."""
         sources = {facts.name: facts.adds_noise for facts in subnets}
         for name, part in self.subnets.items():
-            for stage in part.aggregations():
-                yield name, sources[name], noise.kind(stage.segment.kind), stage.levels[stage.levels > 0]
+            for phase in part.aggregations():
+                yield name, sources[name], noise.kind(phase.segment.kind), phase.levels[phase.levels > 0]
         for name, kind, level in self.upper_noises:
             yield name, "edge", noise.kind(kind), np.array([level])
         if self.noise_std:

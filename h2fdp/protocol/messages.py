@@ -13,11 +13,11 @@ from torch import Tensor
 from h2fdp.costs import Tasks
 from h2fdp.privacy.mechanisms.pipeline import NO_FACTS, StageFacts
 from h2fdp.privacy.places import Segment
-from h2fdp.schedules.schedule import Stretch
+from h2fdp.schedules.schedule import Backlog
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregationStage:
+class AggregationPhase:
     """A stretch of an aggregator's interval: its children work, then what they send is averaged.
 
     Attributes:
@@ -32,7 +32,7 @@ class AggregationStage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubnetStage(AggregationStage):
+class SubnetPhase(AggregationPhase):
     """A stage of devices, whose uploads are averaged; arrays are empty where none arrives.
 
     Attributes:
@@ -110,7 +110,7 @@ class SubnetState:
         memory: (s, M) what the devices of the plan remember, by an objective or a stage of their uploads; None for
             others.
         work: what the devices did in earlier stretches of the interval, where they have a memory of it.
-        models: (m, M) the edge server's models before that devices still train from, by their numbers (`Stretch`).
+        models: (m, M) the edge server's models before that devices still train from, by their numbers (`Backlog`).
         watched: whether the devices' own last models, and their last steps, are wanted.
         ends: (s', M) these w_i, of the devices of the last aggregation; `last_steps` likewise.
         variate: (M,) weighted average of the changes of the devices' control variates, where they send any.
@@ -174,7 +174,7 @@ class Plan:
     state: SubnetState = NO_STATE
     received: tuple[int, ...] = ()
     stage_facts: tuple[StageFacts, ...] = ()
-    begun: Stretch | None = None
+    begun: Backlog | None = None
 
     @property
     def rows(self) -> np.ndarray:
@@ -200,12 +200,12 @@ class Plan:
         """The slot of each aggregation."""
         return tuple(each.last_slot for each in self.at)
 
-    def stretch(self, first: int, stop: int) -> Plan:
+    def part(self, first: int, stop: int) -> Plan:
         """The segments first .. stop - 1, for a subnet above which somebody aggregates at their end."""
         return replace(
             self,
             at=self.at[first:stop],
-            tasks=self.tasks.stretch(first, stop),
+            tasks=self.tasks.part(first, stop),
             noise_std=self.noise_std[first:stop],
             weights=self.weights[first:stop],
             reach=self.reach[first:stop],
@@ -213,7 +213,7 @@ class Plan:
             stage_facts=self.stage_facts[first:stop],
         )
 
-    def aggregation(self, segment: int) -> SubnetStage:
+    def aggregation(self, segment: int) -> SubnetPhase:
         """The aggregation that ends this segment, counted from 0 or, with -1, from the end."""
         segment %= len(self.segments)
         rows, steps, shares, levels = self.rows, self.tasks.steps[segment], self.shares, self.noise_std[segment]
@@ -227,7 +227,7 @@ class Plan:
             shares = present_shares(shares, arrived)[arrived]
             rows, steps, weights, reach = rows[arrived], steps[arrived], weights[arrived], reach[arrived]
         facts = self.stage_facts[segment] if self.stage_facts else NO_FACTS
-        return SubnetStage(
+        return SubnetPhase(
             segment=self.at[segment],
             number=segment,
             noise_std=0.0,
@@ -241,7 +241,7 @@ class Plan:
             facts=facts,
         )
 
-    def aggregations(self) -> Iterator[SubnetStage]:
+    def aggregations(self) -> Iterator[SubnetPhase]:
         """The aggregations of all segments, in order."""
         return map(self.aggregation, range(len(self.segments)))
 

@@ -13,9 +13,9 @@ from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
 from h2fdp.privacy.mechanisms.secret_draws import as_one, draw_of
 from h2fdp.privacy.places import Holder, Observer, Segment
 from h2fdp.privacy.releases import Adjacency, AlikeReleases, device_ranges, rows_in, under
-from h2fdp.privacy.views import Reach, Vector, hidden_variance, merged
+from h2fdp.privacy.views import Sensitivities, Vector, hidden_variance, merged
 from h2fdp.protocol.interval_plan import IntervalPlan
-from h2fdp.protocol.messages import Plan, SubnetStage
+from h2fdp.protocol.messages import Plan, SubnetPhase
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.schedules.schedule import IntervalObservation
 
@@ -86,7 +86,7 @@ def _mean_steps(subnet: Plan) -> float:
     """The number of gradients that the upload accumulates: of each aggregation the weighted sum over its devices."""
     if subnet.tasks.whole and (subnet.weights == subnet.shares).all():
         return float(sum(subnet.segments))
-    return sum(float(stage.weights @ stage.steps) for stage in subnet.aggregations())
+    return sum(float(phase.weights @ phase.steps) for phase in subnet.aggregations())
 
 
 @dataclass(frozen=True)
@@ -207,47 +207,49 @@ class PlannedNoise:
                 past |= {} if newest is None else dict.fromkeys((name for name, _ in subnets), newest)
         return past
 
-    def _known(self, plan: IntervalPlan, name: str) -> Iterator[tuple[SubnetStage, Uploads, Reach, StreamPast | None]]:
-        """Stage, what is uploaded in it, how far records move it; what streams have covered then, if noises are
+    def _known(
+        self, plan: IntervalPlan, name: str
+    ) -> Iterator[tuple[SubnetPhase, Uploads, Sensitivities, StreamPast | None]]:
+        """Phase, what is uploaded in it, how far records move it; what streams have covered then, if noises are
         correlated."""
         assert self.noise is not None, "there is nothing to release under no noise"
         facts = self.facts[name]
         law, past = facts.pipeline.law, plan.past.get(name)
-        for stage, uploads in self._uploads(plan, name):
+        for phase, uploads in self._uploads(plan, name):
             if not uploads.rows.size:
                 continue
-            reach = self.noise.reach(uploads)
+            sensitivities = self.noise.sensitivities(uploads)
             if isinstance(law, CorrelatedGaussian):
                 past = law.nothing(len(facts.records)) if past is None else past
-                past, uploads, reach = past.joined(law, uploads, reach, facts.liars)
-            yield stage, uploads, reach, past
+                past, uploads, sensitivities = past.joined(law, uploads, sensitivities, facts.liars)
+            yield phase, uploads, sensitivities, past
 
-    def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[tuple[SubnetStage, Uploads]]:
+    def _uploads(self, plan: IntervalPlan, name: str) -> Iterator[tuple[SubnetPhase, Uploads]]:
         """The uploads of a subnet at each aggregation."""
         assert self.noise is not None, "there is nothing to release under no noise"
         facts, subnet = self.facts[name], plan.subnets[name]
-        for stage in subnet.aggregations():
-            place = facts.places[self._passed(plan, name, stage.number) - 1]
+        for phase in subnet.aggregations():
+            place = facts.places[self._passed(plan, name, phase.number) - 1]
             assert place is not None, "somebody adds noise"
-            levels, honest = self.noise.stated(stage.accounted), None
+            levels, honest = self.noise.stated(phase.accounted), None
             if facts.liars:
-                honest = ~np.isin(stage.rows, facts.liars)
+                honest = ~np.isin(phase.rows, facts.liars)
                 levels = levels if place.by_node else levels * honest
             yield (
-                stage,
+                phase,
                 Uploads(
-                    segment=stage.segment,
+                    segment=phase.segment,
                     edge=name,
                     place=place,
-                    rows=stage.rows,
-                    steps=stage.steps,
-                    weights=stage.reach,
-                    sampling_rates=facts.sampling_rates[stage.rows],
-                    records=facts.records[stage.rows],
+                    rows=phase.rows,
+                    steps=phase.steps,
+                    weights=phase.reach,
+                    sampling_rates=facts.sampling_rates[phase.rows],
+                    records=facts.records[phase.rows],
                     levels=levels,
                     sampling=facts.sampling if place.holder is Holder.STEP or not facts.in_epochs else "fixed",
                     honest=honest,
-                    epochs=facts.steps_per_epoch[stage.rows] if facts.in_epochs else None,
+                    epochs=facts.steps_per_epoch[phase.rows] if facts.in_epochs else None,
                 ),
             )
 
@@ -269,18 +271,18 @@ class PlannedNoise:
     def _rows(self, plan: IntervalPlan, name: str, share: float) -> Iterator[Iterator[Release]]:
         assert self.noise is not None, "there is nothing to release under no noise"
         facts, at_last = self.facts[name], plan.vectors.get(name, {})
-        for stage, uploads, reach, _ in self._known(plan, name):
-            above = at_last.get(stage.number, ())
-            if rounding := stage.rounding:
-                reach = reach.grown(rounding, uploads.weights)
+        for phase, uploads, sensitivities, _ in self._known(plan, name):
+            above = at_last.get(phase.number, ())
+            if rounding := phase.rounding:
+                sensitivities = sensitivities.grown(rounding, uploads.weights)
             if facts.adds_noise == "cloud":
                 above = (*above, Merged(share, plan.noise_std, 0.0))
-            levels = facts.levels(
-                self._passed(plan, name, stage.number), facts.cloud_sums and uploads.segment.kind == "global"
+            levels = facts.vectors_seen(
+                self._passed(plan, name, phase.number), facts.cloud_sums and uploads.segment.kind == "global"
             )
             step = uploads.place.holder is Holder.STEP
             kind = "step" if step else self.noise.kind(uploads.segment.kind)
-            yield releases(uploads, kind, reach, above, levels, facts.peers)
+            yield releases(uploads, kind, sensitivities, above, levels, facts.peers)
 
 
 def _of_moving(made: Iterator[Release], follows: Mapping[Observer, tuple[bool, ...]]) -> Iterator[Release]:

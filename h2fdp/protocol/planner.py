@@ -23,7 +23,7 @@ from h2fdp.protocol.planned_releases import PlannedNoise
 from h2fdp.protocol.subnet_facts import SubnetFacts
 from h2fdp.protocol.tree_plan import TierFacts, TreePlanner, weights_below
 from h2fdp.schedules import AggregationTimes, Decision, draw_participants
-from h2fdp.schedules.schedule import Arrivals, Stretch
+from h2fdp.schedules.schedule import Arrivals, Backlog
 from h2fdp.streams import Streams
 
 _NOTHING: Mapping[str, StreamPast] = {}
@@ -160,27 +160,27 @@ class Planner:
         the only release, about that.
         """
 
-        def of(stretches: Mapping[int, Stretch]) -> IntervalPlan:
-            numbers = sorted(stretches)
-            known = [(self.subnets[number], stretches[number]) for number in numbers]
-            subnets = {facts.name: self._buffered(facts, interval, decision, stretch) for facts, stretch in known}
+        def of(backlogs: Mapping[int, Backlog]) -> IntervalPlan:
+            numbers = sorted(backlogs)
+            known = [(self.subnets[number], backlogs[number]) for number in numbers]
+            subnets = {facts.name: self._buffered(facts, interval, decision, backlog) for facts, backlog in known}
             shares, weights = self.averaging.of_branches(self._branches(subnets), decision.local_steps)
-            weights = weights * np.array([stretches[number].weight for number in numbers])
+            weights = weights * np.array([backlogs[number].weight for number in numbers])
             return IntervalPlan(interval, slot, decision, subnets, shares, weights)
 
-        plan, at_cloud = of(arrivals.stretches), any(each.adds_noise == "cloud" for each in self.subnets)
+        plan, at_cloud = of(arrivals.backlogs), any(each.adds_noise == "cloud" for each in self.subnets)
         charged = None if at_cloud else tuple(map(of, arrivals.charged))
         return replace(plan, noise_std=self.noises.of_cloud(plan), charged=charged)
 
-    def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, stretch: Stretch) -> Plan:
+    def _buffered(self, facts: SubnetFacts, interval: int, decision: Decision, backlog: Backlog) -> Plan:
         """The plan of a subnet whose edge server does not wait for all; slots are those of its own clock."""
         segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
-        tasks = Tasks.planned(stretch.rows, segments, facts.shares_noise)
-        known = facts, interval, stretch.first * segments[0], replace(decision, step_size=stretch.step_size)
-        if stretch.in_step:
+        tasks = Tasks.planned(backlog.rows, segments, facts.shares_noise)
+        known = facts, interval, backlog.first * segments[0], replace(decision, step_size=backlog.step_size)
+        if backlog.in_step:
             return self._subnet_plan(*known, tasks)
-        steps = np.where(stretch.arrives, segments[0], 0)
-        return self._subnet_plan(*known, replace(tasks, steps=steps, whole=False, there=stretch.arrives), stretch)
+        steps = np.where(backlog.arrives, segments[0], 0)
+        return self._subnet_plan(*known, replace(tasks, steps=steps, whole=False, there=backlog.arrives), backlog)
 
     def _there(self, interval: int) -> Sequence[np.ndarray] | None:
         """For each subnet whether its devices are with it, and their channels let them send; None where all are."""
@@ -240,7 +240,7 @@ class Planner:
         slot: int,
         decision: Decision,
         tasks: Tasks,
-        begun: Stretch | None = None,
+        begun: Backlog | None = None,
         past: StreamPast | None = None,
     ) -> Plan:
         step_size, rows, segments = decision.step_size, tasks.rows, tasks.segments
@@ -272,9 +272,9 @@ class Planner:
         """The numbers of each aggregation's releases in noise streams; one is counted where anything is sent."""
         assert subnet.place is not None, "somebody adds noise"
         found = []
-        for stage in part.aggregations():
-            if stage.rows.size:
-                past = past.counted(stage.rows, subnet.place.by_node)
+        for phase in part.aggregations():
+            if phase.rows.size:
+                past = past.counted(phase.rows, subnet.place.by_node)
             found.append(StageFacts(numbers=tuple(past.counts.tolist())))
         return tuple(found)
 

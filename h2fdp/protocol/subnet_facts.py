@@ -14,7 +14,7 @@ import numpy as np
 
 from h2fdp.algorithms import Visible
 from h2fdp.network import Topology
-from h2fdp.privacy import Observer, Pipeline, Place, Sampling, Tier, levels_of_observers
+from h2fdp.privacy import Observer, Pipeline, Place, Sampling, Tier, vectors_of_observers
 from h2fdp.privacy.places import Holder, NoiseSource
 from h2fdp.protocol.arrivals import Points
 from h2fdp.schedules import AggregationTimes
@@ -134,14 +134,14 @@ class SubnetFacts:
         """Whether devices add shares of one noise."""
         return self.place is not None and self.place.holder is Holder.SHARE
 
-    def levels(self, passed: int, cloud_sums: bool = False) -> dict[Observer, int]:
-        """Who sees what of an upload that this number of aggregators average, see `levels_of_observers`.
+    def vectors_seen(self, passed: int, cloud_sums: bool = False) -> dict[Observer, int]:
+        """Who sees what of an upload that this number of aggregators average, see `vectors_of_observers`.
 
         Args:
             cloud_sums: the aggregation is a secure sum of the cloud's.
         """
         assert self.place is not None, "observers are those of what noise covers"
-        seen = levels_of_observers(self.place, self.heights, passed, self.edge_is_cloud, self.sums, cloud_sums)
+        seen = vectors_of_observers(self.place, self.heights, passed, self.edge_is_cloud, self.sums, cloud_sums)
         if self.shown is None:
             return seen
         # Where no sum hides it, everybody is assumed to see the first vector that has noise.
@@ -150,7 +150,7 @@ class SubnetFacts:
 
     @property
     def shown(self) -> int | None:
-        """The level, see `levels`, above which nothing is hidden by what it is added to; None: every sum hides."""
+        """The level of `vectors_seen` above which nothing is hidden by what it is added to; None: every sum hides."""
         shown = [0] if self.visible == "each" else [1] if self.sealed else []
         return min(shown if self.exposed is None else [*shown, self.exposed], default=None)
 

@@ -13,12 +13,12 @@ from h2fdp.network import Lies
 from h2fdp.privacy import AggregationKind, Moment, Pipeline
 from h2fdp.privacy.places import Segment
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
-from h2fdp.protocol.messages import AggregationStage, Plan, SubnetState, Upload
+from h2fdp.protocol.messages import AggregationPhase, Plan, SubnetState, Upload
 from h2fdp.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
-class TierStage(AggregationStage):
+class TierPhase(AggregationPhase):
     """A stage of an aggregator whose children are aggregators.
 
     Attributes:
@@ -35,17 +35,17 @@ class TierPlan:
     """An interval, or a stretch of it up to an aggregation further up, of an aggregator above edge servers.
 
     Attributes:
-        stages: the last one ends where the stretch does.
+        phases: the last one ends where the stretch does.
     """
 
-    stages: tuple[TierStage, ...]
+    phases: tuple[TierPhase, ...]
 
     def noises(self, name: str) -> Iterator[tuple[str, AggregationKind, float]]:
         """Aggregator, kind of aggregation and level of every noise that is added here and below; `name` is its own."""
-        for stage in self.stages:
-            if stage.noise_std:
-                yield name, stage.segment.kind, stage.noise_std
-            for child, part in stage.parts.items():
+        for phase in self.phases:
+            if phase.noise_std:
+                yield name, phase.segment.kind, phase.noise_std
+            for child, part in phase.parts.items():
                 if isinstance(part, TierPlan):
                     yield from part.noises(child)
 
@@ -60,7 +60,7 @@ class UpperAggregator(Aggregator):
 
     guarded: frozenset[str] = frozenset()
 
-    def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierStage]:
+    def begin(self, broadcast: Tensor, plan: TierPlan) -> Children[TierPhase]:
         """The aggregators below, at the model (M,) that was sent."""
         return _Subtrees(broadcast, plan, self.lies)
 
@@ -71,25 +71,25 @@ class UpperAggregator(Aggregator):
         return bool(raw)
 
 
-class _Subtrees(Children[TierStage]):
+class _Subtrees(Children[TierPhase]):
     """The aggregators below one, over one interval."""
 
     def __init__(self, received: Tensor, plan: TierPlan, lies: Lies | None) -> None:
         self.received = received
         self._lies = lies
-        self.stages = plan.stages
+        self.phases = plan.phases
 
-    def work(self, stage: TierStage, model: Tensor) -> list[Broadcast]:
+    def work(self, phase: TierPhase, model: Tensor) -> list[Broadcast]:
         """Each child's own plan."""
-        return [Broadcast(model, stage.parts)]
+        return [Broadcast(model, phase.parts)]
 
     def arrived(
-        self, stage: TierStage, model: Tensor, uploads: Sequence[Mapping[str, Upload]]
+        self, phase: TierPhase, model: Tensor, uploads: Sequence[Mapping[str, Upload]]
     ) -> tuple[Tensor, np.ndarray]:
         """The children's updates and weights."""
         (upload,) = uploads
-        updates = torch.stack([upload[name].update for name in stage.parts])
-        return updates if self._lies is None else self._lies.arriving(updates, list(stage.parts)), stage.weights
+        updates = torch.stack([upload[name].update for name in phase.parts])
+        return updates if self._lies is None else self._lies.arriving(updates, list(phase.parts)), phase.weights
 
     def upload(self, update: Tensor) -> Upload:
         """The aggregator's own upload."""
@@ -117,7 +117,7 @@ class Uplinks:
         if not self._pipeline.stages:
             return upload
         assert not upload.raw, "what is compressed has its noise"
-        end = part.at[-1] if isinstance(part, Plan) else part.stages[-1].segment
+        end = part.at[-1] if isinstance(part, Plan) else part.phases[-1].segment
         memory = torch.zeros_like(upload.update) if self.remembers else None
         if memory is not None and name in self.memories:
             memory.copy_(self.memories[name])

@@ -16,7 +16,7 @@ from h2fdp.protocol.interval_plan import IntervalPlan
 from h2fdp.protocol.messages import Plan
 from h2fdp.protocol.planned_releases import PlannedNoise
 from h2fdp.protocol.subnet_facts import SubnetFacts
-from h2fdp.protocol.tiers import TierPlan, TierStage
+from h2fdp.protocol.tiers import TierPhase, TierPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class TreePlanner:
 
     def root(self, children: Sequence[str]) -> dict[str, Branch]:
         """The cloud's children of which anything arrives."""
-        whole = {name: self._stretch(name, 0, len(self.plan.heights)) for name in children}
+        whole = {name: self._part(name, 0, len(self.plan.heights)) for name in children}
         present = {name: plan for name, plan in whole.items() if plan is not None}
         raw = [each.last.exposure for each in present.values() if each.last is not None]
         assert not any(raw), "the cloud sees no raw update"
@@ -93,7 +93,7 @@ class TreePlanner:
             by_subnet |= {subnet: mass / total * share for subnet, share in below.items()}
         return by_subnet
 
-    def _stretch(self, name: str, first: int, stop: int) -> Branch | None:
+    def _part(self, name: str, first: int, stop: int) -> Branch | None:
         """A node's part in the segments first .. stop - 1; None where nothing arrives."""
         return self._of_tier(name, first, stop) if name in self.tiers else self._of_subnet(name, first, stop)
 
@@ -101,7 +101,7 @@ class TreePlanner:
         if name not in self.plan.subnets:
             return None
         facts, whole = self.noises.facts[name], self.plan.subnets[name]
-        plan = whole.stretch(first, stop)
+        plan = whole.part(first, stop)
         if plan.tasks.arriving.size == 0:
             return None
         last, variances = plan.aggregation(-1), self._variances[name][0][first:stop]
@@ -130,29 +130,27 @@ class TreePlanner:
 
     def _of_tier(self, name: str, first: int, stop: int) -> Branch | None:
         facts = self.tiers[name]
-        stages: list[TierStage] = []
+        phases: list[TierPhase] = []
         variance = steps = gradients = 0.0
         last: Vector | None = None
         for begin, end in self._stages(facts, first, stop):
-            present = {
-                child: stretch for child in facts.children if (stretch := self._stretch(child, begin, end)) is not None
-            }
+            present = {child: part for child in facts.children if (part := self._part(child, begin, end)) is not None}
             last = None
             if not present:
                 continue
             weights, own = self._weights(present, begin, end)[1], self._ends_here(facts, end - 1)
             last, level = self._averaged(facts, present, weights, end - 1, own)
-            stages.append(self._stage(present, weights, end - 1, own, level))
+            phases.append(self._phase(present, weights, end - 1, own, level))
             variance += level**2
             for share, child in zip(weights.tolist(), present.values(), strict=True):
                 variance += share**2 * child.noise_variance
                 steps += share * child.steps
                 gradients += share * child.gradients
-        if not stages:
+        if not phases:
             return None
         records, devices = self._arriving(name, first, stop)
         return Branch(
-            part=TierPlan(stages=tuple(stages)),
+            part=TierPlan(phases=tuple(phases)),
             records=records,
             devices=devices,
             steps=steps,
@@ -168,7 +166,7 @@ class TreePlanner:
             return sum(records for records, _ in arriving), sum(devices for _, devices in arriving)
         if name not in self.plan.subnets:
             return 0.0, 0
-        rows = self.plan.subnets[name].tasks.stretch(first, stop).arriving
+        rows = self.plan.subnets[name].tasks.part(first, stop).arriving
         return float(self.noises.facts[name].records[rows].sum()), len(rows)
 
     def _mass(self, name: str) -> float:
@@ -218,10 +216,10 @@ class TreePlanner:
             of_segments[segment] = (*of_segments.get(segment, ()), view)
         return vector
 
-    def _stage(
+    def _phase(
         self, present: Mapping[str, Branch], weights: np.ndarray, segment: int, own: bool, level: float
-    ) -> TierStage:
-        return TierStage(
+    ) -> TierPhase:
+        return TierPhase(
             segment=replace(self._at[segment], own=own),
             noise_std=level,
             parts={name: each.part for name, each in present.items()},
@@ -250,7 +248,7 @@ def weights_below(parts: Mapping[str, Plan | TierPlan], weights: np.ndarray) -> 
     by_subnet: dict[str, float] = {}
     for (name, part), weight in zip(parts.items(), weights.tolist(), strict=True):
         if isinstance(part, TierPlan):
-            last = part.stages[-1]
+            last = part.phases[-1]
             by_subnet |= {subnet: weight * each for subnet, each in weights_below(last.parts, last.weights).items()}
         else:
             by_subnet[name] = weight

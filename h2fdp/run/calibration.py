@@ -277,7 +277,7 @@ def _check_that_it_protects(setup: RunSetup) -> None:
     if setup.leaks and privacy.budget:
         raise UserError("no budget covers the raw measurements of this run; expected none", key="privacy.budget")
     alike = {facts.likeness: facts for facts in setup.blueprint.facts}
-    seen = {observer for facts in alike.values() for observer in facts.levels(len(facts.heights))}
+    seen = {observer for facts in alike.values() for observer in facts.vectors_seen(len(facts.heights))}
     for observer in privacy.budget:
         if observer not in seen:
             text = f"the observer {observer} is trusted and sees raw updates; no budget covers them"

@@ -141,7 +141,9 @@ class Blueprint:
         seen = {observer: np.zeros(len(visits.home), dtype=bool) for observer in ("edge", "peer")}
         devices = np.split(visits.device, self.first_devices[1:-1])
         private = self.noise_placement.private
-        watched = [{"edge": private and "edge" in each.levels(1), "peer": private and each.peers} for each in facts]
+        watched = [
+            {"edge": private and "edge" in each.vectors_seen(1), "peer": private and each.peers} for each in facts
+        ]
         for here, rows in zip(watched, devices, strict=True):
             for observer in seen:
                 seen[observer][rows] |= here[observer]

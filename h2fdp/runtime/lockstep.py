@@ -31,7 +31,7 @@ _MOST_VALUES = 1 << 22  # that are released by one call, which may hold them in 
 
 @dataclass(frozen=True)
 class _Job:
-    """What one group of devices does in a stage."""
+    """What one group of devices does in a phase."""
 
     edge: str
     name: str
@@ -75,7 +75,7 @@ class Lockstep:
         return self._run(shared, each) if method == "run_interval" else self._nodes.call(method, shared, each)
 
     def _run(self, broadcast: Tensor, plans: Mapping[str, Plan]) -> dict[str, Upload]:
-        """Run an interval of several edge servers, stage by stage, the devices of all at once."""
+        """Run an interval of several edge servers, phase by phase, the devices of all at once."""
         intervals = {name: self._servers[name].interval(broadcast, plan) for name, plan in plans.items()}
         return in_step(intervals, self._train)
 

@@ -18,7 +18,7 @@ from h2fdp.network.devices import Floats
 from h2fdp.schedules.aggregation_times import decayed
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
 from h2fdp.schedules.fixed import FixedSchedule
-from h2fdp.schedules.schedule import Arrivals, Decision, Schedule, Stretch
+from h2fdp.schedules.schedule import Arrivals, Backlog, Decision, Schedule
 from h2fdp.schedules.traits import SCHEDULES, ScheduleContext, ScheduleOptions
 
 _MOST_AHEAD = 100_000  # rounds of the cloud that are played before they are due
@@ -52,7 +52,7 @@ class BufferedSchedule(Schedule):
         """Who arrives, and what is accounted for."""
         context, arrivals = self._context, self._arrivals(interval)
         counts = np.zeros(len(context.sizes), dtype=np.int64)
-        for number, each in arrivals.stretches.items():
+        for number, each in arrivals.backlogs.items():
             counts[number] = len(each.rows)
         return Decision(
             context.local_steps,
@@ -64,9 +64,9 @@ class BufferedSchedule(Schedule):
 
 
 class _Rounds:
-    """The rounds of a run, one after another, with the stretches that each accounts for.
+    """The rounds of a run, one after another, with the backlogs that each accounts for.
 
-    What a device has sent to its edge server is seen there, whether or not the cloud ever averages it. So a stretch is
+    What a device has sent to its edge server is seen there, whether or not the cloud ever averages it. So a backlog is
     accounted for when it begins, and the next one, too, where it will have uploads of devices that began before:
     they may be with the edge server already.
     """
@@ -75,28 +75,28 @@ class _Rounds:
         self._context, self._power = context, options.staleness_power
         self._queue, self._pulled = _queue(context, options), 0
         self._waiting: deque[Arrivals] = deque()  # rounds to come
-        self._coming: list[deque[Stretch]] = [deque() for _ in context.sizes]  # of each subnet, from the current one on
+        self._coming: list[deque[Backlog]] = [deque() for _ in context.sizes]  # of each subnet, from the current one on
         self._accounted = [0] * len(self._coming)  # how many of these are
-        self._begun = list(range(len(self._coming)))  # subnets that begin a stretch with the next round
+        self._begun = list(range(len(self._coming)))  # subnets that begin a backlog with the next round
 
     def next(self) -> Arrivals:
         """The next round."""
-        charged: tuple[dict[int, Stretch], dict[int, Stretch]] = ({}, {})
+        charged: tuple[dict[int, Backlog], dict[int, Backlog]] = ({}, {})
         for number in self._begun:
-            wanted = 2 if self._stretch(number, 0).kept else 1
+            wanted = 2 if self._backlog(number, 0).kept else 1
             for at in range(self._accounted[number], wanted):
-                charged[at][number] = self._stretch(number, at)
+                charged[at][number] = self._backlog(number, at)
             self._accounted[number] = max(wanted, self._accounted[number])
         if not self._waiting:
             self._pull()
         arrivals = self._waiting.popleft()
-        self._begun = list(arrivals.stretches)
+        self._begun = list(arrivals.backlogs)
         for number in self._begun:
             self._coming[number].popleft()
             self._accounted[number] -= 1
         return replace(arrivals, charged=tuple(each for each in charged if each))
 
-    def _stretch(self, number: int, at: int) -> Stretch:
+    def _backlog(self, number: int, at: int) -> Backlog:
         while len(self._coming[number]) <= at:
             self._pull()
         return self._coming[number][at]
@@ -113,11 +113,11 @@ class _Rounds:
                 weight=float((1 + self._pulled - each.version) ** -power),
                 step_size=_step_size(self._context, each.version),
             )
-            for number, each in arrivals.stretches.items()
+            for number, each in arrivals.backlogs.items()
         }
         for number, each in weighed.items():
             self._coming[number].append(each)
-        self._waiting.append(replace(arrivals, stretches=weighed))
+        self._waiting.append(replace(arrivals, backlogs=weighed))
         self._pulled += 1
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from h2fdp.schedules.schedule import Arrivals, Stretch
+from h2fdp.schedules.schedule import Arrivals, Backlog
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class _Server:
         """Whether it averages now."""
         return not self.waits and (len(self.arrived) >= self.buffer.uploads or (self.overdue and bool(self.arrived)))
 
-    def finished(self) -> Stretch:
+    def finished(self) -> Backlog:
         """The uploads of its devices since the model came down, once the cloud averages it."""
         carried, self.kept = self.kept, tuple(sorted(self.in_use))
-        return Stretch.of(self.version, self.made - len(self.uploads), self.uploads, carried, self.kept)
+        return Backlog.of(self.version, self.made - len(self.uploads), self.uploads, carried, self.kept)
 
 
 # Kinds of events, in this order at one moment.
@@ -232,20 +232,20 @@ class EventQueue(Iterator[Arrivals]):
     def _averaged(self, at_s: float) -> Arrivals:
         """The cloud's average of what has arrived, whose edge servers begin again."""
         taken, self._arrived, self._overdue = sorted(self._arrived), [], False
-        stretches = {number: self._servers[number].finished() for number in taken}
+        backlogs = {number: self._servers[number].finished() for number in taken}
         ways_s = (np.sum(self._relay_s, axis=0) + np.repeat(np.sum(self._link_s, axis=0), self._sizes)) / 2
         self._version += 1
         for number in taken:
             self._receive(number, at_s + self._over_link(number, at_s, up=False))
         self._wait(at_s)
         waiting, self._waiting = self._waiting, {}
-        for number, stretch in stretches.items():
-            averaged = dict(zip(stretch.rows.tolist(), stretch.arrives.sum(axis=0).tolist(), strict=True))
+        for number, backlog in backlogs.items():
+            averaged = dict(zip(backlog.rows.tolist(), backlog.arrives.sum(axis=0).tolist(), strict=True))
             waiting.setdefault(number, Counter()).subtract(averaged)
         uneven = {number: {row: more for row, more in each.items() if more} for number, each in waiting.items()}
-        kept = {each.version for number, each in enumerate(self._servers) if number not in stretches}
+        kept = {each.version for number, each in enumerate(self._servers) if number not in backlogs}
         waits = {number: each for number, each in uneven.items() if each}
-        return Arrivals(stretches, tuple(sorted(kept)), at_s, waits, ways_s=ways_s if self._asks else None)
+        return Arrivals(backlogs, tuple(sorted(kept)), at_s, waits, ways_s=ways_s if self._asks else None)
 
     def _wait(self, at_s: float) -> None:
         if self._cloud.deadline_s is not None:

@@ -45,12 +45,12 @@ class IntervalObservation:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class Backlog:
     """The uploads of a subnet's devices between a model of the cloud's and the upload of their edge server.
 
-    An edge server's models are numbered by the averages that it made before: it begins the stretch with number `first`,
+    An edge server's models are numbered by the averages that it made before: it begins the backlog with number `first`,
     the model that came down, and has number `first` + i after i averages. Matrices have a row for each average and a
-    column for each of the s devices that upload in the stretch.
+    column for each of the s devices that upload in the backlog.
 
     Attributes:
         version: number of the cloud's model that came down, which is the number of global aggregations before it.
@@ -86,10 +86,10 @@ class Stretch:
         uploads: Sequence[Sequence[tuple[int, int, int]]],
         carried: Sequence[int] = (),
         kept: Sequence[int] = (),
-    ) -> Stretch:
+    ) -> Backlog:
         """From the uploads of each average: (row, number of the model, tasks before); of full weight.
 
-        >>> one = Stretch.of(0, 4, [[(2, 4, 7)], [(0, 3, 6), (2, 5, 8)]], carried=[3])
+        >>> one = Backlog.of(0, 4, [[(2, 4, 7)], [(0, 3, 6), (2, 5, 8)]], carried=[3])
         >>> one.rows.tolist(), one.arrives.tolist(), one.versions.tolist()
         ([0, 2], [[False, True], [True, True]], [[0, 4], [3, 5]])
         >>> one.staleness.tolist()
@@ -131,21 +131,21 @@ class Arrivals:
     """Uploads that arrive at the cloud for one of its averages.
 
     Attributes:
-        stretches: number of the subnet, ascending -> what its devices did.
+        backlogs: number of the subnet, ascending -> what its devices did.
         kept: numbers of the cloud's earlier models that edge servers still work from.
         at_s: when, from the beginning of the run.
         waiting: number of the subnet -> row -> uploads that arrived at the edge server since the cloud's last average,
             less those in this one; below 0 where these arrived earlier.
-        charged: stretches that are accounted for with this average, which may end later or never: number of the subnet
+        charged: backlogs that are accounted for with this average, which may end later or never: number of the subnet
             -> its next one, and in a second mapping the one after that.
         ways_s: (I,) half the seconds there and back of each device's last message over the links; None over wires.
     """
 
-    stretches: Mapping[int, Stretch]
+    backlogs: Mapping[int, Backlog]
     kept: tuple[int, ...]
     at_s: float
     waiting: Mapping[int, Mapping[int, int]]
-    charged: tuple[Mapping[int, Stretch], ...] = ()
+    charged: tuple[Mapping[int, Backlog], ...] = ()
     ways_s: np.ndarray | None = None
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from h2fdp.audit.instrumented_run import IntervalTranscript, SubnetTranscript, observations
-from h2fdp.privacy import levels_of_observers, releases
-from h2fdp.privacy.views import Reach
+from h2fdp.privacy import releases, vectors_of_observers
+from h2fdp.privacy.views import Sensitivities
 from tests.privacy.uploads import PLACES, uploads_of
 
 RNG = np.random.default_rng(0)
@@ -98,8 +98,10 @@ def test_single_releases_have_the_noise_to_sensitivity_of_the_ledger(source, obs
     for device, spy in ((0, 1), (1, 0)):
         for segment, each in enumerate(seen(observer, interval(part), device, spy)):
             uploads = uploads_of(source, part.weights[segment], [0.5, 0.5], part.noise_std[segment])
-            reach = Reach(2 * STEP * part.steps[segment], np.full(2, 0.5), part.steps[segment], "poisson", "batch")
-            rows = releases(uploads, "local", reach, (), levels_of_observers(uploads.place), True)
+            reach = Sensitivities(
+                2 * STEP * part.steps[segment], np.full(2, 0.5), part.steps[segment], "poisson", "batch"
+            )
+            rows = releases(uploads, "local", reach, (), vectors_of_observers(uploads.place), True)
             (row,) = [r for r in rows if r.observer == observer and r.devices in (f"{device + 1}", "1-2")]
             assert each.noise_std / (2 * STEP * each.steps * each.weight) == pytest.approx(
                 row.noise_std / row.sensitivity

@@ -11,7 +11,7 @@ from scipy import signal, stats
 
 from h2fdp.privacy import Holder, Place
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
-from h2fdp.privacy.views import Reach
+from h2fdp.privacy.views import Sensitivities
 from h2fdp.streams import Streams
 from tests.privacy.uploads import uploads_of
 
@@ -91,7 +91,7 @@ def told_of(law, patterns, moves, by_node=True):
         place, ones = Place(Holder.NODE if by_node else Holder.DEVICE), np.ones(len(who))
         levels = np.full(1 if by_node else len(who), 2.0)
         uploads = uploads_of(place, ones, ones, levels, rows=who)
-        reach = Reach(moved[who] * 2.0, ones, ones, "poisson", "batch")
+        reach = Sensitivities(moved[who] * 2.0, ones, ones, "poisson", "batch")
         past, known, joint = past.joined(law, uploads, reach, liars=())
         row = np.zeros(patterns.shape[1])
         row[known.rows] = joint.moved / known.levels
@@ -312,7 +312,9 @@ def test_a_past_goes_on_from_its_state():
     law = CorrelatedGaussian("banded-inverse", 2)
     past = law.nothing(3)
     uploads = uploads_of("edge", [0.5, 0.5], [1.0, 1.0], [0.25], rows=np.array([0, 2]))
-    past, _, _ = past.joined(law, uploads, Reach(np.ones(2), np.ones(2), np.ones(2), "fixed", "batch"), liars=())
+    past, _, _ = past.joined(
+        law, uploads, Sensitivities(np.ones(2), np.ones(2), np.ones(2), "fixed", "batch"), liars=()
+    )
     again = StreamPast.of_state(past.state())
     assert again.likeness == past.likeness
     assert past.moved.tolist() == [[2.0], [0.0], [2.0]]

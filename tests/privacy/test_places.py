@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2fdp.privacy import GradientSumMechanism, HierarchicalDp, Holder, LocalDp, Place, levels_of_observers
+from h2fdp.privacy import GradientSumMechanism, HierarchicalDp, Holder, LocalDp, Place, vectors_of_observers
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
 from h2fdp.privacy.mechanisms.dp_sgd import CentralDp
@@ -60,8 +60,8 @@ def test_shares_of_one_noise_are_that_of_a_trusted_edge_server(people):
 )
 def test_who_sees_what_follows_from_the_place(place, tree, star):
     for levels, expected in (
-        (levels_of_observers(place, heights=(1, 2), passed=2), tree),
-        (levels_of_observers(place, edge_is_cloud=True), star),
+        (vectors_of_observers(place, heights=(1, 2), passed=2), tree),
+        (vectors_of_observers(place, edge_is_cloud=True), star),
     ):
         assert {name: level for name, level in levels.items() if name in ("edge", "cloud")} == expected
 

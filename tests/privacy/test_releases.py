@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from h2fdp.privacy import Merged, levels_of_observers, releases
-from h2fdp.privacy.views import Reach
+from h2fdp.privacy import Merged, releases, vectors_of_observers
+from h2fdp.privacy.views import Sensitivities
 from tests.privacy.uploads import uploads_of
 
 
 def rows(place, noise, weights=(0.5, 0.25, 0.25), rates=(0.1, 0.1, 0.1), size=3, heights=(1,), above=()):
     uploads = uploads_of(place, weights, rates, noise, kind="local")
-    reach = Reach(np.full(len(weights), 4.0), uploads.sampling_rates, uploads.steps, "poisson", "batch")
-    levels = levels_of_observers(uploads.place, heights, passed=len(heights))
+    reach = Sensitivities(np.full(len(weights), 4.0), uploads.sampling_rates, uploads.steps, "poisson", "batch")
+    levels = vectors_of_observers(uploads.place, heights, passed=len(heights))
     by_observer = {}
     for release in releases(uploads, "local", reach, above, levels, size > 1):
         by_observer.setdefault(release.observer, []).append(release)

@@ -11,7 +11,7 @@ from scipy.linalg import block_diag
 
 from h2fdp.privacy import Holder, Place, Tolerance, correlated
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast, Summed
-from h2fdp.privacy.views import Reach
+from h2fdp.privacy.views import Sensitivities
 from h2fdp.schedules.aggregation_times import DeviceTurns
 from tests.privacy.test_correlated import toeplitz
 from tests.privacy.uploads import uploads_of
@@ -36,7 +36,9 @@ def rows_of(law, presence, moves, levels, colluding=0, liars=(), lost=slice(0, 0
         ones = np.ones(len(who))
         shown = levels[at, who] * ~np.isin(who, liars)
         uploads = uploads_of(place, ones / len(who), ones, shown, rows=who)
-        past, seen, joint = past.joined(law, uploads, Reach(moves[at, who], ones, ones, "poisson", "batch"), liars)
+        past, seen, joint = past.joined(
+            law, uploads, Sensitivities(moves[at, who], ones, ones, "poisson", "batch"), liars
+        )
         assert seen.place.by_node
         rows[0, at, seen.rows], rows[1, at, seen.rows] = joint.moved / seen.levels, joint.of_peers / seen.levels
     return rows.transpose(0, 2, 1)
@@ -180,7 +182,7 @@ def test_a_past_goes_on_from_its_state():
 
     def after(past, rows):
         uploads = uploads_of(place, ones / 2, ones, 2 * ones, rows=np.array(rows))
-        return past.joined(law, uploads, Reach(ones, ones, ones, "fixed", "batch"), liars=())
+        return past.joined(law, uploads, Sensitivities(ones, ones, ones, "fixed", "batch"), liars=())
 
     before, *_ = after(after(past, [0, 1])[0], [1, 2])
     again = StreamPast.of_state(before.state())

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from h2fdp.privacy import Holder, Merged, Place, Span, Uploads, levels_of_observers, releases
+from h2fdp.privacy import Holder, Merged, Place, Span, Uploads, releases, vectors_of_observers
 from h2fdp.privacy.places import Segment
 
 PLACES = {
@@ -46,7 +46,7 @@ def levels_of(mechanism, place, weights, rates, records, segments=(4,), step_siz
 
 def rows_of(mechanism, uploads, above=(), peers=True, edge_is_cloud=False, cloud=None):
     """The ledger's rows; `cloud`: the subnet's share and the cloud's noise."""
-    levels = levels_of_observers(uploads.place, edge_is_cloud=edge_is_cloud)
+    levels = vectors_of_observers(uploads.place, edge_is_cloud=edge_is_cloud)
     above = (*above, *([] if cloud is None else [Merged(*cloud, 0.0)]))
     kind = "step" if uploads.place.holder is Holder.STEP else mechanism.kind(uploads.segment.kind)
-    return list(releases(uploads, kind, mechanism.reach(uploads), above, levels, peers))
+    return list(releases(uploads, kind, mechanism.sensitivities(uploads), above, levels, peers))

@@ -185,5 +185,5 @@ def test_a_device_begins_the_segments_before_it_is_gone():
     work = tasks_of(lasts, np.arange(3), (3, 3, 4))
     assert work.there.tolist() == [[True, True, True], [True, True, False], [False, True, False]]
     assert (work.steps > 0).tolist() == [[True, True, False], [False, True, False], [False, True, False]]
-    assert work.stretch(1, 3).there.tolist() == work.there[1:].tolist()
+    assert work.part(1, 3).there.tolist() == work.there[1:].tolist()
     assert (work.opening(np.array([True, False, True])).there == work.there).all()

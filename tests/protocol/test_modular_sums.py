@@ -82,10 +82,10 @@ def test_bits_do_not_depend_on_where_devices_are():
 def test_devices_send_residues_and_nothing_else(monkeypatch):
     sent, arrived = [], _Subnet.arrived
 
-    def watched(subnet, stage, model, uploads):
+    def watched(subnet, phase, model, uploads):
         if subnet._server.name == "a":
-            sent.extend((stage.facts.code.code, each.updates) for group in uploads for each in group.values())
-        return arrived(subnet, stage, model, uploads)
+            sent.extend((phase.facts.code.code, each.updates) for group in uploads for each in group.values())
+        return arrived(subnet, phase, model, uploads)
 
     monkeypatch.setattr(_Subnet, "arrived", watched)
     setup = small(12)

@@ -186,9 +186,9 @@ def test_what_an_edge_server_adds_up_is_uniform_until_the_cloud_has_all(monkeypa
     rate of 1e-6, and those without masks do not; the sum of all edge servers' partial sums is that of the run."""
     bits, residues, arrived = 12, [], _Subnet.arrived
 
-    def watched(subnet, stage, model, uploads):
+    def watched(subnet, phase, model, uploads):
         residues.extend(each.updates.numpy() for group in uploads for each in group.values())
-        return arrived(subnet, stage, model, uploads)
+        return arrived(subnet, phase, model, uploads)
 
     monkeypatch.setattr(_Subnet, "arrived", watched)
     setup = prepared(relays(3, 2, 3), method=method(rounding=bits), intervals=1, clip_scope="record", **ALONE)

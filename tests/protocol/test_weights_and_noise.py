@@ -188,7 +188,7 @@ def test_no_record_moves_anything_that_leaves_by_more_than_its_row_says(network,
         part = plan.subnets[row.edge]
         segment = part.ends().index(row.slot)
         height = plan.heights[segment] if plan.heights else 1 + (segment == len(part.segments) - 1)
-        level = facts.levels(facts.passed(height))[row.observer]
+        level = facts.vectors_seen(facts.passed(height))[row.observer]
         above = plan.vectors[row.edge][segment][level - 2].share if level > 1 else 1.0
         for device in [number for part_of in rows_in(row.devices) for number in range(part_of.start, part_of.stop)]:
             weight, done = weight_of[row.edge, segment, device]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.schedules.event_queue import Buffer, Durations, EventQueue
-from h2fdp.schedules.schedule import Stretch
+from h2fdp.schedules.schedule import Backlog
 
 
 def played(sizes, averages, edges, cloud, durations, rounds, points=None, queues=False):
@@ -103,19 +103,19 @@ def test_events_are_those_of_a_simulation_without_a_queue(network):
     _sizes, _averages, *_ = network
     for found, (at_s, expected, came) in zip(played(*network, 12), by_scanning(*network, 12), strict=True):
         assert found.at_s == pytest.approx(at_s, rel=1e-12)
-        assert list(found.stretches) == list(expected)
+        assert list(found.backlogs) == list(expected)
         averaged = Counter((server, row) for server, (_, each) in expected.items() for part in each for row, *_ in part)
         came.subtract(averaged)
         waiting = {(server, row): more for server, rows in found.waiting.items() for row, more in rows.items()}
         assert waiting == {device: more for device, more in came.items() if more}
         for server, (version, uploads) in expected.items():
-            stretch = found.stretches[server]
-            assert stretch.version == version
+            backlog = found.backlogs[server]
+            assert backlog.version == version
             for number, each in enumerate(uploads):
                 own = [
                     (row, began, tasks)
-                    for began, tasks, places in stretch.models(number)
-                    for row in stretch.rows[places].tolist()
+                    for began, tasks, places in backlog.models(number)
+                    for row in backlog.rows[places].tolist()
                 ]
                 assert sorted(own) == each
 
@@ -123,21 +123,21 @@ def test_events_are_those_of_a_simulation_without_a_queue(network):
 @settings(max_examples=60, deadline=None)
 @given(networks())
 def test_models_that_uploads_begin_with_are_there_and_no_other_is_kept(network):
-    """Every upload begins with a model that was carried or made, and what is kept is carried into the next stretch."""
+    """Every upload begins with a model that was carried or made, and what is kept is carried into the next backlog."""
     kept, tasks, versions = {}, {}, {0}
     for number, arrivals in enumerate(played(*network, 12)):
-        for server, stretch in arrivals.stretches.items():
-            assert stretch.carried == kept.get(server, ())
-            made = stretch.first + len(stretch.arrives)
-            assert all(each < made for each in stretch.kept), "no device has the average that goes up"
-            there = {*stretch.carried, *range(stretch.first, made)}
-            assert {began for at in range(len(stretch.arrives)) for began, *_ in stretch.models(at)} <= there
-            assert set(stretch.kept) <= there
-            assert stretch.version in versions
-            kept[server] = stretch.kept
-            for average, row in zip(*np.nonzero(stretch.arrives), strict=True):
-                device = server, int(stretch.rows[row])
-                assert stretch.tasks[average, row] == tasks.get(device, 0), "each device counts its own uploads"
+        for server, backlog in arrivals.backlogs.items():
+            assert backlog.carried == kept.get(server, ())
+            made = backlog.first + len(backlog.arrives)
+            assert all(each < made for each in backlog.kept), "no device has the average that goes up"
+            there = {*backlog.carried, *range(backlog.first, made)}
+            assert {began for at in range(len(backlog.arrives)) for began, *_ in backlog.models(at)} <= there
+            assert set(backlog.kept) <= there
+            assert backlog.version in versions
+            kept[server] = backlog.kept
+            for average, row in zip(*np.nonzero(backlog.arrives), strict=True):
+                device = server, int(backlog.rows[row])
+                assert backlog.tasks[average, row] == tasks.get(device, 0), "each device counts its own uploads"
                 tasks[device] = tasks.get(device, 0) + 1
         versions = {*arrivals.kept, number + 1}
 
@@ -151,12 +151,12 @@ def test_who_waits_for_all_has_synchronous_rounds(servers, size, averages, seed)
     for number, found in enumerate(
         played([size] * servers, [averages] * servers, [Buffer(size)] * servers, Buffer(servers), durations, 4)
     ):
-        assert list(found.stretches) == list(range(servers))
-        for stretch in found.stretches.values():
-            assert stretch.in_step
-            assert stretch.version == number
-            assert stretch.first == number * averages
-            assert not stretch.staleness.any()
+        assert list(found.backlogs) == list(range(servers))
+        for backlog in found.backlogs.values():
+            assert backlog.in_step
+            assert backlog.version == number
+            assert backlog.first == number * averages
+            assert not backlog.staleness.any()
 
 
 @pytest.mark.parametrize(("slow", "uploads"), [(2.5, [0, 0, 1, 0, 0, 0, 1, 0]), (1.6, [0, 1, 0, 0, 1, 0, 1, 0])])
@@ -165,12 +165,12 @@ def test_two_devices_arrive_at_multiples_of_their_times(slow, uploads):
     nothing = np.zeros(2)
     durations = Durations(np.array([1.0, slow * 1.001]), nothing, nothing, np.zeros(1))
     (found,) = played([2], [8], [Buffer(1)], Buffer(1), durations, 1)
-    (stretch,) = found.stretches.values()
-    assert stretch.rows[stretch.arrives.argmax(axis=1)].tolist() == uploads
+    (backlog,) = found.backlogs.values()
+    assert backlog.rows[backlog.arrives.argmax(axis=1)].tolist() == uploads
     own = {row: [number for number, each in enumerate(uploads) if each == row] for row in (0, 1)}
     for row, numbers in own.items():
         stale = [number - before - 1 for before, number in itertools.pairwise([-1, *numbers])]
-        assert stretch.staleness[numbers, row].tolist() == stale
+        assert backlog.staleness[numbers, row].tolist() == stale
 
 
 def test_one_message_at_a_time_waits_for_the_channel():
@@ -179,19 +179,19 @@ def test_one_message_at_a_time_waits_for_the_channel():
     points = np.zeros(2, dtype=int)
     rounds = played([2], [1], [Buffer(1)], Buffer(1), durations, 4, points, queues=True)
     assert [each.at_s for each in rounds] == [3, 5, 7, 9]
-    assert [each.stretches[0].rows.tolist() for each in rounds] == [[0], [1], [0], [1]]
+    assert [each.backlogs[0].rows.tolist() for each in rounds] == [[0], [1], [0], [1]]
 
 
 def test_a_deadline_takes_what_is_there_or_the_next_that_comes():
     """Of 1, 4 and 30 s with a deadline of 5 s: first the first two, later one alone that came after the deadline."""
     durations = Durations(np.array([1.0, 4.0, 30.0]), *np.zeros((2, 3)), np.zeros(1))
     (found,) = played([3], [6], [Buffer(3, 5.0)], Buffer(1), durations, 1)
-    arrives = found.stretches[0].arrives
+    arrives = found.backlogs[0].arrives
     assert arrives[:5].tolist() == [[True, True, False]] * 5
     assert arrives[5].tolist() == [True, True, True]  # at 30 s, when the sixth deadline is
 
 
 def test_staleness_counts_averages_since_the_model():
-    stretch = Stretch.of(3, 4, [[(2, 4, 7)], [(0, 3, 6), (2, 5, 8)]], carried=[3])
-    assert stretch.staleness.tolist() == [[0, 0], [2, 0]]
-    assert not stretch.in_step
+    backlog = Backlog.of(3, 4, [[(2, 4, 7)], [(0, 3, 6), (2, 5, 8)]], carried=[3])
+    assert backlog.staleness.tolist() == [[0, 0], [2, 0]]
+    assert not backlog.in_step

@@ -32,7 +32,7 @@ from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
 from h2fdp.privacy.mechanisms.secure_sums import SecureSumSection
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, ModularShares, UpdateNoise
 from h2fdp.privacy.places import Observer, Place, Seen
-from h2fdp.privacy.views import Reach, Uploads
+from h2fdp.privacy.views import Sensitivities, Uploads
 
 ABOUT_DEVICES = (
     "devices: epsilon is about a whole device - neighbours differ in one device's uploads, which become zero - not "
@@ -58,12 +58,12 @@ class ClippedUploads(Mechanism):
         """See `Mechanism.unit`: the same for every number of local steps."""
         return self.noise_multiplier * self.clip_norm / self.rate
 
-    def reach(self, uploads: Uploads) -> Reach:
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
         """C / q; a device is in all its batches, so that nothing is credited for sampling records."""
         ones = np.ones(len(uploads.rows))
         moved = self.clip_norm / self.rate * ones
         sampling: Sampling = "fixed" if self.rate == 1 else "poisson"
-        return Reach(moved, self.rate * ones, ones, sampling, "update", least=moved)
+        return Sensitivities(moved, self.rate * ones, ones, sampling, "update", least=moved)
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """None: no formula promises anything; there is an account."""

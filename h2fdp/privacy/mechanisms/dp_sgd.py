@@ -35,7 +35,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, NoisySteps
 from h2fdp.privacy.places import Holder, Observer, Place, ReleaseKind
-from h2fdp.privacy.views import Reach, Uploads
+from h2fdp.privacy.views import Sensitivities, Uploads
 
 DRAWN = (
     "normalize drawn: how many records a batch drew scales its noise, and shows in it, so sampling hides nothing: the "
@@ -84,12 +84,12 @@ class DpSgdMechanism(Mechanism):
         """On the sum."""
         return self.noise_multiplier * self.clip_norm
 
-    def reach(self, uploads: Uploads) -> Reach:
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
         """The reach of a record in the sum of each step."""
         ones = np.ones(len(uploads.rows))
         sampling: Sampling = uploads.sampling if self.amplified else "fixed"
         rates = uploads.sampling_rates if self.amplified else ones
-        return Reach(self.clip_norm * ones, rates, ones, sampling, "record")
+        return Sensitivities(self.clip_norm * ones, rates, ones, sampling, "record")
 
     def variance(self, uploads: Uploads) -> float:
         """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
@@ -257,12 +257,12 @@ class CentralMechanism(Mechanism):
         """The unit, see `Mechanism.unit`; sized for the largest weight in the global average."""
         return self.noise_multiplier * self.clip_norm
 
-    def reach(self, uploads: Uploads) -> Reach:
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
         """Every global model is a plain Gaussian; that not all devices take part is not credited."""
         if uploads.segment.kind != "global":
             raise AssertionError("nothing leaves a subnet between global aggregations: peers would see it raw")
         ones = np.ones(len(uploads.rows))
-        return Reach(self.clip_norm * ones, ones, ones, "fixed", "update")
+        return Sensitivities(self.clip_norm * ones, ones, ones, "fixed", "update")
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """(15) read backwards for q = 1: it grows with the root of the intervals."""

@@ -43,7 +43,7 @@ from h2fdp.privacy.mechanisms.secure_sums import SecureSumSection
 from h2fdp.privacy.mechanisms.stages import ModularShares, NoisySteps, UpdateNoise
 from h2fdp.privacy.places import Holder, Observer, Place, Seen, Tolerance
 from h2fdp.privacy.vectors import GAUSSIAN, NOISE_LAWS, NoiseLaw
-from h2fdp.privacy.views import Reach, Uploads
+from h2fdp.privacy.views import Sensitivities, Uploads
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class NoiseInside(Mechanism):
     def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
         return self._of(span.place).exposures(span, sampling_rates, records)
 
-    def reach(self, uploads: Uploads) -> Reach:
-        return self._of(uploads.place).reach(uploads)
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
+        return self._of(uploads.place).sensitivities(uploads)
 
     def variance(self, uploads: Uploads) -> float:
         return self._of(uploads.place).variance(uploads)
@@ -202,7 +202,7 @@ class GradientNoise(BoundedInputs):
             if (
                 self.noise_law is not GAUSSIAN or setting.correlated
             ):  # no formula, only an account, which the noise is scaled to
-                law = self.noise_law, self.noise_law.stretch(setting.parameters)
+                law = self.noise_law, self.noise_law.norm_ratio(setting.parameters)
                 return GradientSumMechanism(EqualMultipliers(sum(planned) / setting.epsilon), *known, *law)
             calibration = PaperCalibration(setting.epsilon, setting.delta, setting.c2, *planned, tiers=setting.tiers)
             return GradientSumMechanism(calibration, *known)

@@ -17,7 +17,7 @@ from h2fdp.privacy.calibration import Calibration
 from h2fdp.privacy.gradient_bounds import GradientBound, expected_batches, moved
 from h2fdp.privacy.places import AggregationKind, Place, ReleaseKind, Segment, Tier
 from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
-from h2fdp.privacy.views import Reach, Uploads, variance_of
+from h2fdp.privacy.views import Sensitivities, Uploads, variance_of
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Mechanism(Protocol):
         """(n,) standard deviations of the noise on what leaves, as the ledger states them, of levels (n,)."""
         return levels
 
-    def reach(self, uploads: Uploads) -> Reach:
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
         """The distance by which a record moves what devices upload."""
         ...
 
@@ -178,14 +178,14 @@ class GradientSumMechanism(Mechanism):
         bound: how far one record moves an upload.
         sensitivity: `paper` takes tau_k steps for every release; `tight` the steps that the upload accumulated.
         law: of the noise.
-        stretch: how much longer an update may be in the norm of the law than in L2.
+        norm_ratio: how much longer an update may be in the norm of the law than in L2.
     """
 
     calibration: Calibration
     bound: GradientBound
     sensitivity: SensitivityRule
     law: NoiseLaw = GAUSSIAN
-    stretch: float = 1.0
+    norm_ratio: float = 1.0
 
     def unit(self, span: Span) -> float:
         """The unit of noise; see `Mechanism.unit`.
@@ -193,7 +193,7 @@ class GradientSumMechanism(Mechanism):
         An edge server's noise covers the largest rho_j q_j Delta_j, so that unequal weights, rates or batches cost
         noise, never privacy; a device's own upload carries no weight.
         """
-        moved = self.bound.unit(span.segment.step_size, self._counted(span)) * self.stretch
+        moved = self.bound.unit(span.segment.step_size, self._counted(span)) * self.norm_ratio
         return self.calibration.noise_std(span.segment.kind, moved, 1.0, span.tier)
 
     def exposures(self, span: Span, sampling_rates: np.ndarray, records: np.ndarray) -> np.ndarray:
@@ -210,16 +210,16 @@ class GradientSumMechanism(Mechanism):
         batches = expected_batches(sampling_rates, records)
         return np.asarray(moved(self.bound, 1.0, steps, batches) / self.bound.sensitivity(1.0, planned, batches))
 
-    def reach(self, uploads: Uploads) -> Reach:
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
         batches = expected_batches(uploads.sampling_rates, uploads.records)
-        return Reach(
-            moved=moved(self.bound, uploads.segment.step_size, uploads.steps, batches) * self.stretch,
+        return Sensitivities(
+            moved=moved(self.bound, uploads.segment.step_size, uploads.steps, batches) * self.norm_ratio,
             rates=uploads.sampling_rates,
             steps=uploads.steps,
             sampling=uploads.sampling,
             bound=self.bound.name,
             own_gradient=self.bound.own_gradient(batches),
-            least=self.bound.sensitivity(uploads.segment.step_size, 1, batches) * self.stretch,
+            least=self.bound.sensitivity(uploads.segment.step_size, 1, batches) * self.norm_ratio,
             law=self.law.name,
         )
 

@@ -30,7 +30,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
 from h2fdp.privacy.mechanisms.stages import NoisyModel, RandomLinearTerm
 from h2fdp.privacy.places import Holder, Place, ReleaseKind
-from h2fdp.privacy.views import Reach, Uploads
+from h2fdp.privacy.views import Sensitivities, Uploads
 
 NO_ACCOUNT = (
     "objective: no sound account: the claim (Theorem 6.3 of Upcycled-FL) holds for the exact minimiser of the "
@@ -67,10 +67,10 @@ class ObjectivePerturbationMechanism(Mechanism):
         """0: the term shifts a device's minimiser, by how much depends on its data."""
         return 0 * levels
 
-    def reach(self, uploads: Uploads) -> Reach:
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
         """Of something that leaves without noise; its sensitivity is unknown and recorded as 1."""
         ones = np.ones(len(uploads.rows))
-        return Reach(ones, ones, uploads.steps, "fixed", "none")
+        return Sensitivities(ones, ones, uploads.steps, "fixed", "none")
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """Theorem 6.3 after a number of intervals, for the device with the largest epsilon."""
@@ -217,10 +217,10 @@ class OutputPerturbationMechanism(Mechanism):
         """(s,) sigma_i."""
         return np.asarray(self.exposure / records if self.noise_std is None else np.full(len(records), self.noise_std))
 
-    def reach(self, uploads: Uploads) -> Reach:
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
         """Single models for the edge server (in a star, for the cloud), averages of them for the others."""
         ones = np.ones(len(uploads.rows))
-        return Reach(2 * self.model_norm * ones, ones, ones, "fixed", "update")
+        return Sensitivities(2 * self.model_norm * ones, ones, ones, "fixed", "update")
 
     def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
         """Theorem 6.2 of the models that were released, of the device with the largest epsilon.
