@@ -81,6 +81,7 @@ DRAWN = {
     "tests/protocol/test_secure_sums.py": {"run", "number"},
     "tests/protocol/test_visits.py": {"run"},
     "tests/run/test_audit.py": {"seed"},
+    "tests/run/test_prelude_of_neighbours.py": {"number"},
 }
 TURN = os.environ.get("H2FDP_TURN", "all")  # 0, 1, 2 or all
 SECONDS = ROOT / "tests" / "seconds.json"  # that files took, and single tests: `make test OPTIONS=--store-seconds`

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from h2fdp.config.fields import Options
 from h2fdp.config.named_options import Choices
-from h2fdp.config.own_answers import Checked, Rule, is_number
+from h2fdp.config.own_answers import Checked, Rule, Words, is_number
 from h2fdp.config.own_parts import OwnKind, OwnPart
 
 Averages = NDArray[np.float64]
@@ -162,6 +162,19 @@ class OwnStatistic(Checked):
     def name(self) -> str:
         """As the file has it."""
         return self._origin.name
+
+    def check_rows(self, shape: tuple[int, ...]) -> None:
+        """Try rows of three records of this shape.
+
+        Raises:
+            UserError: a row differs from call to call, or with the records that it is computed with.
+        """
+        x = torch.linspace(-1.0, 1.0, 3 * math.prod(shape)).view(3, *shape)
+        rows, again, together = (torch.cat([self.of(each) for each in x.split(size)]) for size in (1, 1, 3))
+        if not again.nan_to_num().equal(rows.nan_to_num()):  # what it remembers could be other records
+            raise self._origin.wrong("of", "the same rows at each call", Words("other ones"))
+        if not torch.allclose(together, rows, rtol=1e-4, atol=1e-6, equal_nan=True):
+            raise self._origin.problem("a record's row depends on the other records; expected rows of single records")
 
     def use(self, average: Averages, noise_std: float, shape: tuple[int, ...]) -> Standardizing:
         """See `Statistic`."""

@@ -25,7 +25,7 @@ from h2fdp.data.federated import (
 )
 from h2fdp.data.public_features import PublicFeatures, with_features
 from h2fdp.data.scattering import are_images
-from h2fdp.data.statistics import FARTHEST, Bounds, Mean, Standardizing, Statistic, score_of
+from h2fdp.data.statistics import FARTHEST, Bounds, Mean, OwnStatistic, Standardizing, Statistic, score_of
 from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -315,6 +315,8 @@ def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:
     columns = whole.columns.open if isinstance(statistic, Bounds) and whole.columns else None
     data = of_statistic(whole, columns)
     own = inputs_of(one_interval(_untrained(inputs.config), statistic, data.shape), inputs.drawn, data, None, statistic)
+    if isinstance(statistic, OwnStatistic):
+        statistic.check_rows(data.shape)
     statistic.use(np.zeros(own.initial.numel()), 1.0, data.shape)  # so that a mistake is seen before a release
     return StatisticRun(statistic, RunSetup.of(own, uncalibrated(own)), columns)
 

@@ -198,9 +198,22 @@ def test_wrong_answers_of_ones_own_are_said(made, tmp_path):
     part = own(tmp_path, used="np.zeros(2)")
     with pytest.raises(UserError, match="two arrays of shape"):
         made(data={"prelude": ["bounds", part], "exclude": ["c"]}).prepare()
-    part = own(tmp_path, factor="x.sum() *")
     with pytest.raises(UserError, match="statistic"):
         made(data={"prelude": "medians"})
+
+
+@pytest.mark.parametrize(
+    ("factor", "why"),
+    [
+        ("x.sum() *", "a record's row depends on the other records"),
+        ("(len(SEEN) + (SEEN.append(0) or 1)) *", "the same rows at each call"),  # of how many others it has seen
+    ],
+)
+def test_a_statistic_that_peeks_at_other_records_is_refused(made, tmp_path, factor, why):
+    part = own(tmp_path, factor=f"{factor} 1.0", used="np.zeros(shape), np.ones(shape)")
+    (tmp_path / "mine.py").write_text("SEEN = []\n" + (tmp_path / "mine.py").read_text())
+    with pytest.raises(UserError, match=re.escape(why)):
+        made(data={"prelude": ["bounds", part], "exclude": ["c"]}).prepare()
 
 
 def test_a_statistic_sees_images_as_a_model_does_and_these_are_standardised_by_it(tmp_path):
