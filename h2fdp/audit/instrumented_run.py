@@ -114,9 +114,6 @@ class CanaryObservation:
         return sum(self.segments)
 
 
-PeerOf = Callable[[int], int]
-
-
 def observations(
     observer: Observer,
     transcript: IntervalTranscript,

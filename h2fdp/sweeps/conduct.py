@@ -65,8 +65,8 @@ def conduct(study: Study, path: Path, shared: SharedInputs, options: WorkOptions
             for on_ray in (False, True):  # side by side; those on Ray have the machine for themselves
                 if these := [task for task in tasks if task.on_ray is on_ray]:
                     jobs = 1 if on_ray else min(options.jobs or usable_cpus(), len(these))
-                    with Pool(study.document, shared, options, jobs, own_ray=on_ray and own_ray) as pool:
-                        outcomes |= pool.carry_out(these, options.watcher)
+                    pool = Pool(study.document, shared, options, jobs, own_ray=on_ray and own_ray)
+                    outcomes |= pool.carry_out(these, options.watcher)
         finally:
             values = {planned.point.name: planned.point.values for planned in study.runs}
             write_tables(directory, study.keys, {name: values[name] for name in directory.finished(names)})

@@ -84,7 +84,7 @@ class WorkOptions:
 
 
 class Pool:
-    """Carries out tasks: here with one job, else in as many processes, which are kept from task to task.
+    """Carries out tasks, once: here with one job, else in as many processes, which are kept from task to task.
 
     Args:
         jobs: tasks at a time.
@@ -98,17 +98,6 @@ class Pool:
         self._stop, self._jobs, self._own_ray = options.stop, jobs, own_ray
         self._free: list[_Worker] = []
         self._stack = ExitStack()
-
-    def __enter__(self) -> Pool:
-        if self._own_ray:
-            require_ray()
-            from h2fdp.runtime.ray_session import ray_session  # Ray takes a second to import
-
-            self._stack.enter_context(ray_session(None, _RECORDS_BYTES))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def carry_out(self, tasks: Iterable[Task], watcher: SweepWatcher) -> dict[str, Outcome]:
         """Carry out tasks until all have ended or the work is to stop; what failed by no mistake of the user is tried
@@ -127,14 +116,20 @@ class Pool:
             return task
 
         ended = self._one_by_one if self._jobs == 1 else self._side_by_side
-        for task, outcome in ended(following, watcher):
-            repeated = bool(outcome.error) and not outcome.mistake and task.name not in tried
-            if repeated:
-                tried.add(task.name)
-                again.append(replace(task, done=0))
-            else:
-                outcomes[task.name] = outcome
-            watcher.ended(task.name, outcome, repeated)
+        with self._stack:
+            if self._own_ray:
+                require_ray()
+                from h2fdp.runtime.ray_session import ray_session  # Ray takes a second to import
+
+                self._stack.enter_context(ray_session(None, _RECORDS_BYTES))
+            for task, outcome in ended(following, watcher):
+                repeated = bool(outcome.error) and not outcome.mistake and task.name not in tried
+                if repeated:
+                    tried.add(task.name)
+                    again.append(replace(task, done=0))
+                else:
+                    outcomes[task.name] = outcome
+                watcher.ended(task.name, outcome, repeated)
         return outcomes
 
     def _one_by_one(self, following: Following, watcher: SweepWatcher) -> Iterator[tuple[Task, Outcome]]:

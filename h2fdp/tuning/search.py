@@ -93,8 +93,7 @@ def conduct(plan: TunePlan, path: Path, options: WorkOptions) -> Searched:
         on_ray = chosen_backend(plan.config.runtime) == "ray"  # then each trial has the machine for itself
         jobs = 1 if on_ray else min(options.jobs or usable_cpus(), trials)
         own_ray = on_ray and plan.config.runtime.address is None
-        with Pool(plan.document, plan.shared, options, jobs, own_ray=own_ray) as pool:
-            pool.carry_out(search.tasks(trials), search)
+        Pool(plan.document, plan.shared, options, jobs, own_ray=own_ray).carry_out(search.tasks(trials), search)
         ended = search.ended_trials
         write_results(plan, directory, ended, finished=len(ended) >= trials)
         return Searched(len(ended) >= trials, search.crashes)
