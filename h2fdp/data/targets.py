@@ -125,15 +125,14 @@ class Target:
         values = (labels.astype(np.float64) - self.shift) / self.scale
         return (np.clip(values, -self.bound, self.bound) if cut else values).astype(np.float32)
 
-    def examples(self, classes: int, records: int = 2) -> Tensor:
-        """Labels of made-up records: of the lowest and the highest value in turn."""
+    def examples(self, classes: int) -> Tensor:
+        """Labels of two made-up records: of the lowest and of the highest value."""
         import torch  # a file is checked without it
 
         if self.task == "regression":
-            return torch.tensor([-1.0, 1.0]).repeat(records)[:records]
-        highest = 1 if self.task == "multilabel" else classes - 1
-        labels = torch.tensor([0, highest]).repeat(records)[:records]
-        return labels if self.width is None else labels[:, None].expand(records, self.width).clone()
+            return torch.tensor([-1.0, 1.0])
+        labels = torch.tensor([0, 1 if self.task == "multilabel" else classes - 1])
+        return labels if self.width is None else labels[:, None].expand(2, self.width).clone()
 
     def points(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """Numbers (n,) of each record, of whose means `measures` makes measures.
