@@ -108,11 +108,6 @@ class CanaryObservation:
     noise_std: float
     segments: tuple[int, ...]
 
-    @property
-    def steps(self) -> int:
-        """Of all uploads."""
-        return sum(self.segments)
-
 
 def observations(
     observer: Observer,

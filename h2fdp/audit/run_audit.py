@@ -205,7 +205,7 @@ def audits(
             right = int(np.sum(guess(values, guesses) == np.where(coins, 1, -1)))
             all_right = int(np.sum((values > 0) == coins))
             mu = mu_lower_bound(right, guesses, known, delta, confidence)
-            independent = mu_of_independent(all_right, known, delta, confidence)
+            alone = mu_of_independent(all_right, known, delta, confidence)
             held = [each for each in watch.accounts.classes(observer) if np.isin(each.devices, owners).any()]
             found.append(
                 Audit(
@@ -219,7 +219,7 @@ def audits(
                     right=right,
                     all_right=all_right,
                     epsilon_lower=gaussian_epsilon(mu, delta) if mu else 0.0,
-                    epsilon_independent=gaussian_epsilon(independent, delta) if independent else 0.0,
+                    epsilon_independent=gaussian_epsilon(alone, delta) if alone else 0.0,
                     confidence=confidence,
                     delta=delta,
                     clip_scope=canary_gradient(run)[0],
@@ -339,11 +339,9 @@ def mu_lower_bound(right: int, guesses: int, canaries: int, delta: float, confid
     low, high = 0.0, _LARGEST_MU
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if refuted(middle, right, guesses, canaries, delta, 1 - confidence):
-            low = middle
-        else:
-            high = middle
-    return low if low > _LARGEST_MU * 2.0 ** (1 - _HALVINGS) else 0.0
+        known = refuted(middle, right, guesses, canaries, delta, 1 - confidence)
+        low, high = (middle, high) if known else (low, middle)
+    return low
 
 
 def refuted(mu: float, right: int, guesses: int, canaries: int, delta: float, doubt: float) -> bool:

@@ -53,6 +53,8 @@ class RunPrivacy:
     """
 
     def __init__(self, run: Path, delta: float | None = None) -> None:
+        if delta is not None and not 0 < delta < 1:
+            raise UserError(f"expected a number above 0 and below 1, found {delta}", "--delta")
         if not run.exists():
             raise UserError("no such run directory or ledger", str(run))
         if run.suffix in (".yaml", ".yml") and run.is_file():
@@ -192,6 +194,7 @@ class RunPrivacy:
         held = self.accounts.held()
         kinds = {kind for classes in held.values() for each in classes for kind in each.composition}
         drawn = any(kind.sampling == "poisson" and kind.sampling_rate < 1 for kind in kinds)
+        what = "devices take part" if self.protects_devices else "records are in a batch"
         return {
             "protected": "device" if self.protects_devices else "record",
             "neighbours": self.adjacency,
@@ -200,7 +203,7 @@ class RunPrivacy:
             "observers": card(held, self.delta, self.accountant),
             "assumed": {
                 "trusted": f"{self._trust} (edge servers that see raw updates are outside the account)",
-                "hidden": f"the noise{', and which records are in a batch' if drawn else ''}; observers do not collude",
+                "hidden": f"the noise{f', and which {what}' if drawn else ''}; observers do not collude",
             },
             "notes": list(self.notes),
         }

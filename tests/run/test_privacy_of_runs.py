@@ -214,6 +214,7 @@ def test_a_run_killed_inside_an_interval_leaves_every_release_that_could_have_le
     assert left == expected
     partial = RunPrivacy(tmp_path / "killed").epsilon("cloud")
     assert partial == pytest.approx(whole.metrics["epsilon_cloud"].iloc[2])
+    assert RunPrivacy(tmp_path / "killed").card()["observers"]["cloud"]["epsilon"] == partial
 
 
 ALL_TRUSTED = {"edges": [{"name": "e{i}", "repeat": 2, "trusted": True, "devices": {"count": 2}}]}
