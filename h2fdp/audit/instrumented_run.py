@@ -108,6 +108,11 @@ class CanaryObservation:
     noise_std: float
     segments: tuple[int, ...]
 
+    @property
+    def steps(self) -> int:
+        """Of all uploads."""
+        return sum(self.segments)
+
 
 def observations(
     observer: Observer,
