@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from h2fdp.data.statistics import Standardizing
+from h2fdp.data.statistics import FARTHEST, LENGTH, Standardizing
 from h2fdp.data.targets import REAL, Task
 from h2fdp.data.texts import embedded, hashed, note_of_texts
 from h2fdp.errors import Problem, UserError, hint
@@ -39,17 +39,31 @@ class Columns:
     Attributes:
         names: the column of each feature.
         unbounded: the columns whose numbers have no public bounds.
-        texts: the columns of texts, whose features lie from -1 to 1; those of other bounded columns from 0 to 1.
+        vectors: the columns of texts and categories, of which all features together have length 1; those of other
+            bounded columns go from 0 to 1.
+        texts: the columns of texts.
     """
 
     names: tuple[str, ...]
     unbounded: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
     @property
     def open(self) -> NDArray[np.bool_]:
         """(features,) whether a feature has no public bounds."""
         return np.isin(self.names, self.unbounded)
+
+    @property
+    def numbers(self) -> NDArray[np.bool_]:
+        """(features,) whether a feature is a number by itself."""
+        return np.isin(self.names, self.vectors, invert=True)
+
+    @property
+    def deviations(self) -> NDArray[np.float64]:
+        """(features,) about that of each feature once numbers are standardised."""
+        widths = np.array([self.names.count(each) for each in self.names])
+        return np.where(self.numbers, 1.0, LENGTH / np.sqrt(widths))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -61,13 +75,13 @@ class Columns:
         return replace(self, names=(*self.names, label), unbounded=(*self.unbounded, label))
 
     def standardizing(self, uniform: bool) -> Standardizing:
-        """The map of bounded features to -1 .. 1; `uniform`: to the deviation 1 that numbers all over these have."""
+        """The map of bounded numbers to -1 .. 1, or `uniform`: to the deviation 1 that those have that lie all over their
+        range; and of vectors to their length among standardised numbers."""
         bounded = ~self.open
-        low = np.where(np.isin(self.names, self.texts), -1.0, 0.0)[bounded]
-        middle, half = (1 + low) / 2, (1 - low) / 2
-        if uniform:
-            return Standardizing(middle, half / math.sqrt(3)).within(bounded)
-        return Standardizing(middle, half, low=-1.0, high=1.0).within(bounded)
+        numbers = self.numbers[bounded]
+        half = np.where(numbers, 0.5 / math.sqrt(3) if uniform else 0.5, 1 / LENGTH)
+        high = np.where(numbers & (not uniform), 1.0, FARTHEST)
+        return Standardizing(np.where(numbers, 0.5, 0.0), half, low=-high, high=high).within(bounded)
 
 
 class Arrays(NamedTuple):
@@ -195,7 +209,9 @@ class Layout:
         y = targets[0] if len(targets) == 1 and self.task != "multilabel" else np.stack(targets, axis=1)
         names = tuple(name for name, part in zip(inputs, parts, strict=True) for _ in range(part.shape[1]))
         unbounded = tuple(each for each in inputs if self._is_unstated(frame[each]))
-        return Arrays(np.concatenate(parts, axis=1), y, owners, Columns(names, unbounded, tuple(self.text)))
+        vectors = tuple(each for each in inputs if each not in unbounded and not self.ranges.get(each))
+        columns = Columns(names, unbounded, vectors, tuple(self.text))
+        return Arrays(np.concatenate(parts, axis=1), y, owners, columns)
 
     def _is_unstated(self, values: Any) -> bool:
         """Whether nothing says what the values of an input are, so that they are numbers without bounds, or words."""

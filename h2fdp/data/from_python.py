@@ -18,7 +18,7 @@ from h2fdp.data.columns import NO_HEADING, Arrays, Columns, Layout, column_of, l
 from h2fdp.data.records import Scaling, as_records
 from h2fdp.data.source import Owned, Pool, pool_of, splits_of
 from h2fdp.data.targets import Task
-from h2fdp.data.texts import BUCKETS
+from h2fdp.data.texts import NUMBERS
 from h2fdp.errors import UserError
 from h2fdp.wording import note
 
@@ -68,7 +68,7 @@ def from_python(
             With a third number, that is what a gap counts as, and another feature is 1 there. Of real values also of
             the label, which is called y in arrays.
         categories: column of a frame -> its values, public: each becomes a feature that is 0 or 1; None is a gap. Those
-            of an empty list, and of columns of words that are not stated, are hashed to 32 such features.
+            of an empty list, and of columns of words that are not stated, become 256 numbers each by a hash.
         exclude: columns of a frame that are no inputs.
         text: columns of a frame whose texts become 256 numbers each: averages of vectors of their tokens where the
             package `wordllama` is installed, else hashes of their words.
@@ -116,7 +116,7 @@ def from_python(
         note(f"column {heads.index(bare[0]) + 1} has no heading, as row numbers that pandas writes: it is left out")
     if settled.hashed:
         better = "better: data.categories, data.text or data.exclude"
-        note(f"{listed(settled.hashed)}: words are hashed to {BUCKETS} numbers a column; {better}")
+        note(f"{listed(settled.hashed)}: words are hashed to {NUMBERS} numbers a column; {better}")
     for each in features.notes if features else ():
         note(each)
     if by is not None and by_name is None:

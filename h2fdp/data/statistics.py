@@ -24,6 +24,7 @@ from h2fdp.config.own_answers import Checked, Rule, Words, is_number
 from h2fdp.config.own_parts import OwnKind, OwnPart
 
 Averages = NDArray[np.float64]
+LENGTH = 3.0  # of a category or a text among standardised numbers: a rare one is to count as much as a number
 FARTHEST = 5.0  # deviations; what lies beyond is cut off, as in the columns of tables
 
 

@@ -34,7 +34,7 @@ class Table(Columned):
         ranges: column -> lowest and highest value, public; such columns are cut to them and go from 0 to 1. A third
             number is what a gap counts as, and another feature is 1 there. With `regression`, also of the label.
         categories: column -> its values, public; each becomes a feature that is 0 or 1. A null among them is for gaps.
-            Values of an empty list, and of columns of words that are in neither of these, are hashed to 32 features.
+            Values of an empty list, and of columns of words that are in neither of these, become 256 numbers by a hash.
         exclude: columns that are no inputs, as numbers of patients.
         text: columns whose texts become 256 numbers each, by public vectors of their tokens where `h2fdp[text]` is
             installed, else by hashes of their words.

@@ -192,7 +192,7 @@ def statistics_of(config: ExperimentFile, data: DeviceData, topology: Topology) 
     standardizes = isinstance(config.model, Logistic) and config.model.standardize
     if why or not standardizes or data.test_owners is None:
         return ()
-    return (Moments(),) if _all_bounded(data) else (Bounds(), Moments())
+    return tuple(each for each in (Bounds(), Moments()) if _sees(each, data))
 
 
 def _checked(released: tuple[Statistic, ...], config: ExperimentFile, data: DeviceData) -> tuple[Statistic, ...]:
@@ -200,14 +200,25 @@ def _checked(released: tuple[Statistic, ...], config: ExperimentFile, data: Devi
     if share >= 1 and config.method.privacy.private:
         text = f"these have {share:.0%} of the privacy budget together; expected less than all of it"
         raise UserError(text, key="data.prelude")
-    if _all_bounded(data) and any(isinstance(each, Bounds) for each in released):
-        raise UserError("all columns have bounds that are public; expected a list without bounds", key="data.prelude")
+    if idle := [each.name for each in released if not _sees(each, data)]:
+        text = f"no column is left to {idle[0]}, as all have bounds that are public"
+        raise UserError(f"{text}; expected a list without {idle[0]}", key="data.prelude")
     return released
 
 
-def _all_bounded(data: DeviceData) -> bool:
-    """Whether all numbers of a table have public bounds."""
-    return data.columns is not None and not data.columns.unbounded and not data.target.open
+def columns_of(statistic: Statistic, data: DeviceData) -> NDArray[np.bool_] | None:
+    """(features,) of a table that a statistic is of, for bounds those without public ones, for moments all numbers;
+    None where it is of all inputs."""
+    if (columns := with_label(data).columns) is None:
+        return None
+    return (
+        columns.open if isinstance(statistic, Bounds) else columns.numbers if isinstance(statistic, Moments) else None
+    )
+
+
+def _sees(statistic: Statistic, data: DeviceData) -> bool:
+    columns = columns_of(statistic, data)
+    return columns is None or bool(columns.any())
 
 
 def in_words(run: RunInputs) -> list[str]:

@@ -25,7 +25,7 @@ from h2fdp.data.federated import (
 )
 from h2fdp.data.public_features import PublicFeatures, with_features
 from h2fdp.data.scattering import are_images
-from h2fdp.data.statistics import FARTHEST, Bounds, Mean, OwnStatistic, Standardizing, Statistic, score_of
+from h2fdp.data.statistics import FARTHEST, Mean, OwnStatistic, Standardizing, Statistic, score_of
 from h2fdp.data.targets import CLASS
 from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
@@ -41,7 +41,7 @@ from h2fdp.run.devices import costs_of, of_visits, poisoned
 from h2fdp.run.encoders import features_of
 from h2fdp.run.identity import own_parts_of
 from h2fdp.run.noise_plan import NoisePlans
-from h2fdp.run.prelude import in_words, of_statistic, one_interval, statistics_of, with_label
+from h2fdp.run.prelude import columns_of, in_words, of_statistic, one_interval, statistics_of, with_label
 from h2fdp.run.setup import Noise, RunInputs, RunSetup, StatisticRun
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
@@ -311,9 +311,8 @@ def _module_of(config: ExperimentFile, data: DeviceData) -> Callable[[], nn.Modu
 
 def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:
     """A statistic of a run's prelude, on its network."""
-    whole = with_label(inputs.data)
-    columns = whole.columns.open if isinstance(statistic, Bounds) and whole.columns else None
-    data = of_statistic(whole, columns)
+    columns = columns_of(statistic, inputs.data)
+    data = of_statistic(with_label(inputs.data), columns)
     own = inputs_of(one_interval(_untrained(inputs.config), statistic, data.shape), inputs.drawn, data, None, statistic)
     if isinstance(statistic, OwnStatistic):
         statistic.check_rows(data.shape)

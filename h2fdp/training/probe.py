@@ -130,4 +130,6 @@ def _public_inputs(data: DeviceData, module: nn.Module, rng: np.random.Generator
     if unit:
         drawn /= np.linalg.norm(drawn[:, :-1], axis=1, keepdims=True)
         drawn[:, -1] = BIAS
+    if data.columns is not None:
+        drawn *= data.columns.deviations
     return torch.from_numpy(drawn.astype(np.float32))

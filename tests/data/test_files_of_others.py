@@ -471,11 +471,11 @@ def test_what_a_record_becomes_depends_on_no_other_record(tmp_path, capsys, colu
         told.append(capsys.readouterr().err)
     one, two = found
     assert told[0] == told[1]
-    assert "site, smoker, paid: words are hashed to 32 numbers a column" in told[0]
+    assert "site, smoker, paid: words are hashed to 256 numbers a column" in told[0]
     assert one.columns.unbounded == two.columns.unbounded == ("age", "dose")
     assert one.columns == two.columns
-    assert one.columns.names == ("age", "dose", *np.repeat(["site", "smoker", "paid", "zip"], 32))
-    assert one.train.x.shape == two.train.x.shape == (5, 2 + 4 * 32)
+    assert one.columns.names == ("age", "dose", *np.repeat(["site", "smoker", "paid", "zip"], 256))
+    assert one.train.x.shape == two.train.x.shape == (5, 2 + 4 * 256)
     assert one.train.x.dtype == two.train.x.dtype
     assert one.test.x.tobytes() == two.test.x.tobytes()
     assert one.train.x[1:].tobytes() == two.train.x[1:].tobytes()
@@ -483,23 +483,27 @@ def test_what_a_record_becomes_depends_on_no_other_record(tmp_path, capsys, colu
 
 
 def test_hashed_words_are_the_same_in_every_file_process_and_spelling(tmp_path):
-    """Indicators of a hash by hand: of a word of 32, by the column's name; a gap has none."""
+    """Two signed hashes by hand, each of 128 places, by the column's name; a gap has none."""
     from hashlib import blake2b
 
     text = "place,label\nnorth,0\n North,1\nwest,0\n,1\nWEST ,0\n"
     found = DATA_SETS.read(excel(tmp_path, text)).load(None)
     x = np.concatenate([found.train.x, found.test.x])  # the test record is the last
     digests = [blake2b(f"place\0{each}".encode(), digest_size=8).digest() for each in ("north", "west")]
-    north, west = (int.from_bytes(each) % 32 for each in digests)
+    places = [divmod(int.from_bytes(each) % 256**2, 256) for each in digests]
+    north, west = ([first % 128, 128 + second % 128] for first, second in places)
     assert north != west
-    assert [row.nonzero()[0].tolist() for row in x] == [[north], [north], [west], [west], []]
+    assert [row.nonzero()[0].tolist() for row in x] == [north, north, west, west, []]
+    signs = [[1 if place < 128 else -1 for place in each] for each in places]
+    assert [(np.sign(x[row, each])).tolist() for row, each in ((0, north), (2, west))] == signs
+    np.testing.assert_allclose(np.linalg.norm(x[:4], axis=1), 1, rtol=1e-6)
     assert found.columns.unbounded == ()
     tables = {"train.csv": text, "test.csv": "place,label\n7,0\n,1\n"}  # numbers alone, here
     (tmp_path / "t").mkdir()
     for name, each in tables.items():
         (tmp_path / "t" / name).write_text(each)
     parts = DATA_SETS.read({"name": "table", "path": str(tmp_path / "t")}).load(None)
-    assert parts.test.x.sum(axis=1).tolist() == [1, 0]
+    assert np.linalg.norm(parts.test.x, axis=1).round(6).tolist() == [1, 0]
 
 
 def test_a_few_words_among_numbers_are_a_mistake_and_a_few_numbers_among_words_are_not(tmp_path):
@@ -508,7 +512,7 @@ def test_a_few_words_among_numbers_are_a_mistake_and_a_few_numbers_among_words_a
         rows = "".join(f"{'x' if place < words else place},{place % 2}\n" for place in range(5))
         section = excel(tmp_path, head + rows)
         if right:
-            assert DATA_SETS.read(section).load(None).train.x.shape == (4, 32)
+            assert DATA_SETS.read(section).load(None).train.x.shape == (4, 256)
             continue
         with pytest.raises(UserError, match=r"column a has 'x' in row 1 .*categories: {a: \[\]} hashes all"):
             DATA_SETS.read(section).load(None)

@@ -227,6 +227,28 @@ def test_a_statistic_sees_images_as_a_model_does_and_these_are_standardised_by_i
         np.testing.assert_allclose(found, stored * scaling.scale + scaling.shift, atol=1e-6)
 
 
+def test_moments_are_of_numbers_alone_and_categories_have_a_public_length(table, made, tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pd.read_csv(table).assign(job=rng.choice([f"job {each}" for each in range(90)], ROWS), site="north")
+    frame.loc[::3, "site"] = "south"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    stated = {"path": str(tmp_path / "t.csv"), "categories": {"site": ["north", "south"]}}
+    setup = made(data=stated).prepare()
+    assert [part.initial.numel() for part in setup.statistics] == [3 * 109, 2 * 4]  # a, b, c; and age
+    assert [part.config.training.clip_norm for part in setup.statistics] == [3**0.5, 2.0]
+    x, columns = with_prelude(setup, []).data.train.x, np.array(setup.data.columns)
+    for each, width in (("job", 256), ("site", 2)):
+        of_each = x[:, columns == each]
+        assert of_each.shape[1] == width
+        np.testing.assert_allclose(np.linalg.norm(of_each, axis=1), 3, rtol=1e-5)
+    alone = {**stated, "exclude": ["a", "b", "c", "age"], "ranges": {}}
+    words = made(data=alone).prepare()
+    assert not words.prelude  # there is nothing to release
+    np.testing.assert_allclose(np.linalg.norm(words.data.train.x, axis=1), 18**0.5, rtol=1e-5)
+    with pytest.raises(UserError, match=r"no column is left to moments.*expected a list without moments"):
+        made(data={**alone, "prelude": ["moments"]}).prepare()
+
+
 WRONG = {
     "more than the budget": ({"prelude": ["moments"] * 13}, "104% of the privacy budget together"),
     "all of the budget": ({"prelude": ["bounds"] * 20}, "100% of the privacy budget together"),
