@@ -75,8 +75,8 @@ class Columns:
         return replace(self, names=(*self.names, label), unbounded=(*self.unbounded, label))
 
     def standardizing(self, uniform: bool) -> Standardizing:
-        """The map of bounded numbers to -1 .. 1, or `uniform`: to the deviation 1 that those have that lie all over their
-        range; and of vectors to their length among standardised numbers."""
+        """The map of bounded numbers to -1 .. 1, or `uniform`: to the deviation 1 that numbers all over these have; and
+        of vectors to their length among standardised numbers."""
         bounded = ~self.open
         numbers = self.numbers[bounded]
         half = np.where(numbers, 0.5 / math.sqrt(3) if uniform else 0.5, 1 / LENGTH)

@@ -15,8 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES, failure, trace
 from h2fdp.data.public_features import PublicFeatures, crops, of_length_1, squared
+from h2fdp.data.scattering import Whitening
 from h2fdp.errors import Problem, UserError
 
 KEY = "model.encoder"
@@ -99,21 +101,25 @@ class Encoder(nn.Module):
 
 
 _PARTS, _PART_SIDE = 256, 64  # of photographs; pixels, where the encoder resizes
+_AT_ONCE = 1_000  # records
 
 
 class Encoded(PublicFeatures):
     """What an encoder makes of images, less what it makes of photographs, on average.
 
     Outputs that are never negative have much in common, which is half their length. Without it more of the length that
-    is clipped tells images apart; that of photographs costs no budget.
+    is clipped tells images apart; that of photographs costs no budget. Fewer features than the encoder has outputs are
+    those along the directions in which photographs differ most.
 
     Args:
         encoder: that was checked.
         shape: of an image.
+        size: number of features; null, or more than outputs: as many as these.
     """
 
-    def __init__(self, encoder: Encoder, shape: tuple[int, ...]) -> None:
-        self.encoder, self.size, self.key, self.declared = encoder, encoder.size, encoder.key, encoder.declared
+    def __init__(self, encoder: Encoder, shape: tuple[int, ...], size: int | None = None) -> None:
+        self.encoder, self.key, self.declared = encoder, encoder.key, encoder.declared
+        self.size = min(size or encoder.size, encoder.size)
         self.called = f"features by {encoder.name}"
         self._colours = shape[0]
         self._sides = shape[1:] if encoder.side is None else (_PART_SIDE, _PART_SIDE)
@@ -124,16 +130,32 @@ class Encoded(PublicFeatures):
         text = f"model public-features: by the encoder {self.declared}; no account covers what it learned there"
         return f"{text}, so no record of a device may be among that"
 
+    @property
+    def width(self) -> int:
+        """The encoder's outputs."""
+        return self.encoder.size
+
     def rows(self, images: NDArray[np.float32]) -> NDArray[np.float16]:
-        """(n, size) what the encoder makes of images, each by itself, at length 1."""
+        """(n, width) what the encoder makes of images, each by itself, at length 1."""
         if (side := self.encoder.side) is not None:
             images = np.concatenate([squared(each, side, "bicubic") for each in images[:, None]]).clip(0, 1)
         return of_length_1(self.encoder.features(images)).astype(np.float16)
 
     def finished(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """(n, size + 1) rows less those of photographs, at length 1, with a constant."""
-        parts = crops(_PARTS, max(self._sides), colours=self._colours)[:, :, : self._sides[0], : self._sides[1]]
-        middle = self.stored_rows(parts, 0.0, 255.0).mean(axis=0, dtype=np.float64).astype(np.float32)
+        fewer = self.size < self.width
+        count = max(_PARTS, 2 * self.size * fewer)
+        parts = crops(count, max(self._sides), colours=self._colours)[:, :, : self._sides[0], : self._sides[1]]
+        public = self.stored_rows(parts, 0.0, 255.0)
+        middle = public.mean(axis=0, dtype=np.float64).astype(np.float32)
+        if fewer:
+            with run_arithmetic():
+                axes = Whitening.of(public.astype(np.float32), self.size).axes.astype(np.float64)
+            axes /= np.linalg.norm(axes, axis=0)
+            # In 64 bits, so that no record moves a bit of another one that is kept.
+            blocks = (rows[first : first + _AT_ONCE].astype(np.float64) for first in range(0, len(rows), _AT_ONCE))
+            rows = np.concatenate([np.empty((0, self.size)), *(each @ axes for each in blocks)])
+            middle = (middle @ axes).astype(np.float32)
         features = super().finished(rows)
         centred = features[:, :-1]  # changed in place: there may be a gigabyte of them
         centred -= middle

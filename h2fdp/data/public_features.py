@@ -59,9 +59,14 @@ class PublicFeatures(ABC):
     def note(self) -> str:
         """See the class."""
 
+    @property
+    def width(self) -> int:
+        """Numbers of a row that is kept."""
+        return self.size
+
     @abstractmethod
     def rows(self, images: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
-        """(n, size) of length 1, of images (n, channels, height, width) from 0 to 1."""
+        """(n, width) of length 1, of images (n, channels, height, width) from 0 to 1."""
 
     def finished(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """(n, size + 1) the features of images with these rows."""
@@ -93,13 +98,13 @@ class PublicFeatures(ABC):
     def stored_rows(
         self, images: NDArray[Any], lowest: float, highest: float, meanwhile: Callable[[], None] = _nothing
     ) -> NDArray[np.float16]:
-        """(n, size) see `kept` and `rows`."""
+        """(n, width) see `kept` and `rows`."""
 
         def rows(part: NDArray[Any]) -> NDArray[np.floating[Any]]:
             return self.rows((part.astype(np.float32) - lowest) / (highest - lowest))
 
         key = digest(f"{self.key}|{lowest}|{highest}|{images.shape[1:]}|{images.dtype}")
-        return kept_rows(key, self.size, images, rows, partial(self.begin, meanwhile=meanwhile), self.together)
+        return kept_rows(key, self.width, images, rows, partial(self.begin, meanwhile=meanwhile), self.together)
 
 
 def digest(facts: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BeforeValidator, Field, create_model, model_validator
+from pydantic import BeforeValidator, Field, create_model
 
 from h2fdp.config.fields import Count, Expect, FilePath, Flag, Options
 from h2fdp.config.named_options import Choices
@@ -109,7 +109,7 @@ class PublicFeatures(ModelOptions):
 
     Attributes:
         size: number of features; small images have fewer. They are those of most variance among public images. Null:
-            384, or all those of an encoder.
+            384, or all those of an encoder, but 256 where noise is much and `auto` chooses.
         encoder: a frozen module that makes the features, in place of scattering; what it was trained on is declared.
         head: what is trained on them. `centred`: softmax regression on features less their private mean, which the
             first interval releases; `discriminant`: the linear model of `method: one-shot`.
@@ -126,14 +126,6 @@ class PublicFeatures(ModelOptions):
         Literal["softmax", "centred", "mlp", "discriminant"], Expect("softmax, centred, mlp or discriminant")
     ] = "softmax"
     encoder: Annotated[EncoderSection | None, BeforeValidator(_of_library)] = None
-
-    @model_validator(mode="after")
-    def _has_a_size(self) -> Self:
-        if self.encoder is not None and self.size is not None:
-            raise ValueError(
-                f"an encoder has as many features as it has outputs; expected size: null, found {self.size}"
-            )
-        return self
 
 
 @CHOICES.register

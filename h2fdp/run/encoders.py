@@ -53,7 +53,7 @@ def features_of(model: ModelSection, shape: tuple[int, ...]) -> PublicFeatures |
             check(made, shape, code_of(each.part for each in own_parts_in(model)))
         except UserError as error:
             raise (section.origin.located(error) if isinstance(section, OwnPart) else error) from error.__cause__
-    return Encoded(made, shape)
+    return Encoded(made, shape, model.size)
 
 
 def check(made: Encoder, shape: tuple[int, ...], code: str = "") -> None:

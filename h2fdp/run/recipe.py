@@ -78,6 +78,8 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
         return config.model_copy(update={"model": _one_shot(config.model, data, objective)})
     if isinstance(config.model, registry.Lstm) and config.model.vocabulary is None:
         return config.model_copy(update={"model": _reading(config.data, config.model)})
+    if isinstance(config.model, registry.PublicFeatures) and config.model.encoder is not None:
+        return config.model_copy(update={"model": _on_encoder(config, config.model, data, plans, topology)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
     if data.target.task == "tokens":
@@ -88,9 +90,7 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
         # Whose scale the paper's step size is for.
         model = registry.MODELS["mlp" if heads else "softmax"].model_validate({})
     elif are_images(data.shape):
-        private = config.training.left_open and noise_placement_of(config.method.privacy).private
-        centres = private and has_rule(config) and not why_none(config, data, topology)
-        head = {"head": "centred" if centres else "softmax"}
+        head = _head(config, data, topology)
         most, noise = _FEATURES, _noise_of_linear(config, plans, topology, head)
         if noise is not None:
             most = _FEATURES * 2 if noise < LITTLE else _FEATURES * 2 // 3 if noise > MUCH else _FEATURES
@@ -101,6 +101,29 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
     else:
         model = registry.MODELS["logistic"].model_validate({"standardize": True})
     return config.model_copy(update={"model": model})
+
+
+def _head(config: ExperimentFile, data: DeviceData, topology: Topology) -> dict[str, str]:
+    """That of a linear model on public features: less their private mean, where a rule chooses the training."""
+    private = config.training.left_open and noise_placement_of(config.method.privacy).private
+    centres = private and has_rule(config) and not why_none(config, data, topology)
+    return {"head": "centred" if centres else "softmax"}
+
+
+def _on_encoder(
+    config: ExperimentFile, model: registry.PublicFeatures, data: DeviceData, plans: NoisePlans, topology: Topology
+) -> registry.PublicFeatures:
+    """Fewer features of an encoder, less their private mean, where noise is much and neither is stated.
+
+    What noise does to a score does not depend on the number of features. But the fewer leave out what photographs, and
+    images in general, do not differ in, so that classes are farther apart in them.
+    """
+    head = _head(config, data, topology)
+    if model.size is not None or "head" in model.model_fields_set:
+        return model
+    noise = _noise_of_linear(config, plans, topology, head)
+    found: registry.PublicFeatures = model.model_copy(update={"size": _FEATURES * 2 // 3} | head)
+    return found if noise is not None and noise > MUCH else model
 
 
 def _one_shot(model: ModelSection, data: DeviceData, objective: ObjectiveOptions) -> registry.PublicFeatures:

@@ -56,6 +56,22 @@ def test_features_are_the_outputs_less_those_of_photographs_at_length_1_with_a_c
     np.testing.assert_allclose(found[:, :-1], wide / np.linalg.norm(wide, axis=1, keepdims=True), atol=5e-3)
 
 
+def test_fewer_features_are_along_the_directions_in_which_photographs_differ_most():
+    """By the singular vectors of what the encoder makes of photographs, up to signs and rotations among them."""
+    module, given = small(), images(20)
+    made = Encoded(encoder(module), (1, 8, 8), 5)
+    found = made.kept(given, 0, 255).astype(np.float64)
+    assert found.shape == (20, 6)
+    rows = [module(torch.from_numpy(each / np.float32(255))).double().numpy() for each in (given, crops(256, 8))]
+    rows, photographs = (each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in rows)
+    axes = np.linalg.svd(photographs - photographs.mean(axis=0), full_matrices=False)[2][:5]
+    wide = (rows - photographs.mean(axis=0)) @ axes.T
+    wide /= np.linalg.norm(wide, axis=1, keepdims=True)
+    np.testing.assert_allclose(found[:, :-1] @ found[:, :-1].T, wide @ wide.T, atol=2e-2)
+    alone = np.concatenate([made.kept(each[None], 0, 255) for each in given])
+    assert (alone == made.kept(given, 0, 255)).all()
+
+
 def test_not_a_bit_of_a_records_features_moves_with_the_others_their_number_or_their_order():
     of, given = features(), images(30)
     whole = of.kept(given, 0, 255)

@@ -163,7 +163,6 @@ def test_a_resume_with_other_code_of_the_encoder_is_refused(folder):
         ({}, {"side": True}, "expected side: a whole number of pixels, found True"),
         ({}, {"side": "big"}, "expected side: a whole number of pixels, found big"),
         ({}, {"depth": 3}, "the options do not fit"),
-        ({"size": 20}, {}, "an encoder has as many features as it has outputs; expected size: null, found 20"),
     ],
 )
 def test_wrong_keys_are_named_with_what_is_right(folder, monkeypatch, model, encoder, words):
@@ -193,6 +192,26 @@ def test_an_encoder_that_is_none_is_refused(folder, code, words):
 def test_records_that_are_no_images_have_no_encoder(folder):
     with pytest.raises(UserError, match=r"encoders take images, grey or in colour; found records of shape \(20,\)"):
         experiment(folder, data={"name": "synthetic", "alpha": 1, "beta": 1}).prepare()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "model", "size", "head"),
+    [
+        (0.02, {}, 256, "centred"),
+        (8.0, {}, 320, "softmax"),
+        (0.02, {"size": 20}, 20, "softmax"),
+        (0.02, {"head": "mlp"}, 320, "mlp"),
+    ],
+)
+def test_where_noise_is_much_auto_takes_fewer_features_less_their_mean(folder, epsilon, model, size, head):
+    encoder = {"name": f"{folder}/mine:Encoder", "width": 80}
+    given = GIVEN | {"intervals": 3, "epsilon": epsilon, "calibration": "accounted"}
+    stated = {"name": "public-features", "encoder": encoder}
+    setup = Experiment(NETWORK, **given, model=stated | model).prepare()
+    assert (setup.features.size, setup.config.model.head) == (size, head)
+    assert setup.data.shape == (size + 1,)
+    again = Experiment(NETWORK, **given, model=setup.config.model.options() | stated).prepare()  # as it is written
+    assert (again.features.size, again.config.model.head) == (size, head)
 
 
 def test_auto_never_picks_an_encoder(folder):
