@@ -236,7 +236,7 @@ def test_moments_are_of_numbers_alone_and_categories_have_a_public_length(table,
     setup = made(data=stated).prepare()
     assert [part.initial.numel() for part in setup.statistics] == [3 * 109, 2 * 4]  # a, b, c; and age
     assert [part.config.training.clip_norm for part in setup.statistics] == [3**0.5, 2.0]
-    x, columns = with_prelude(setup, []).data.train.x, np.array(setup.data.columns)
+    x, columns = with_prelude(setup, []).data.train.x, np.array(setup.data.columns.names)
     for each, width in (("job", 256), ("site", 2)):
         of_each = x[:, columns == each]
         assert of_each.shape[1] == width
