@@ -45,6 +45,7 @@ class Fault:
 
 _LEVELS = "levels = torch.from_numpy(noise_stds.astype(np.float32))[:, None]"
 _MEASURED = ("tests/protocol/test_measured_noise.py",)
+_SECRET = ("tests/run/test_secret_draws.py",)
 FAULTS = {
     "noise 2/3": Fault("privacy/vectors.py", _LEVELS, f"{_LEVELS} * (2 / 3)", _MEASURED),
     "noise 3/2": Fault("privacy/vectors.py", _LEVELS, f"{_LEVELS} * 1.5", _MEASURED),
@@ -167,6 +168,24 @@ FAULTS = {
         "if sha256(rest).hexdigest().encode() != digest or version == head:",
         "if version == head:",
         ("tests/records/test_checkpoint.py",),
+    ),
+    "devices draw by the seed": Fault(
+        "privacy/mechanisms/secret_draws.py",
+        'generator_of(streams.key(edge, "secret participation", interval), skipped)',
+        'generator_of(streams.public.key(edge, "secret participation", interval), skipped)',
+        _SECRET,
+    ),
+    "sums are divided by who came": Fault(
+        "privacy/mechanisms/secret_draws.py",
+        "(at.steps > 0) / self.rate)",
+        "(at.steps > 0) / max((at.steps > 0).mean(), 1e-9))",
+        _SECRET,
+    ),
+    "an interval is as many draws as releases": Fault(
+        "privacy/mechanisms/secret_draws.py",
+        "squares[part] += (row.sensitivity / row.noise_std) ** 2",
+        "squares[part] = (row.sensitivity / row.noise_std) ** 2",
+        _SECRET,
     ),
     "an edge server's messages are free": Fault(
         "costs/interval_cost.py",

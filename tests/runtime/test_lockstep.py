@@ -43,6 +43,10 @@ SETTINGS = [
     {"method": {"extends": "h2fdp", "privacy": SECURE}, "faults": FAULTS, "secure_sum": 1.0},
     {"method": {"extends": "h2fdp", "privacy": "central"}, **ONE_UPLOAD, "faults": FAULTS},
     {"method": {"extends": "h2fdp", "privacy": "output"}, "participation": 0.4},
+    {
+        "method": {"extends": "h2fdp", "privacy": {"name": "devices", "noise_multiplier": 2.0}, "objective": "pfedme"},
+        "participation": {"rate": 0.4, "secret": True, "cover": True},
+    },
     {"method": {"extends": "hfl", "objective": {"name": "proximal", "mu": 2.0}, "privacy": OBJECTIVE}, **ONE_UPLOAD},
 ]
 
