@@ -6,8 +6,9 @@ from h2fdp.privacy.accounting import Sampling as Sampling
 from h2fdp.privacy.accounts import Accounts as Accounts
 from h2fdp.privacy.budget_filter import BudgetFilter as BudgetFilter
 from h2fdp.privacy.laplace import Laplace as Laplace
+from h2fdp.privacy.mechanisms.device_unit import CentralDp
 from h2fdp.privacy.mechanisms.device_unit import DeviceDp as DeviceDp
-from h2fdp.privacy.mechanisms.dp_sgd import CentralDp, DpSgd
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgd
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp as HierarchicalDp
 from h2fdp.privacy.mechanisms.hierarchical import LocalDp as LocalDp
 from h2fdp.privacy.mechanisms.hierarchical import NonPrivate as NonPrivate

@@ -242,7 +242,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
 
     Of a very large network the first channels and participants stand for all.
     """
-    most = max(1, _MOST_CHANNELS // run.topology.devices)
+    most, draw = max(1, _MOST_CHANNELS // run.topology.devices), run.blueprint.draw
     drawn_all = run.config.training.intervals <= most
     intervals = slots = local = steps = 0
     spent = dict.fromkeys(("energy_j", "delay_s", "clock_s", "bytes"), 0.0)
@@ -254,13 +254,14 @@ def planned_work(run: RunSetup) -> PlannedWork:
         intervals += times
         slots += times * plan.decision.local_steps
         local += times * len(run.aggregation_times.offsets(plan.decision.local_steps))
-        steps += times * plan.device_steps
+        steps += times * plan.device_steps if draw is None else round(times * plan.device_steps * draw.rate)
         drawn = times if drawn_all else max(1, times * most // run.config.training.intervals)
         for interval in range(plan.interval, plan.interval + drawn):
             planned = replace(plan, interval=interval, began_s=spent["clock_s"])
             for column, more in run.bill.columns(planned).items():
                 spent[column] += more * (times / drawn)
-    kind = "exact" if drawn_all and run.blueprint.draw is None else "estimate"  # who comes is not known before
+    drawn_all &= draw is None  # who comes is not known before
+    kind = "exact" if drawn_all else "estimate"
     if not run.traits.foreseen:
         kind = "forecast"
     elif drawn_all and (budgets_of(run) or run.config.training.until is not None):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from h2fdp.privacy import GradientSumMechanism, HierarchicalDp, Holder, LocalDp, Place, vectors_of_observers
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches
-from h2fdp.privacy.mechanisms.dp_sgd import CentralDp
+from h2fdp.privacy.mechanisms.device_unit import CentralDp
 from h2fdp.privacy.releases import rows_in
 from tests.privacy.uploads import levels_of, rows_of, uploads_of
 

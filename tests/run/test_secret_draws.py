@@ -327,6 +327,12 @@ RIGHT = {
     "secure sums and untrusted edge servers": {},
     "two tiers": {"topology": DEEP},
     "relays": {"topology": RELAYS, "aggregate_every": 4},
+    "a trusted cloud": {
+        "topology": TRUSTED,
+        "method": {"extends": "h2fdp", "privacy": "central"},
+        "aggregate_every": 4,
+        "participation": SECRET,
+    },
     "a star": {"method": {"extends": "h2fdp", "topology": "star"}, "aggregate_every": 4},
     "integers": {
         "method": {"extends": "h2fdp", "privacy": {"name": "hierarchical", "secure_sum": {"rounding": 24}}},

@@ -1,15 +1,17 @@
 """The device as the unit of privacy, wherever trust ends: uploads are clipped as a whole before their noise is added.
 
-Neighbours: all uploads of one device become zero; weights, who takes part and the facts of the network are public and
-stay. An upload then moves by its clip norm C at most, whatever the device did to make it: any optimiser, loss, number
-of local steps, or memory. Each aggregation that a device takes part in is a release of its own.
+Neighbours: all uploads of one device become zero; weights and the facts of the network are public and stay, and so is
+who takes part, unless that is drawn in secret (`secret_draws`). An upload then moves by its clip norm C at most,
+whatever the device did to make it: any optimiser, loss, number of local steps, or memory. Each aggregation that a
+device takes part in is a release of its own.
 Source: McMahan et al. 2018 (clipped updates); H2FDP, Lemma 3.2 (who adds the noise).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,6 +20,7 @@ from h2fdp.errors import refused
 from h2fdp.network import Trust
 from h2fdp.privacy.accounting import Sampling
 from h2fdp.privacy.accounts import Accounts
+from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
@@ -31,7 +34,7 @@ from h2fdp.privacy.mechanisms.noise_placement import (
 from h2fdp.privacy.mechanisms.pipeline import Pipeline, Stage
 from h2fdp.privacy.mechanisms.secure_sums import SecureSumSection
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate, ModularShares, UpdateNoise
-from h2fdp.privacy.places import Observer, Place, Seen
+from h2fdp.privacy.places import Holder, Observer, Place, ReleaseKind, Seen
 from h2fdp.privacy.views import Sensitivities, Uploads
 
 ABOUT_DEVICES = (
@@ -74,6 +77,31 @@ class ClippedUploads(Mechanism):
 
 
 @dataclass(frozen=True)
+class CentralMechanism(ClippedUploads):
+    """The same on the cloud's average: sigma = z C max_i(rho_i varrho_c).
+
+    Attributes:
+        formula: (15) at a sensitivity and a rate of 1: what z it asks for.
+    """
+
+    formula: PaperCalibration = field(kw_only=True)
+    releases: ClassVar[ReleaseKind] = "central"
+
+    def sensitivities(self, uploads: Uploads) -> Sensitivities:
+        """Sensitivities of a global average."""
+        if uploads.segment.kind != "global":
+            raise AssertionError("nothing leaves a subnet between global aggregations: peers would see it raw")
+        return super().sensitivities(uploads)
+
+    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
+        """(15) read backwards for q = 1: it grows with the root of the intervals."""
+        if made.unplanned_noise or made.local:
+            return None
+        promised = self.formula.noise_std("global", 1.0, 1.0) * self.formula.epsilon / self.noise_multiplier
+        return promised * math.sqrt(made.global_ / self.formula.global_releases)
+
+
+@dataclass(frozen=True)
 class _Longest:
     """The longest upload, whatever the step size and the number of steps."""
 
@@ -83,7 +111,37 @@ class _Longest:
         return self.clip_norm
 
 
-class DeviceDp(StatedNoise):
+class _WholeUploads(StatedNoise):
+    """Noise that protects devices: all that they send is clipped, and what they remember stays with them."""
+
+    protects: ClassVar[Unit] = "device"
+
+    @property
+    def clips(self) -> Clips:
+        return "update"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The other unit."""
+        return (ABOUT_DEVICES,)
+
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+        """Refusals of what would reach an observer unclipped."""
+        yield from refused(
+            "devices are protected as a whole",
+            ("method.objective", request.objective == "scaffold", "one that sends clipped uploads alone", "scaffold"),
+        )
+        yield from super().problems(request)
+        yield from uncontrolled(request)
+
+    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
+        """Clipped uploads of those who take part, before any noise."""
+        assert clipping.norm is not None, "a guarantee comes with clipping"
+        draw = () if clipping.draw is None else (clipping.draw,)
+        return Pipeline((ClippedUpdate(clipping.norm, clipping.gamma), *draw))
+
+
+class DeviceDp(_WholeUploads):
     """Noise where trust ends, about whole devices.
 
     A trusted edge server adds noise to its averages of clipped uploads; under an untrusted one every device adds noise
@@ -99,21 +157,11 @@ class DeviceDp(StatedNoise):
     name: Literal["devices"] = "devices"
     secure_sum: SecureSumSection | None = None
 
-    protects: ClassVar[Unit] = "device"
     trusted: ClassVar[frozenset[Observer]] = frozenset({"edge"})
-
-    @property
-    def clips(self) -> Clips:
-        return "update"
 
     @property
     def rounding(self) -> int | None:
         return self._for_records.rounding
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The other unit."""
-        return (ABOUT_DEVICES,)
 
     @property
     def _for_records(self) -> HierarchicalDp:
@@ -127,31 +175,56 @@ class DeviceDp(StatedNoise):
         return self._for_records.sees(trust)
 
     def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """What would reach an observer unclipped, or what tells how many records a device has."""
+        """Refusals of what tells how many records a device has, and of a formula about records."""
         by_formula = request.calibration == "paper" and self.noise_multiplier is None
         stated, by_size = "accounted, or a stated noise_multiplier", request.weights == "by-size"
         yield from refused(
             "devices are protected as a whole",
-            ("method.objective", request.objective == "scaffold", "one that sends clipped uploads alone", "scaffold"),
             ("training.weights", by_size, "uniform, as the number of records of a device is private", "by-size"),
             ("privacy.calibration", by_formula, stated, "paper, whose formula is about records"),
         )
         yield from super().problems(request)
-        yield from uncontrolled(request)
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        assert clipping.norm is not None, "a guarantee comes with clipping"
-        draw = clipping.draw
-        stages: tuple[Stage, ...] = (ClippedUpdate(clipping.norm, clipping.gamma), *([] if draw is None else [draw]))
-        if trust == "trusted":
-            return Pipeline(stages)
+        clipped, draw = super().pipeline(trust, clipping), clipping.draw
+        if trust == "trusted" or clipping.norm is None:
+            return clipped
+        noise: Stage = UpdateNoise()
         if self.sees(trust) == "sum" and self.rounding is not None:
-            longest = clipping.norm if draw is None else clipping.norm / draw.rate
-            return Pipeline((*stages, ModularShares(self.rounding, _Longest(longest))))
-        return Pipeline((*stages, UpdateNoise()))
+            noise = ModularShares(self.rounding, _Longest(clipping.norm if draw is None else clipping.norm / draw.rate))
+        return Pipeline((*clipped.stages, noise))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         assert setting.clip_norm is not None, "a guarantee comes with clipping"
         releases = setting.intervals + setting.local_aggregations
         begin = float(np.sqrt(releases)) / setting.epsilon if self.noise_multiplier is None else self.noise_multiplier
         return ClippedUploads(begin, setting.clip_norm, setting.rate)
+
+
+class CentralDp(_WholeUploads):
+    """Noise at the cloud: `devices` where all edge servers and the cloud are trusted, and global models leave them.
+
+    What is null is calibrated by (15) with q = 1.
+    """
+
+    name: Literal["central"] = "central"
+
+    trusted: ClassVar[frozenset[Observer]] = frozenset({"edge", "cloud"})
+    unaudited: ClassVar[str | None] = "an audit reads the noise of devices and edge servers, and here the cloud adds it"
+
+    def place(self, chain: Sequence[Trust], passed: int) -> Place:
+        """The cloud adds it."""
+        return Place(Holder.NODE, len(chain))
+
+    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+        """Refusals of what would reach peers without the cloud's noise, too."""
+        yield from super().problems(request)
+        if request.local_aggregations:
+            text = "local aggregations are broadcast to peers without noise"
+            yield "training.aggregations_per_interval", f"{text}; expected 0 (or a method with topology star)"
+
+    def mechanism(self, setting: MechanismContext) -> Mechanism:
+        assert setting.clip_norm is not None, "a guarantee comes with clipping"
+        formula = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
+        given = formula.noise_std("global", 1.0, 1.0) if self.noise_multiplier is None else self.noise_multiplier
+        return CentralMechanism(given, setting.clip_norm, setting.rate, formula=formula)

@@ -1,12 +1,10 @@
-"""Plain Gaussians whose multiplier a file may state: DP-SGD on devices, noise at the cloud.
+"""DP-SGD on devices: records' gradients are clipped one by one, noise is added to their sum at every local step.
 
-DP-SGD clips records' gradients one by one, and adds noise to their sum at every local step (ALI-DPFL). The cloud's
-noise is on the global average of clipped updates, and protects whole devices.
+Source: ALI-DPFL.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,21 +18,20 @@ from h2fdp.network import Trust
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType, Sampling
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.accounts import MARGIN, Accounts
-from h2fdp.privacy.calibration import MOST_RELEASES, PaperCalibration, RcSearch, iteration_budget, smallest_factor
+from h2fdp.privacy.calibration import MOST_RELEASES, RcSearch, iteration_budget, smallest_factor
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
     RequestedExperiment,
     StatedNoise,
-    Unit,
     UploadClipping,
     clipped,
     remembering,
     uncontrolled,
 )
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
-from h2fdp.privacy.mechanisms.stages import ClippedUpdate, NoisySteps
-from h2fdp.privacy.places import Holder, Observer, Place, ReleaseKind
+from h2fdp.privacy.mechanisms.stages import NoisySteps
+from h2fdp.privacy.places import Holder, Place, ReleaseKind
 from h2fdp.privacy.views import Sensitivities, Uploads
 
 DRAWN = (
@@ -227,104 +224,3 @@ def planned_multiplier(setting: MechanismContext, exposed: ReleaseType) -> float
         if not setting.accounted:
             raise
         return 1.0
-
-
-ADJACENCY = (
-    "central: epsilon is about a whole device - neighbours differ in one device's updates, which become zero - "
-    "not about one record; weights and who takes part are public"
-)
-
-
-@dataclass(frozen=True)
-class CentralMechanism(Mechanism):
-    """N(0, sigma^2 I) on the weighted average of clipped updates, sigma = z C max_i(rho_i varrho_c).
-
-    Neighbours: one device's update becomes zero in every interval; weights and participation are public and stay.
-    Then the average moves by at most C rho_i varrho_c.
-
-    Attributes:
-        noise_multiplier: z.
-        clip_norm: C, of a device's whole update of an interval.
-        formula: (15) at a sensitivity and a rate of 1: what z it asks for.
-    """
-
-    noise_multiplier: float
-    clip_norm: float
-    formula: PaperCalibration
-    releases: ClassVar[ReleaseKind] = "central"
-
-    def unit(self, span: Span) -> float:
-        """The unit, see `Mechanism.unit`; sized for the largest weight in the global average."""
-        return self.noise_multiplier * self.clip_norm
-
-    def sensitivities(self, uploads: Uploads) -> Sensitivities:
-        """Every global model is a plain Gaussian; that not all devices take part is not credited."""
-        if uploads.segment.kind != "global":
-            raise AssertionError("nothing leaves a subnet between global aggregations: peers would see it raw")
-        ones = np.ones(len(uploads.rows))
-        return Sensitivities(self.clip_norm * ones, ones, ones, "fixed", "update")
-
-    def claimed(self, accounts: Accounts, made: AggregationCounts) -> float | None:
-        """(15) read backwards for q = 1: it grows with the root of the intervals."""
-        if made.unplanned_noise or made.local:
-            return None
-        promised = self.formula.noise_std("global", 1.0, 1.0) * self.formula.epsilon / self.noise_multiplier
-        return promised * math.sqrt(made.global_ / self.formula.global_releases)
-
-    def scaled(self, factor: float) -> CentralMechanism:
-        return replace(self, noise_multiplier=self.noise_multiplier * factor)
-
-
-class CentralDp(StatedNoise):
-    """Noise at the cloud.
-
-    Edge servers and cloud are trusted; global models leave them. What is null is calibrated by (15) with q = 1.
-    """
-
-    name: Literal["central"] = "central"
-
-    protects: ClassVar[Unit] = "device"
-    trusted: ClassVar[frozenset[Observer]] = frozenset({"edge", "cloud"})
-    unaudited: ClassVar[str | None] = "an audit reads the noise of devices and edge servers, and here the cloud adds it"
-
-    @property
-    def clips(self) -> Clips:
-        return "update"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The other adjacency."""
-        return (ADJACENCY,)
-
-    def place(self, chain: Sequence[Trust], passed: int) -> Place:
-        """The cloud adds it."""
-        return Place(Holder.NODE, len(chain))
-
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """Refusals of what would reach an observer without the cloud's noise.
-
-        What a device remembers stays with it, and all that it sends is clipped: of memories only Scaffold's is refused,
-        which goes up beside the update.
-        """
-        if request.objective == "scaffold":
-            text = "control variates are sent to the cloud unclipped and without noise; expected another objective"
-            yield "method.objective", text
-        yield from super().problems(request)
-        yield from uncontrolled(request)
-        if request.local_aggregations:
-            text = (
-                "local aggregations are broadcast to peers without noise; expected 0 (or a method with topology star)"
-            )
-            yield "training.aggregations_per_interval", text
-
-    def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
-        assert clipping.norm is not None, "a guarantee comes with clipping"
-        return Pipeline((ClippedUpdate(clipping.norm, clipping.gamma),))
-
-    def mechanism(self, setting: MechanismContext) -> Mechanism:
-        assert setting.clip_norm is not None, "a guarantee comes with clipping"
-        formula = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
-        given = self.noise_multiplier
-        return CentralMechanism(
-            formula.noise_std("global", 1.0, 1.0) if given is None else given, setting.clip_norm, formula
-        )

@@ -20,7 +20,8 @@ from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.accounts import release_type
 from h2fdp.privacy.calibration import PaperCalibration
 from h2fdp.privacy.gradient_bounds import ClippedBatches, ClippedRecords, LinearScores, StepsDoNotExpand
-from h2fdp.privacy.mechanisms.dp_sgd import CentralMechanism, DpSgdMechanism
+from h2fdp.privacy.mechanisms.device_unit import CentralMechanism
+from h2fdp.privacy.mechanisms.dp_sgd import DpSgdMechanism
 from h2fdp.privacy.mechanisms.perturbations import OutputPerturbationMechanism
 from h2fdp.privacy.releases import under
 from tests.privacy.accounting.hockey_stick import line_density
@@ -254,7 +255,7 @@ def central(random: np.random.Generator) -> Setting:
     noise = random.uniform(0.4, 2.5) * norm * weights.max() * share
     adjacency = str(random.choice(["null-record", "replace"]))
     row = rows_about(
-        CentralMechanism(1.0, norm, CALIBRATION), "public", "cloud", adjacency, weights, np.ones(3),
+        CentralMechanism(1.0, norm, formula=CALIBRATION), "public", "cloud", adjacency, weights, np.ones(3),
         np.empty(0), cloud=(share, noise),
     )  # fmt: skip
     update = norm * random.choice([1.0, random.random()])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from h2fdp.privacy import Accounts, AggregationCounts
 from h2fdp.privacy.accounting import ACCOUNTANTS
-from h2fdp.privacy.mechanisms.dp_sgd import CentralDp
+from h2fdp.privacy.mechanisms.device_unit import CentralDp
 from h2fdp.privacy.vectors import clip_rows
 from tests.privacy.accounting.gaussian_oracle import exact_gaussian_epsilon
 from tests.privacy.mechanisms.settings import by_observer, setting, upload
