@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import refused
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.privacy import RequestedExperiment
-from h2fdp.training.local_steps import gradients_of, pull_of
 
 _LONGEST = 10_000  # local steps of an interval that a schedule could choose
 _OTHERS = "null-record or replace"
@@ -25,7 +23,7 @@ def problems(experiment: ExperimentFile) -> Found:
     yield from _of_noise_under_a_schedule(experiment)
     if experiment.method.privacy.private and experiment.privacy.adjacency != "null-record":
         yield from _of_adjacency(experiment)
-    yield from experiment.method.privacy.problems(_requested(experiment))
+    yield from experiment.method.privacy.problems(experiment)
 
 
 def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
@@ -74,36 +72,4 @@ def _of_adjacency(experiment: ExperimentFile) -> Found:
         (key, missing and training.sampling == "fixed", f"{_OTHERS}, or training.sampling {drawn}", "fixed"),
         (key, missing and placement.tells_batch_sizes, f"normalize expected, or {_OTHERS}", "normalize drawn"),
         (key, missing and placement.about_replaced_records, f"{_OTHERS}, which the claim is about", adjacency),
-    )
-
-
-def _requested(experiment: ExperimentFile) -> RequestedExperiment:
-    """What a placement judges."""
-    calibration, norm = experiment.calibration, experiment.training.largest_norm
-    method, training = experiment.method, experiment.training
-    objective, schedule = experiment.method.local_objective, experiment.method.traits
-    step_size = schedule.largest_step_size(training.step_size, training.local_steps, training.intervals)
-    local_steps = _LONGEST if schedule.varies_tau or training.local_steps is None else training.local_steps
-    own = isinstance(experiment.model, OwnPart)  # whatever its name
-    bounded = experiment.method.privacy.input_norm is None  # by clipping, if at all
-    return RequestedExperiment(
-        objective=method.objective.name,
-        own_objective=isinstance(method.objective, OwnPart),
-        mu=pull_of(objective) or 0.0,
-        memory=objective.memory,
-        gradients=gradients_of(objective),
-        keeps_sensitivity=objective.keeps_sensitivity(step_size, training.momentum),
-        step_size=step_size,
-        model="a model of your own" if own else experiment.model.name,
-        local_aggregations=method.topology != "star" and bool(training.aggregation_times.offsets(local_steps)),
-        clip_norm=norm if bounded or "clip_norm" in training.model_fields_set else None,
-        clip_scope=training.clip_scope if "clip_scope" in training.model_fields_set else None,
-        momentum=training.momentum,
-        loss=training.loss.name,
-        calibration=calibration,
-        budget=bool(experiment.privacy.budget),
-        weights=training.weights,
-        schedule=method.schedule.name,
-        foreseen=schedule.foreseen,
-        controlled=schedule.controlled,
     )

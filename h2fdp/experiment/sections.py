@@ -25,6 +25,7 @@ from h2fdp.config.fields import (
     ascending,
     shape,
 )
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.config.parsing import values_of
 from h2fdp.data.federate import DataSection
 from h2fdp.experiment.training_section import Measure, TrainingSection
@@ -305,6 +306,7 @@ class TrackingSection(Section):
     wandb: Text | None = None
 
 
+_LONGEST = 10_000  # local steps of an interval that a schedule could choose
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), Expect("a whole number of at least 0")]
 
 
@@ -354,6 +356,24 @@ class ExperimentFile(Section):
     def calibration(self) -> str:
         """The calibration of the noises: as it is stated, or the default."""
         return self.privacy.calibration or default_calibration(self)
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model, whatever a user calls one of his own."""
+        return "a model of your own" if isinstance(self.model, OwnPart) else self.model.name
+
+    @property
+    def largest_step_size(self) -> float:
+        """The largest step size that the schedule can choose."""
+        training = self.training
+        return self.method.traits.largest_step_size(training.step_size, training.local_steps, training.intervals)
+
+    @property
+    def averages_locally(self) -> bool:
+        """Whether any edge server averages between two models of the cloud."""
+        steps = self.training.local_steps
+        steps = _LONGEST if self.method.traits.varies_tau or steps is None else steps
+        return self.method.topology != "star" and bool(self.training.aggregation_times.offsets(steps))
 
 
 def default_calibration(experiment: ExperimentFile) -> Literal["paper", "accounted"]:

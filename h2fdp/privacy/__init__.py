@@ -19,7 +19,6 @@ from h2fdp.privacy.mechanisms.mechanism import MechanismContext as MechanismCont
 from h2fdp.privacy.mechanisms.mechanism import Span as Span
 from h2fdp.privacy.mechanisms.noise_placement import NOISE_PLACEMENTS
 from h2fdp.privacy.mechanisms.noise_placement import NoisePlacement as NoisePlacement
-from h2fdp.privacy.mechanisms.noise_placement import RequestedExperiment as RequestedExperiment
 from h2fdp.privacy.mechanisms.noise_placement import UploadClipping as UploadClipping
 from h2fdp.privacy.mechanisms.noise_placement import noise_placement_of as noise_placement_of
 from h2fdp.privacy.mechanisms.perturbations import ObjectivePerturbation, OutputPerturbation

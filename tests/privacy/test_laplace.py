@@ -277,7 +277,11 @@ def test_bits_do_not_depend_on_where_devices_are():
     ("trust", "changes", "text"),
     [
         ("secure-sum", {}, "expected gaussian, as other laws change in a sum, found laplace"),
-        ("untrusted", {"control": {"enabled": True}}, "the controller is about Gaussian noise; expected false"),
+        (
+            "untrusted",
+            {"control": {"enabled": True}},
+            "control.enabled: .*knows the noise of laplace; expected false, or law gaussian",
+        ),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(trust, changes, text):

@@ -70,7 +70,10 @@ def test_subnets_of_different_rhythms_give_the_same_run_however_they_are_compute
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"clip_scope": "batch"}, "training.clip_scope: noise: steps clips each record's gradient, found batch"),
+        (
+            {"clip_scope": "batch"},
+            "training.clip_scope: noise: steps is added to sums of records' clipped gradients",
+        ),
         ({"aggregate_every": {"trusted": 1}}, "training.aggregate_every: expected a number for the edge server B"),
         ({"aggregate_every": {"C": 1}}, "training.aggregate_every.C: expected untrusted, relay, secure-sum, trusted"),
         ({"aggregate_every": {}}, "training.aggregate_every: expected a number for trusted and untrusted"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from h2fdp.privacy.mechanisms.hierarchical import HierarchicalDp
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
-    RequestedExperiment,
     StatedNoise,
     Unit,
     UploadClipping,
@@ -125,14 +124,15 @@ class _WholeUploads(StatedNoise):
         """The other unit."""
         return (ABOUT_DEVICES,)
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """Refusals of what would reach an observer unclipped."""
+        name = experiment.method.objective.name
         yield from refused(
             "devices are protected as a whole",
-            ("method.objective", request.objective == "scaffold", "one that sends clipped uploads alone", "scaffold"),
+            ("method.objective", name == "scaffold", "one that sends clipped uploads alone", name),
         )
-        yield from super().problems(request)
-        yield from uncontrolled(request)
+        yield from super().problems(experiment)
+        yield from uncontrolled(experiment)
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         """Clipped uploads of those who take part, before any noise."""
@@ -174,16 +174,16 @@ class DeviceDp(_WholeUploads):
     def sees(self, trust: Trust) -> Seen:
         return self._for_records.sees(trust)
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """Refusals of what tells how many records a device has, and of a formula about records."""
-        by_formula = request.calibration == "paper" and self.noise_multiplier is None
-        stated, by_size = "accounted, or a stated noise_multiplier", request.weights == "by-size"
+        by_formula = experiment.calibration == "paper" and self.noise_multiplier is None
+        stated, by_size = "accounted, or a stated noise_multiplier", experiment.training.weights == "by-size"
         yield from refused(
             "devices are protected as a whole",
             ("training.weights", by_size, "uniform, as the number of records of a device is private", "by-size"),
             ("privacy.calibration", by_formula, stated, "paper, whose formula is about records"),
         )
-        yield from super().problems(request)
+        yield from super().problems(experiment)
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         clipped, draw = super().pipeline(trust, clipping), clipping.draw
@@ -216,10 +216,10 @@ class CentralDp(_WholeUploads):
         """The cloud adds it."""
         return Place(Holder.NODE, len(chain))
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """Refusals of what would reach peers without the cloud's noise, too."""
-        yield from super().problems(request)
-        if request.local_aggregations:
+        yield from super().problems(experiment)
+        if experiment.averages_locally:
             text = "local aggregations are broadcast to peers without noise"
             yield "training.aggregations_per_interval", f"{text}; expected 0 (or a method with topology star)"
 

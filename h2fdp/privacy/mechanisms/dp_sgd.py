@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from h2fdp.config.fields import Expect, Magnitude
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, refused
 from h2fdp.network import Trust
 from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType, Sampling
 from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
@@ -22,7 +22,6 @@ from h2fdp.privacy.calibration import MOST_RELEASES, RcSearch, iteration_budget,
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     Clips,
-    RequestedExperiment,
     StatedNoise,
     UploadClipping,
     clipped,
@@ -181,18 +180,19 @@ class DpSgd(StatedNoise):
         """The device adds it."""
         return Place(Holder.STEP)
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """Refusals of what would void that a step moves by one clipped gradient."""
-        yield from remembering(request, noisy_steps=True)
-        yield from clipped(request, "gradients")
-        yield from super().problems(request)
-        yield from uncontrolled(request)
-        if request.clip_scope not in (None, "record"):
-            text = f"dp-sgd clips each record's gradient; expected record, found {request.clip_scope}"
-            yield "training.clip_scope", text
-        if self.noise_multiplier is None and self.rc_search != "safe":
-            text = "needs a stated noise_multiplier; here it is null"
-            yield "method.privacy.rc_search", text
+        yield from remembering(experiment, noisy_steps=True)
+        yield from clipped(experiment, "gradients")
+        yield from super().problems(experiment)
+        yield from uncontrolled(experiment)
+        scope = experiment.training.clip_scope if "clip_scope" in experiment.training.model_fields_set else "record"
+        searching = self.noise_multiplier is None and self.rc_search != "safe"
+        yield from refused(
+            "dp-sgd clips each record's gradient, and counts steps under a stated noise_multiplier",
+            ("training.clip_scope", scope != "record", "record", scope),
+            ("method.privacy.rc_search", searching, "safe, or a noise_multiplier", self.rc_search),
+        )
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         return Pipeline((NoisySteps(),), self.normalize)

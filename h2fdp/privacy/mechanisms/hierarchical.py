@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from h2fdp.config.fields import Expect
+from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError, refused
 from h2fdp.network import Trust
 from h2fdp.privacy.accounting import Accountant, ReleaseType
@@ -33,7 +34,6 @@ from h2fdp.privacy.mechanisms.noise_placement import (
     BoundedInputs,
     Clips,
     NoisePlacement,
-    RequestedExperiment,
     UploadClipping,
     clipped,
     remembering,
@@ -96,10 +96,12 @@ class NonPrivate(NoisePlacement):
     def place(self, chain: Sequence[Trust], passed: int) -> None:
         """No noise is added."""
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """Refusals of what needs a guarantee."""
-        if request.controlled:
-            yield "control.enabled", "the controller weighs energy and delay against noise; this method adds none"
+        return refused(
+            "the controller weighs energy and delay against noise, and this method adds none",
+            ("control.enabled", experiment.method.traits.controlled, "false, or a method with noise", "true"),
+        )
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
         """There is none."""
@@ -147,38 +149,34 @@ class GradientNoise(BoundedInputs):
     def place(self, chain: Sequence[Trust], passed: int) -> Place:
         """Somebody adds noise."""
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """Refusals of what would void that an upload is a sum of clipped gradients, or that a step moves by one of
         these."""
-        yield from remembering(request, self.noise == "steps")
-        if self.input_bound is None:
-            yield from clipped(request, "gradients")
-        else:
-            yield from _unclipped(request)
-        if request.memory is None and not request.keeps_sensitivity:
-            yield from _unproven(request)
-        if self.noise_law is not GAUSSIAN:
-            yield from self._beyond_gaussians(request)
-        if self.noise == "uploads":
-            return
-        if request.controlled and request.calibration != "accounted":
-            text = "the controller weighs noise on steps as it is added; expected privacy.calibration accounted"
-            yield "control.enabled", f"{text}, or false"
-        if request.clip_scope not in (None, "record"):
-            yield "training.clip_scope", f"noise: steps clips each record's gradient, found {request.clip_scope}"
-        if self.input_bound is not None:
-            yield "method.privacy.input_bound", "noise: steps needs clipped gradients; expected null"
-
-    def _beyond_gaussians(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """Refusals of what is made for Gaussian noise."""
-        text = f"{{}} is about Gaussian noise; expected {{}}, or law gaussian, found {self.law}"
-        if request.calibration != "accounted":
-            key = "privacy.calibration"
-            yield key, text.format("the formula (15)", "accounted")
-        if self.noise == "steps":
-            yield "method.privacy.noise", text.format("noise on steps", "uploads")
-        if request.controlled:
-            yield "control.enabled", text.format("the controller", "false")
+        training, on_steps, by_account = (
+            experiment.training,
+            self.noise == "steps",
+            experiment.calibration == "accounted",
+        )
+        objective, controlled = experiment.method.local_objective, experiment.method.traits.controlled
+        yield from remembering(experiment, on_steps)
+        yield from clipped(experiment, "gradients") if self.input_bound is None else _unclipped(experiment)
+        step_size, momentum = experiment.largest_step_size, training.momentum
+        if objective.memory is None and not objective.keeps_sensitivity(step_size, momentum):
+            yield from _unproven(experiment)
+        other, gaussian = self.noise_law is not GAUSSIAN, "or law gaussian"
+        yield from refused(
+            f"only the account of uploads knows the noise of {self.law}",
+            ("privacy.calibration", other and not by_account, f"accounted, {gaussian}", experiment.calibration),
+            ("method.privacy.noise", other and on_steps, f"uploads, {gaussian}", self.noise),
+            ("control.enabled", other and controlled, f"false, {gaussian}", "true"),
+        )
+        scope = training.clip_scope if "clip_scope" in training.model_fields_set else "record"
+        yield from refused(
+            "noise: steps is added to sums of records' clipped gradients, step by step",
+            ("control.enabled", on_steps and controlled and not by_account, "privacy.calibration accounted", "paper"),
+            ("training.clip_scope", on_steps and scope != "record", "record", scope),
+            ("method.privacy.input_bound", on_steps and self.input_bound is not None, "null", self.input_bound),
+        )
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         place = self.place((trust,), 1)
@@ -284,39 +282,32 @@ class LocalDp(GradientNoise):
         return self._of_devices
 
 
-def _unproven(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+def _unproven(experiment: Any) -> Iterator[tuple[str, str]]:
     """The problem of an objective of which nothing shows that noise sized for sums of gradients covers its uploads."""
-    if request.own_objective:
-        momentum = f" with momentum {request.momentum:g}" if request.momentum else ""
-        arguments = "(step_size, momentum)" if request.momentum else ""
-        steps = f"steps of {request.objective}, of size {request.step_size:g}{momentum},"
-        yield (
-            "method.objective",
-            f"nothing shows that {steps} do not increase the sensitivity; "
-            f"expected its keeps_sensitivity{arguments} to return True, once that is proven",
-        )
-        return
-    if request.step_size * request.mu > 2:
-        yield (
-            "method.objective.mu",
-            "the proximal term is not clipped, and does not increase the sensitivity only if step size "
-            f"times mu is at most 2; here the step size is up to {request.step_size:g}",
-        )
-    if request.momentum and request.mu:
-        text = "with momentum the proximal term may increase the sensitivity; expected 0, or objective plain"
-        yield "training.momentum", text
+    name, momentum, size = experiment.method.objective.name, experiment.training.momentum, experiment.largest_step_size
+    own, objective = isinstance(experiment.method.objective, OwnPart), experiment.method.local_objective
+    mu = getattr(objective, "pull", None) or 0.0
+    proof = f"its keeps_sensitivity{'(step_size, momentum)' if momentum else ''} to return True, once that is proven"
+    yield from refused(
+        f"nothing shows that steps of {name}, of size {size:g}, do not increase the sensitivity",
+        ("method.objective", own, proof, "False"),
+        ("method.objective.mu", not own and size * mu > 2, f"at most {2 / size:.4g}", f"{mu:g}"),
+        ("training.momentum", not own and momentum and mu, "0, or objective plain", f"{momentum:g}"),
+    )
 
 
-def _unclipped(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+def _unclipped(experiment: Any) -> Iterator[tuple[str, str]]:
     """Refusals of what the account by draws does not cover: it needs convex losses with bounded gradients, and plain
     steps."""
-    objective, model = request.objective, request.model
+    training, objective, model = experiment.training, experiment.method.objective.name, experiment.model_name
+    norm = training.largest_norm if "clip_norm" in training.model_fields_set else None
+    controlled, loss, momentum = experiment.method.traits.controlled, training.loss.name, training.momentum
     yield from refused(
         "input_bound knows plain steps on a convex loss, whose gradients it bounds",
-        ("training.clip_norm", request.clip_norm is not None, "null, as clipped gradients are none", request.clip_norm),
+        ("training.clip_norm", norm is not None, "null, as clipped gradients are none", norm),
         ("model", model not in ("auto", "softmax", "logistic"), "softmax or logistic", model),
-        ("training.loss", request.loss != "cross-entropy", "cross-entropy", request.loss),
+        ("training.loss", loss != "cross-entropy", "cross-entropy", loss),
         ("method.objective", objective not in ("plain", "proximal"), "plain or proximal", objective),
-        ("control.enabled", request.controlled, "false, as the controller weighs noise by the clip norm", "true"),
-        ("training.momentum", request.momentum > 0, "0, as steps may expand", request.momentum),
+        ("control.enabled", controlled, "false, as the controller weighs noise by the clip norm", "true"),
+        ("training.momentum", momentum > 0, "0, as steps may expand", momentum),
     )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from h2fdp.config.fields import Magnitude, Options
 from h2fdp.config.named_options import Choices
+from h2fdp.errors import refused
 from h2fdp.network import Topology, Trust
 from h2fdp.privacy.mechanisms.mechanism import Mechanism, MechanismContext
 from h2fdp.privacy.mechanisms.pipeline import Pipeline
@@ -18,43 +19,6 @@ from h2fdp.privacy.vectors import GAUSSIAN, NoiseLaw
 
 Clips = Literal["gradient", "record", "update", "model", "nothing"]
 Unit = Literal["record", "device"]
-
-
-@dataclass(frozen=True)
-class RequestedExperiment:
-    """The settings of an experiment, in plain values, for a placement to judge.
-
-    Attributes:
-        objective: its name; `own_objective`: it is a user's own; `mu` of its pull, `memory`, `gradients` in a step, and
-            `keeps_sensitivity` with this step size and momentum, as the objective says them.
-        step_size: the largest that the schedule can choose.
-        local_aggregations: whether there are any.
-        clip_scope: as it was stated; None where it was not.
-        loss: its name.
-        budget: whether any observer has one.
-        weights: shares in averages, `uniform` or `by-size`.
-        schedule: its name; `foreseen` where every interval is known before the run, `controlled` under Algorithm 1.
-    """
-
-    objective: str
-    own_objective: bool
-    mu: float
-    memory: str | None
-    gradients: int
-    keeps_sensitivity: bool
-    step_size: float
-    model: str
-    local_aggregations: bool
-    clip_norm: float | None
-    clip_scope: str | None
-    momentum: float
-    loss: str
-    calibration: str
-    budget: bool
-    weights: str
-    schedule: str
-    foreseen: bool
-    controlled: bool
 
 
 @dataclass(frozen=True)
@@ -165,8 +129,12 @@ class NoisePlacement(Options, ABC):
         return "each"
 
     @abstractmethod
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        """Refusals of what in an experiment the placement does not go with: keys, and the reasons."""
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
+        """Refusals of what the placement does not go with, key and text.
+
+        Args:
+            experiment: an `ExperimentFile`.
+        """
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         """The stages of the uploads of devices under an edge server of this trust."""
@@ -194,16 +162,22 @@ class StatedNoise(NoisePlacement):
     def noise_is_given(self) -> bool:
         return self.noise_multiplier is not None
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """Refusals of noise that is both stated and calibrated, and those of clipped updates or models."""
-        if self.noise_multiplier is not None and request.calibration == "accounted":
-            text = f"the noise is stated (noise_multiplier is {self.noise_multiplier:g})"
-            yield "privacy.calibration", f"{text}; expected noise_multiplier null, or paper"
-        if self.clips in ("update", "model"):
-            yield from clipped(request, f"{self.clips}s")
-            if request.clip_scope == "record":  # `batch` is the default that a run's own config.yaml states
-                text = f"{self.name} clips a device's whole {self.clips}; leave this key out, found record"
-                yield "training.clip_scope", text
+        stated, training = self.noise_multiplier, experiment.training
+        whole = self.clips in ("update", "model")
+        by_record = whole and "clip_scope" in training.model_fields_set and training.clip_scope == "record"
+        calibrated = stated is not None and experiment.calibration == "accounted"
+        yield from refused(
+            f"the noise is stated (noise_multiplier is {stated})",
+            ("privacy.calibration", calibrated, "noise_multiplier null, or paper", "accounted"),
+        )
+        if whole:
+            yield from clipped(experiment, f"{self.clips}s")
+        yield from refused(  # `batch` is the default that a run's own config.yaml states
+            f"{self.name} clips a device's whole {self.clips}",
+            ("training.clip_scope", by_record, "no such key", "record"),
+        )
 
 
 class BoundedInputs(NoisePlacement):
@@ -247,37 +221,38 @@ def simulated(drawn: Topology, shape: str | None, privacy: NoisePlacement | Any)
     return drawn.as_star("relay")
 
 
-def remembering(request: RequestedExperiment, noisy_steps: bool = False) -> Iterator[tuple[str, str]]:
+def remembering(experiment: Any, noisy_steps: bool = False) -> Iterator[tuple[str, str]]:
     """The problem of a device that remembers what it does not release.
 
     Args:
         noisy_steps: devices may add noise to each of their steps: then what they remember is made of noisy gradients,
             which have rows in the ledger, and of models that they received, as long as a step has one gradient.
     """
-    if request.memory is None or (noisy_steps and request.gradients == 1):
+    name, objective = experiment.method.objective.name, experiment.method.local_objective
+    gradients = getattr(objective, "gradients", 1)
+    if objective.memory is None or (noisy_steps and gradients == 1):
         return
-    text = f"a device keeps its {request.memory}, which depend on all records that it ever drew"
+    right = "noise on each step (privacy dp-sgd, or noise: steps), privacy none, or another objective"
     if noisy_steps:
-        text = f"{text}: a step of {request.objective} has {request.gradients} gradients, and noise for one"
-        yield "method.objective", f"{text}; expected another objective, or privacy none"
-        return
-    yield (
-        "method.objective",
-        f"{text}: no account covers the objective {request.objective}; expected noise on each step (privacy dp-sgd, or "
-        "noise: steps), privacy none, or another objective",
+        right = f"another objective, or privacy none: a step has {gradients} gradients, and noise for one"
+    yield from refused(
+        f"a device keeps its {objective.memory}, which depend on all records that it ever drew",
+        ("method.objective", True, right, name),
     )
 
 
-def uncontrolled(request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+def uncontrolled(experiment: Any) -> Iterator[tuple[str, str]]:
     """The problem of a controller, which knows the noise of accumulated gradients only."""
-    if request.controlled:
-        yield (
-            "control.enabled",
-            "the controller supports the noise of hierarchical and local; expected one of these, or false",
-        )
+    return refused(
+        "the controller supports the noise of hierarchical and local",
+        ("control.enabled", experiment.method.traits.controlled, "one of these, or false", "true"),
+    )
 
 
-def clipped(request: RequestedExperiment, what: str) -> Iterator[tuple[str, str]]:
+def clipped(experiment: Any, what: str) -> Iterator[tuple[str, str]]:
     """The problem of a bound that is missing."""
-    if request.clip_norm is None:
-        yield "training.clip_norm", f"a guarantee needs clipped {what}; expected a finite number above 0, found nothing"
+    unbounded = experiment.training.largest_norm is None
+    return refused(
+        f"a guarantee needs clipped {what}",
+        ("training.clip_norm", unbounded, "a finite number above 0", "nothing"),
+    )

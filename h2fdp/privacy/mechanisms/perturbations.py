@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from h2fdp.config.fields import Magnitude
-from h2fdp.errors import UserError
+from h2fdp.errors import UserError, refused
 from h2fdp.network import Trust
 from h2fdp.privacy.accounts import MARGIN, Accounts
 from h2fdp.privacy.mechanisms.mechanism import AggregationCounts, Mechanism, MechanismContext, Span
 from h2fdp.privacy.mechanisms.noise_placement import (
     BoundedInputs,
     Clips,
-    RequestedExperiment,
     StatedNoise,
     UploadClipping,
     remembering,
@@ -139,28 +138,28 @@ class ObjectivePerturbation(StatedNoise, BoundedInputs):
         """The device adds it."""
         return Place(Holder.DEVICE)
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
         """The conditions of Theorem 6.3, and what would need an account."""
-        if request.memory is None and not (request.objective == "proximal" and request.mu > 0):
-            text = f"Theorem 6.3 needs the objective proximal with mu above 0, found {request.objective}"
-            yield "method.objective", text + (f" with mu {request.mu:g}" if request.objective == "proximal" else "")
-        yield from remembering(request)
-        yield from uncontrolled(request)
-        if request.model not in ("softmax", "logistic"):
-            text = "Theorem 6.3 is about generalised linear models; expected softmax or logistic"
-            yield "model", f"{text}, found {request.model}"
-        if request.loss != "cross-entropy":
-            yield "training.loss", f"Theorem 6.3 is stated here with the bounds of cross-entropy; found {request.loss}"
-        if not request.foreseen and not request.controlled:
-            text = f"Theorem 6.3 needs the number of intervals in advance; expected fixed, found {request.schedule}"
-            yield "method.schedule", text
-        if request.local_aggregations:
-            text = "Theorem 6.3 allows one upload per interval; expected 0 (or a method with topology star)"
-            yield "training.aggregations_per_interval", text
-        if request.calibration == "accounted":
-            yield "privacy.calibration", "there is no sound account of objective perturbation; expected paper"
-        if request.budget:
-            yield "privacy.budget", "there is no sound account of objective perturbation, so no budget; expected none"
+        method, schedule, model = experiment.method, experiment.method.traits, experiment.model_name
+        name, objective, loss = method.objective.name, method.local_objective, experiment.training.loss.name
+        convex = objective.memory is not None or (name == "proximal" and (getattr(objective, "pull", None) or 0.0) > 0)
+        unforeseen, averaged = not schedule.foreseen and not schedule.controlled, experiment.averages_locally
+        yield from remembering(experiment)
+        yield from uncontrolled(experiment)
+        once = "0 (or a method with topology star)"
+        yield from refused(
+            "Theorem 6.3 is about one strongly convex problem of each device in each of a known number of intervals",
+            ("method.objective", not convex, "proximal with mu above 0", name),
+            ("model", model not in ("softmax", "logistic"), "softmax or logistic", model),
+            ("training.loss", loss != "cross-entropy", "cross-entropy", loss),
+            ("method.schedule", unforeseen, "fixed", method.schedule.name),
+            ("training.aggregations_per_interval", averaged, once, "local aggregations"),
+        )
+        yield from refused(
+            "there is no sound account of objective perturbation",
+            ("privacy.calibration", experiment.calibration == "accounted", "paper", "accounted"),
+            ("privacy.budget", bool(experiment.privacy.budget), "none", "a budget"),
+        )
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         return Pipeline((RandomLinearTerm(),))
@@ -264,10 +263,10 @@ class OutputPerturbation(StatedNoise):
         """The device adds it."""
         return Place(Holder.DEVICE)
 
-    def problems(self, request: RequestedExperiment) -> Iterator[tuple[str, str]]:
-        yield from remembering(request)
-        yield from super().problems(request)
-        yield from uncontrolled(request)
+    def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
+        yield from remembering(experiment)
+        yield from super().problems(experiment)
+        yield from uncontrolled(experiment)
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         assert clipping.norm is not None, "a guarantee comes with clipping"
