@@ -21,11 +21,10 @@ from h2fdp.data.folders import Images, Leaf
 from h2fdp.data.from_python import PythonData, from_python
 from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
-from h2fdp.data.records import Records, Scaling, alike, as_records, class_count
-from h2fdp.data.source import GIVEN, DataOptions, DataRequest, DataSet, Given, Pool, part_of
+from h2fdp.data.records import Records, Scaling, alike, as_records
+from h2fdp.data.source import GIVEN, DataOptions, DataRequest, DataSet, Given, Pool, part_of, pool_of
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
 from h2fdp.data.tables import Table
-from h2fdp.data.targets import Target
 from h2fdp.errors import UserError
 from h2fdp.streams import Streams
 
@@ -105,7 +104,7 @@ def load(
     pool = pools(DataRequest(section, named, streams, root))
     chosen = section.partition_of(pool)
     if chosen != "natural":
-        pool = pool.without_owners()
+        pool = replace(pool, owners=None, test_owners=None, owner_names=())
     if section.tested_on_devices is not None:
         pool = pool.together()
     given, test_owners = np.zeros(len(pool.train), dtype=np.int64), pool.test_owners
@@ -165,8 +164,8 @@ def from_function(
     train = Records.joined(parts)
     test_records = _given(test, "the test data")
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    number, target = class_count(train, test_records, classes, "data"), Target.of(None, train.y, None, "y")
-    return _spread("custom", Pool(train, test_records, number, Scaling(), target=target), owners, len(parts))
+    pool = pool_of((train, None), (test_records, None), None, classes, "data", scaling=Scaling())
+    return _spread("custom", pool, owners, len(parts))
 
 
 def _given(pair: Any, what: str) -> Records:

@@ -121,6 +121,9 @@ class Scaling:
 
     >>> Scaling(255.0, (0.5,), (0.25,)).scale * 255
     array([4.], dtype=float32)
+    >>> to_both_sides = Scaling(16.0, (0.5,), (0.5,))
+    >>> (np.array([0.0, 4.0, 16.0]) * to_both_sides.scale + to_both_sides.shift).tolist()
+    [-1.0, -0.5, 1.0]
     >>> Scaling(255.0, (0.1, 0.2, 0.3), (1.0, 1.0, 1.0)).shift.shape
     (3, 1, 1)
     """
@@ -143,19 +146,6 @@ class Scaling:
     def shift(self) -> NDArray[np.float32]:
         """The summand, float32, shape (1,) or (channels, 1, 1): broadcasts over one record's shape."""
         return self._broadcast(-np.array(self.mean) / np.array(self.deviation))
-
-    def unit(self) -> Scaling:
-        """The division alone: `normalize: unit`."""
-        return Scaling(self.divisor)
-
-    def symmetric(self) -> Scaling:
-        """From 0 .. divisor to -1 .. 1: `normalize: symmetric`.
-
-        >>> scaling = Scaling(16.0).symmetric()
-        >>> (np.array([0.0, 4.0, 16.0]) * scaling.scale + scaling.shift).tolist()
-        [-1.0, -0.5, 1.0]
-        """
-        return Scaling(self.divisor, (0.5,), (0.5,))
 
     def _broadcast(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         shape = (-1, 1, 1) if self.of_channels and len(self.mean) > 1 else (-1,)

@@ -127,7 +127,9 @@ class Pooled(DataOptions):
 
     def scaled(self, scaling: Scaling) -> Scaling:
         """The constants, the division alone, or the division to numbers from -1 to 1."""
-        return {"standard": scaling, "unit": scaling.unit(), "symmetric": scaling.symmetric()}[self.normalize]
+        divisor = scaling.divisor
+        choices = {"standard": scaling, "unit": Scaling(divisor), "symmetric": Scaling(divisor, (0.5,), (0.5,))}
+        return choices[self.normalize]
 
 
 class FromFiles(DataOptions):
@@ -169,11 +171,6 @@ class DataRequest:
     groups: Sequence[tuple[str, int]]
     streams: Streams
     root: Path | None
-
-    @property
-    def devices(self) -> int:
-        """Number of devices over all groups."""
-        return sum(count for _, count in self.groups)
 
     @property
     def origin(self) -> Hashable:
@@ -227,10 +224,6 @@ class Pool(DataSet):
 
     owners: NDArray[np.int64] | None = None
     owner_names: tuple[str, ...] = ()
-
-    def without_owners(self) -> Pool:
-        """A copy without owners."""
-        return replace(self, owners=None, test_owners=None, owner_names=())
 
     def together(self) -> Pool:
         """A copy with the test records among the training records, and none apart.
