@@ -93,7 +93,6 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
         (blueprint.momentum, "training.momentum", "canaries do not support momentum; expected 0"),
         (unusual, "method.server", server),
         (training.sampling != "poisson" and not whole, "training.sampling", poisson),
-        (whole and canaries > run.topology.devices, "canaries", f"{_WHOLE}; expected at most {run.topology.devices}"),
     )
     for holds, key, text in refused:
         if holds:
@@ -193,6 +192,8 @@ def audits(
         raise UserError(f"nothing to audit; {UNSEEN[observers[0]]}", key="observer")
     owners = np.unique(np.concatenate([*audited.values()]))
     made: AnyCanary = "device" if run.placement.protects == "device" else kind
+    if made == "device" and canaries > len(owners):
+        raise UserError(f"{_WHOLE}; expected at most {len(owners)}, found {canaries}", key="canaries")
     design = CanaryDesign.drawn(run.blueprint.streams, made, canaries, owners)
     check_density(design, run.blueprint.rates)
     scores, watch, intervals = _scores(run, audited, design, noise_scale, on_interval or (lambda row: None))
