@@ -1,7 +1,12 @@
 """The page shows what the tables of the frontier hold, and the tables keep the rules of the study."""
 
+import pandas as pd
+
+from experiments.defaults import without_ranges
+from experiments.frontier import sources
 from experiments.frontier.page import FIRST, PAGE, between, page, read
 from experiments.frontier.runs import RUNS, SEARCH_SEED, SEEDS, TRIALS, best
+from experiments.programs import between_markers
 from tests.docs.reader import REPOSITORY
 
 FOLDER = REPOSITORY / "experiments" / "frontier"
@@ -10,6 +15,12 @@ runs, trials = read(FOLDER / RUNS), read(FOLDER / TRIALS)
 
 def test_the_pages_are_what_the_program_writes():
     assert between(PAGE.read_text(), page(runs, trials)) == PAGE.read_text()
+
+
+def test_pages_of_files_and_of_sources_are_what_their_programs_write():
+    for program in (without_ranges, sources):
+        written, rows = program.PAGE.read_text(), pd.read_csv(program.CSV, keep_default_na=False)
+        assert between_markers(written, program.COMMAND, program.table(rows)) == written
 
 
 def test_every_point_has_all_seeds_and_no_account_is_above_its_epsilon():
