@@ -396,12 +396,14 @@ def refusals(experiment: Any) -> Iterator[tuple[str, str]]:
     if experiment.privacy.noise_law is None:
         return
     method, placement, schedule = experiment.method, experiment.method.privacy, experiment.method.traits
-    sums, law, name = placement.accumulates and placement.clips != "record", placement.noise_law, method.schedule.name
+    by_sender = "cloud" not in placement.trusted  # whose stream it is
+    sums = by_sender and (placement.clips == "update" or (placement.accumulates and placement.clips != "record"))
+    law, name = placement.noise_law, method.schedule.name
     decides = not schedule.foreseen or schedule.controlled or schedule.buffers
     independent = "or privacy.correlated: null"
-    uploads = f"hierarchical or local with noise: uploads, {independent}"
+    uploads = f"devices, hierarchical or local with noise: uploads, {independent}"
     yield from refused(
-        "noise is correlated from one noisy sum of gradients to the next, by who sends it",
+        "noise is correlated from one noisy update or average to the next, by who sends it",
         ("method.privacy", not sums, uploads, placement.name),
         ("method.privacy.law", sums and not law.stable, f"gaussian, {independent}", law.name),
         ("method.schedule", decides, f"fixed, {independent}", f"{name}, which decides who sends when, or how much"),

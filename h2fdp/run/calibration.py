@@ -288,7 +288,8 @@ def _check_patterns(setup: RunSetup) -> None:
     """Refuse correlated noise where sampling would be expected to amplify, or where turns are nearer than stated."""
     rates, section = setup.blueprint.rates, setup.config.privacy.correlated
     between = None if section is None else section.between
-    if setup.blueprint.sampling == "poisson" and (rates < 1).any():
+    sampled = setup.placement.protects == "record" and setup.blueprint.sampling == "poisson"
+    if sampled and (rates < 1).any():
         text = "no sampling of records amplifies correlated noise; expected sampling_rate: 1, or sampling: fixed"
         raise UserError(f"{text}, found rates from {rates.min():.3g}", key="training.sampling_rate")
     if between is None or not (cloud := [each.cloud for each in forecast(setup)]):

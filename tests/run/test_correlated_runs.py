@@ -91,8 +91,14 @@ def test_one_band_is_independent_noise_to_the_bit(tmp_path):
 @pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"participation": 0.7, "faults": FAULTS}, {"weights": "by-size"}, {"budget_decay": "linear"}],
-    ids=["all", "some", "sizes", "shares of the budget"],
+    [
+        {},
+        {"participation": 0.7, "faults": FAULTS},
+        {"weights": "by-size"},
+        {"budget_decay": "linear"},
+        {"protects": "device", "sampling_rate": 0.5, "participation": 0.7, "faults": FAULTS, "momentum": 0.5},
+    ],
+    ids=["all", "some", "sizes", "shares of the budget", "devices"],
 )
 def test_every_account_is_that_of_one_gaussian_by_hand(tmp_path, correlated, settings):
     """The ledger of the same run under independent noise says who was in which release, and how far it moved."""
@@ -159,13 +165,14 @@ def plausible(values, scale=1.0, error=1e-6):
     return error / 2 < stats.chi2.cdf(total, values.size) < 1 - error / 2
 
 
+@pytest.mark.parametrize("unit", ["record", "device"])
 @pytest.mark.parametrize("correlated", [BANDED | {"between": None}, INVERSE], ids=lambda each: each["kind"])
-def test_along_the_best_attack_the_noise_of_a_run_is_that_of_its_account(tmp_path, noises, correlated):
+def test_along_the_best_attack_the_noise_of_a_run_is_that_of_its_account(tmp_path, noises, correlated, unit):
     """Right noise fails once in a million; two thirds and three halves of it always do.
 
     The best attack on a device projects C y / L on C x: there a record moves what is seen by mu, in units of noise.
     """
-    small(correlated).run(tmp_path)
+    small(correlated, protects=unit).run(tmp_path)
     law = CorrelatedGaussian(correlated["kind"], correlated["bands"])
     chains, attacked = {}, []
     for key, (noise, level) in noises.items():

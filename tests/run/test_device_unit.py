@@ -30,6 +30,7 @@ DEEP = Topology(
 )
 PLAIN = Topology("no secure sums", tuple(placed(name, name, NEAR, NEAR) for name in ("trusted", "untrusted")))
 ALONE = Topology("none trusted", tuple(placed(name, "untrusted", NEAR, NEAR) for name in "ab"))
+CENTRAL = {"extends": "h2fdp", "privacy": "central"}
 USUAL = {
     "data": {"name": "digits", "partition": "iid"},
     "model": "softmax",
@@ -107,13 +108,14 @@ RIGHT = {
     "buffers": {"topology": PLAIN, "method": {"extends": "hfl-async", "privacy": "devices"}, "protects": None},
     "devices that lie": {"topology": replace(PLAIN, adversaries=Adversaries(SignFlip(), devices=("untrusted/1",)))},
     "a budget": {"budget": {"cloud": 4.0}},
+    "correlated noise": {"correlated": {"kind": "banded", "bands": 2}},
     "replaced devices": {"adjacency": "replace"},
 }
 REFUSED = [
     ("method.objective", {"method": {"extends": "h2fdp", "objective": "scaffold", "server": "scaffold"}}),
     ("training.weights", {"weights": "by-size"}),
     ("privacy.calibration", {"calibration": "paper"}),
-    ("method.privacy", {"correlated": {"kind": "banded", "bands": 2}}),
+    ("method.privacy", {"correlated": {"kind": "banded", "bands": 2}, "method": CENTRAL, "aggregate_every": 4}),
     ("privacy.adjacency", {"adjacency": "add-remove"}),
     ("privacy.protects", {"method": "fedavg-dp"}),
     ("control.enabled", {"method": "h2fdp-adaptive"}),

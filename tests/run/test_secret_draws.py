@@ -354,6 +354,7 @@ REFUSED = [
     ("training.participation", {"device_turns": 2}),
     ("privacy.adjacency", {"adjacency": "replace"}),
     ("training.until", {"until": {"joules": 5.0}}),
+    ("privacy.correlated", {"correlated": {"kind": "banded", "bands": 2}}),
     ("method.aggregation", {"topology": ALONE, "method": {"extends": "h2fdp", "aggregation": "median"}}),
     ("training.participation", {"protects": None, "method": {"extends": "hfl-async", "privacy": "devices"}}),
     ("training.participation", {"topology": replace(ALONE, mobility=Mobility())}),
