@@ -343,10 +343,10 @@ class InstrumentedRun:
 def canary_gradient(run: RunSetup) -> tuple[str, float]:
     """What bounds a record's gradient, and its length G: clipping, or what is known of the loss without.
 
-    Where devices are protected, the length of an upload, if the device takes part.
+    Where devices are protected, the length of an upload of the first interval, if the device takes part.
     """
     if isinstance(run.noise, ClippedUploads):
-        return "update", run.noise.clip_norm / run.noise.rate
+        return "update", run.noise.longest.clip_norm / run.noise.rate
     clipping = run.blueprint.clipping
     if clipping is not None:
         return clipping.scope, clipping.norm

@@ -261,7 +261,8 @@ def _scores(
                     at, unit, effect = mine[seen.device], transcript.step_size * seen.weight, effects[seen.device]
                     segments, rate = seen.segments, float(blueprint.rates[seen.device])
                     if isinstance(run.noise, ClippedUploads):  # in all uploads of an interval, or in none
-                        unit, segments, rate = seen.weight * len(segments), (1,), run.noise.rate
+                        falls = transcript.step_size / run.noise.longest.step_size
+                        unit, segments, rate = seen.weight * len(segments) * falls, (1,), run.noise.rate
                     score[at] += effect.score(seen.values[at], unit, seen.noise_std, segments, rate)
             done += 1
             on_interval({"interval": done})

@@ -268,6 +268,7 @@ def inputs_of(
         momentum=training.momentum,
         epochs=training.local_epochs,
         clip_norm=training.largest_norm,
+        step_size=config.largest_step_size,
         loss=loss,
         gamma=training.gamma if whole else None,
         precision=training.precision,

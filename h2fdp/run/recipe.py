@@ -60,6 +60,7 @@ from h2fdp.wording import counted
 
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE, MUCH = 2.07, 9.3  # noise in the last model, see `_in_scores`: below and above which other features pay
+OVERWHELMING = 50.0  # such noise, as that of a thousand devices that are protected as a whole: few steps lead as far
 _FEATURES = 384  # between them
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
@@ -351,6 +352,8 @@ def _way(config: ExperimentFile, topology: Topology, **changes: str) -> Experime
 
 def _intervals(noise: float) -> int:
     """K_g of linear models by the noise of the farthest way, see `_in_scores`."""
+    if noise > OVERWHELMING:
+        return INTERVALS // 2
     return round(min(MOST_INTERVALS, max(INTERVALS, INTERVALS * math.sqrt(LITTLE / max(noise, 1e-9)))))
 
 
@@ -371,9 +374,8 @@ def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, lin
     updates, falls = _of_updates(config), "linear" if linear else "none"
     if config.control.enabled and config.control.is_algorithm_1:
         falls = "sqrt"
-    elif updates:  # their noise does not fall with the step size
-        falls = "none"
-        clip_norm *= 1.0 if "step_size" in training.left_open else training.step_size
+    elif updates and "step_size" not in training.left_open:
+        clip_norm *= training.step_size
     return {
         "intervals": intervals_of(config, len(topology.subnets)),
         "local_steps": steps,

@@ -50,6 +50,7 @@ class Blueprint:
         momentum: of the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
+        step_size: the largest that there will be.
         gamma: of whole updates that are normalised; `clipping` has that of gradients.
         precision: of the factors of convolutions' products in devices' steps.
         aggregation: what every aggregator makes of its children's uploads.
@@ -75,6 +76,7 @@ class Blueprint:
     momentum: float
     epochs: int | None
     clip_norm: float | None
+    step_size: float
     loss: Loss
     gamma: float | None
     precision: Precision
@@ -322,7 +324,7 @@ class Blueprint:
         longest: LongestSum | None = None
         if self.clipping is not None and self.noise_placement.private and self.noise_placement.accumulates:
             longest = LongestSum(self.clipping.norm, self.momentum)  # noise is sized for that
-        clipping = UploadClipping(self.clip_norm, by_record, self.gamma, longest, self.draw)
+        clipping = UploadClipping(self.clip_norm, self.step_size, by_record, self.gamma, longest, self.draw)
         pipeline = self.noise_placement.pipeline(trust, clipping)
         if self.correlated is not None:
             sums = self.noise_placement.sees(trust) == "sum"

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h2fdp.privacy import Moment
+from h2fdp.privacy.mechanisms.device_unit import LongestUpload
 from h2fdp.privacy.mechanisms.stages import ClippedUpdate
 from h2fdp.privacy.places import Segment
 from h2fdp.streams import Streams
@@ -22,9 +23,9 @@ def test_a_whole_update_is_never_longer_than_the_norm_cut_or_normalised(seed, no
     update = torch.cat([update, torch.full((1, 50), torch.inf)])
     before, quiet = (
         update.clone(),
-        Moment(streams=STREAMS, nodes=[], levels=np.empty(0), segment=Segment(0, 0, 1)),
+        Moment(streams=STREAMS, nodes=[], levels=np.empty(0), segment=Segment(0, 0, 1, step_size=1.0)),
     )
-    ClippedUpdate(norm, gamma).encode(update, torch.zeros(50), quiet)
+    ClippedUpdate(LongestUpload(norm, 1.0), gamma).encode(update, torch.zeros(50), quiet)
     lengths = torch.linalg.vector_norm(update.double(), dim=1)
     assert lengths.max() <= norm
     assert lengths[1:].max() == 0

@@ -3,6 +3,7 @@
 What observers learn, against the ledger, is in `tests/protocol/test_any_tree.py`, on random trees.
 """
 
+import json
 import math
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ DEEP = Topology(
 )
 PLAIN = Topology("no secure sums", tuple(placed(name, name, NEAR, NEAR) for name in ("trusted", "untrusted")))
 ALONE = Topology("none trusted", tuple(placed(name, "untrusted", NEAR, NEAR) for name in "ab"))
+FLAT_TRUSTED = Topology("all trusted", tuple(placed(name, "trusted", NEAR, NEAR) for name in "ab"))
 CENTRAL = {"extends": "h2fdp", "privacy": "central"}
 USUAL = {
     "data": {"name": "digits", "partition": "iid"},
@@ -66,24 +68,44 @@ def test_noise_meets_the_target_whatever_the_steps_the_batches_and_the_optimiser
     assert len(seen) == 1  # an upload is as long, whatever made it
 
 
+@pytest.mark.parametrize("falls", [1.0, 0.25])
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_uploads_are_as_long_as_the_norm_and_carry_their_noise(number):
+def test_uploads_are_as_long_as_the_norm_which_falls_as_step_sizes_do_and_carry_their_noise(number, falls):
     """Of a million times the step size, so that each update is cut. The sum of squares of M coordinates over sigma^2 is
     of a noncentral chi-square law; error rate 1e-6; two thirds and one and a half times the noise are rejected."""
     run = experiment(model={"name": "mlp", "hidden": 235}, step_size=1e3, aggregate_every=4).prepare()
     group, by_node = run.blueprint.device_group(number), run.blueprint.facts[number].place.by_node
-    level = 0.0 if by_node else 0.25
-    for upload in group.train(run.initial, order(level, steps=4, step_size=1e3)).updates.double():
+    level, longest = 0.0 if by_node else 0.25, 0.5 * falls
+    for upload in group.train(run.initial, order(level, steps=4, step_size=1e3 * falls)).updates.double():
         if by_node:
-            assert float(torch.linalg.vector_norm(upload)) == pytest.approx(0.5, rel=1e-5)
+            assert float(torch.linalg.vector_norm(upload)) == pytest.approx(longest, rel=1e-5)
             continue
         squared, size = float((upload**2).sum()), upload.numel()
 
         def fits(std, squared=squared, size=size):
-            law = stats.ncx2(size, (0.5 / std) ** 2)
+            law = stats.ncx2(size, (longest / std) ** 2)
             return law.ppf(5e-7) < squared / std**2 < law.ppf(1 - 5e-7)
 
         assert [fits(level * factor) for factor in (1, 2 / 3, 3 / 2)] == [True, False, False]
+
+
+@pytest.mark.parametrize(("method", "topology"), [("h2fdp", PLAIN), (CENTRAL, FLAT_TRUSTED)])
+def test_sensitivities_and_noise_of_rows_fall_as_step_sizes_do(tmp_path, method, topology):
+    """By a third and two thirds of the first in the last two of three intervals, so that the account stays."""
+    rows, found = {}, []
+    for falls in ("linear", "none"):
+        settings = {"method": method, "step_decay": falls, "aggregate_every": None, "aggregations_per_interval": 0}
+        settings |= {"noise_key": "seed"}
+        run = experiment(topology=topology, **settings).run(tmp_path / falls)
+        found.append(run.privacy.epsilon("public"))
+        for row in map(json.loads, (run.directory / "privacy.jsonl").read_text().splitlines()):
+            key = row["edge"], row["observer"], row["interval"]
+            rows.setdefault(key, []).append((row["sensitivity"], row["noise_std"]))
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert {interval for *_, interval in rows} == {1, 2, 3}
+    for (*_, interval), (fallen, constant) in rows.items():
+        left = (4 - interval) / 3
+        assert fallen == pytest.approx([left * each for each in constant], rel=1e-9)
 
 
 # Each feature of the house with devices as the unit: right, or refused at this key.

@@ -137,12 +137,13 @@ def test_central_noise_of_a_run_is_sized_for_those_really_averaged(tmp_path, mon
         if not there:
             continue
         weights = {device: held / sum(there.values()) for device, held in there.items()}
-        noise = 2.0 * CLIP * max(weights.values())
+        clip = CLIP / math.sqrt(interval)  # as the step size
+        noise = 2.0 * clip * max(weights.values())
         noises.append(noise)
         for (edge, device), weight in weights.items():
             for observer in ("peer", "public"):
                 key = (interval, 7 * interval, edge, device + 1, observer)
-                expected[key] = ("central", "fixed", CLIP * weight, noise, 1, 1.0)
+                expected[key] = ("central", "fixed", clip * weight, noise, 1, 1.0)
     run = made.run(tmp_path / "run")
     assert_same(ledger_of(run), expected)
     np.testing.assert_allclose(added, noises, rtol=1e-9)
@@ -299,7 +300,11 @@ REFUSED = [
     ("central", {}, r"training\.aggregations_per_interval: local aggregations are broadcast to peers without noise"),
     ("central", {"clip_norm": None, **ONE_UPLOAD}, r"training\.clip_norm: a guarantee needs clipped updates"),
     ("central", {"budget": {"cloud": 1.0}, **ONE_UPLOAD}, r"privacy\.budget\.cloud: the observer cloud is trusted"),
-    ("dp-sgd", {"clip_scope": "batch"}, r"training\.clip_scope: dp-sgd clips each record's gradient; expected record"),
+    (
+        "dp-sgd",
+        {"clip_scope": "batch"},
+        r"training\.clip_scope: dp-sgd clips each record's gradient, .*; expected record",
+    ),
     ("dp-sgd", {"clip_norm": None}, r"training\.clip_norm: a guarantee needs clipped gradients"),
     ("dp-sgd", {"objective": "pfedme"}, r"method\.objective: a device keeps its personal models"),
     (
@@ -310,12 +315,12 @@ REFUSED = [
     (
         OBJECTIVE,
         ONE_UPLOAD,
-        r"method\.objective: Theorem 6\.3 needs the objective proximal with mu above 0, found plain",
+        r"method\.objective: Theorem 6\.3 is about .*; expected proximal with mu above 0, found plain",
     ),
     (
         OBJECTIVE,
         {"objective": PROXIMAL, "model": "mlp", **ONE_UPLOAD},
-        r"model: Theorem 6\.3 is about generalised linear models; .* found mlp",
+        r"model: Theorem 6\.3 is about .*; expected softmax or logistic, found mlp",
     ),
     (
         OBJECTIVE,

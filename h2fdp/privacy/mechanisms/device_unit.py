@@ -43,27 +43,42 @@ ABOUT_DEVICES = (
 
 
 @dataclass(frozen=True)
+class LongestUpload:
+    """C, whatever the number of steps: the clip norm of the first interval, which falls as step sizes do.
+
+    So the noise falls with them, and the last model has less of it: an upload is about as long as its step size.
+    """
+
+    clip_norm: float
+    step_size: float
+
+    def __call__(self, step_size: float, steps: int) -> float:
+        return self.clip_norm * step_size / self.step_size
+
+
+@dataclass(frozen=True)
 class ClippedUploads(Mechanism):
     """Gaussian noise of z C on each upload, or of z C max_j(rho_j) on a node's average of uploads.
 
     Attributes:
         noise_multiplier: z.
-        clip_norm: C, of a device's whole upload; where it takes part by chance, that is divided by its probability.
+        longest: C of an interval, of a device's whole upload; where it takes part by chance, that is divided by its
+            probability.
         rate: this probability, where all observers with an account do not learn who takes part; 1 elsewhere.
     """
 
     noise_multiplier: float
-    clip_norm: float
+    longest: LongestUpload
     rate: float = 1.0
 
     def unit(self, span: Span) -> float:
         """See `Mechanism.unit`: the same for every number of local steps."""
-        return self.noise_multiplier * self.clip_norm / self.rate
+        return self.noise_multiplier * self.longest(span.segment.step_size, span.planned) / self.rate
 
     def sensitivities(self, uploads: Uploads) -> Sensitivities:
         """C / q; a device is in all its batches, so that nothing is credited for sampling records."""
         ones = np.ones(len(uploads.rows))
-        moved = self.clip_norm / self.rate * ones
+        moved = self.longest(uploads.segment.step_size, 1) / self.rate * ones
         sampling: Sampling = "fixed" if self.rate == 1 else "poisson"
         return Sensitivities(moved, self.rate * ones, ones, sampling, "update", least=moved)
 
@@ -100,16 +115,6 @@ class CentralMechanism(ClippedUploads):
         return promised * math.sqrt(made.global_ / self.formula.global_releases)
 
 
-@dataclass(frozen=True)
-class _Longest:
-    """The longest upload, whatever the step size and the number of steps."""
-
-    clip_norm: float
-
-    def __call__(self, step_size: float, steps: int) -> float:
-        return self.clip_norm
-
-
 class _WholeUploads(StatedNoise):
     """Noise that protects devices: all that they send is clipped, and what they remember stays with them."""
 
@@ -136,9 +141,13 @@ class _WholeUploads(StatedNoise):
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         """Clipped uploads of those who take part, before any noise."""
-        assert clipping.norm is not None, "a guarantee comes with clipping"
         draw = () if clipping.draw is None else (clipping.draw,)
-        return Pipeline((ClippedUpdate(clipping.norm, clipping.gamma), *draw))
+        return Pipeline((ClippedUpdate(_longest(clipping.norm, clipping.step_size), clipping.gamma), *draw))
+
+
+def _longest(clip_norm: float | None, step_size: float) -> LongestUpload:
+    assert clip_norm is not None, "a guarantee comes with clipping"
+    return LongestUpload(clip_norm, step_size)
 
 
 class DeviceDp(_WholeUploads):
@@ -187,18 +196,20 @@ class DeviceDp(_WholeUploads):
 
     def pipeline(self, trust: Trust, clipping: UploadClipping) -> Pipeline:
         clipped, draw = super().pipeline(trust, clipping), clipping.draw
-        if trust == "trusted" or clipping.norm is None:
+        if trust == "trusted":
             return clipped
         noise: Stage = UpdateNoise()
         if self.sees(trust) == "sum" and self.rounding is not None:
-            noise = ModularShares(self.rounding, _Longest(clipping.norm if draw is None else clipping.norm / draw.rate))
+            longest = _longest(clipping.norm, clipping.step_size)
+            noise = ModularShares(
+                self.rounding, longest if draw is None else replace(longest, clip_norm=longest.clip_norm / draw.rate)
+            )
         return Pipeline((*clipped.stages, noise))
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
-        assert setting.clip_norm is not None, "a guarantee comes with clipping"
         releases = setting.intervals + setting.local_aggregations
         begin = float(np.sqrt(releases)) / setting.epsilon if self.noise_multiplier is None else self.noise_multiplier
-        return ClippedUploads(begin, setting.clip_norm, setting.rate)
+        return ClippedUploads(begin, _longest(setting.clip_norm, setting.step_size), setting.rate)
 
 
 class CentralDp(_WholeUploads):
@@ -224,7 +235,6 @@ class CentralDp(_WholeUploads):
             yield "training.aggregations_per_interval", f"{text}; expected 0 (or a method with topology star)"
 
     def mechanism(self, setting: MechanismContext) -> Mechanism:
-        assert setting.clip_norm is not None, "a guarantee comes with clipping"
         formula = PaperCalibration(setting.epsilon, setting.delta, setting.c2, 0, setting.intervals)
         given = formula.noise_std("global", 1.0, 1.0) if self.noise_multiplier is None else self.noise_multiplier
-        return CentralMechanism(given, setting.clip_norm, setting.rate, formula=formula)
+        return CentralMechanism(given, _longest(setting.clip_norm, setting.step_size), setting.rate, formula=formula)

@@ -26,7 +26,8 @@ class UploadClipping:
     """The clipping of a run, as far as stages of uploads depend on it.
 
     Attributes:
-        norm: C.
+        norm: C, of the first interval where whole updates are clipped.
+        step_size: the largest, of the first interval.
         by_record: records' gradients are clipped one by one.
         gamma: of whole updates or models that are normalised, see `clip_rows`; None for others.
         longest: from a step size and a number of steps to the longest update; None where none is known.
@@ -34,6 +35,7 @@ class UploadClipping:
     """
 
     norm: float | None = None
+    step_size: float = 1.0
     by_record: bool = False
     gamma: float | None = None
     longest: Callable[[float, int], float] | None = None

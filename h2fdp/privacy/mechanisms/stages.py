@@ -38,15 +38,15 @@ class ClippedUpdate(Stage):
     """The whole update of an interval, scaled to a norm of at most C.
 
     Attributes:
-        norm: C.
+        longest: C, see `CutToLongest`.
         gamma: updates are normalised, see `clip_rows`; None cuts those that are longer.
     """
 
-    norm: float
+    longest: Callable[[float, int], float]
     gamma: float | None = None
 
     def encode(self, updates: Tensor, received: Tensor, at: Moment) -> Tensor:
-        clip_rows(updates, self.norm, gamma=self.gamma)
+        clip_rows(updates, self.longest(at.segment.step_size, len(at.segment.slots)), gamma=self.gamma)
         return updates
 
 
