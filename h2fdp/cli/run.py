@@ -55,6 +55,7 @@ def run_command(
     from h2fdp.records.directory import new_directory
     from h2fdp.run import Experiment
     from h2fdp.run.loop import start_run
+    from h2fdp.run.prelude import what_noise_hides
 
     experiment = Experiment.from_file(file, settings or [], seed)
     if experiment.config.sweep:
@@ -71,6 +72,8 @@ def run_command(
         if not quiet and not as_json:
             for line in setup.chosen:
                 typer.echo(line)
+            for text in what_noise_hides(setup):
+                note(text)
             if planned is not None:
                 typer.echo(f"planned: {planned} intervals")
         stated = [word for each in settings or () if not re.match(r"method[.=]", each) for word in ("--set", each)]
@@ -89,10 +92,11 @@ def run_command(
 
 def _show_plan(experiment: Experiment, data_root: Path | None, as_json: bool) -> None:
     from h2fdp.cli.privacy import print_accounts, print_noises
+    from h2fdp.run.prelude import what_noise_hides
     from h2fdp.run.preview import LEAKS, costs_in_words, estimate, without_effect
 
     setup = experiment.prepare(data_root)
-    for text in without_effect(setup):
+    for text in (*without_effect(setup), *what_noise_hides(setup)):
         note(text)
     plan = estimate(setup)
     if as_json:

@@ -117,6 +117,10 @@ class Statistic(Options):
     def norm(self, shape: tuple[int, ...]) -> float:
         """The largest length of f of a record of this shape."""
 
+    def hides(self, noise_std: float) -> str:
+        """What noise of this deviation on the average leaves nothing of, in words; empty where it leaves enough."""
+        return ""
+
     @abstractmethod
     def use(self, average: Averages, noise_std: float, shape: tuple[int, ...]) -> Standardizing:
         """The standardising of records from then on.
@@ -176,6 +180,10 @@ class OwnStatistic(Checked):
             raise self._origin.wrong("of", "the same rows at each call", Words("other ones"))
         if not torch.allclose(self.of(x), rows, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise self._origin.problem("a record's row depends on the other records; expected rows of single records")
+
+    def hides(self, noise_std: float) -> str:
+        """Nothing is known of it."""
+        return ""
 
     def use(self, average: Averages, noise_std: float, shape: tuple[int, ...]) -> Standardizing:
         """See `Statistic`."""
@@ -238,6 +246,12 @@ class Bounds(Statistic):
     def norm(self, shape: tuple[int, ...]) -> float:
         """The root of the number of columns, in each of which a record is in one bin at most."""
         return math.sqrt(math.prod(shape))
+
+    def hides(self, noise_std: float) -> str:
+        """Bins that hold half of the records of their column, or fewer."""
+        needed = min(_SURE * noise_std, 1.0)
+        text = f"noise hides bins that hold less than {needed:.0%} of a column, which may seem to go from -1 to 1"
+        return f"{text}; state data.ranges" if needed > 1 / 2 else ""
 
     def use(self, average: Averages, noise_std: float, shape: tuple[int, ...]) -> Standardizing:
         """The middle and the half width of each column: numbers from -1 to 1. From -1 to 1 it goes where no bin is

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -37,7 +37,7 @@ from h2fdp.privacy.vectors import GAUSSIAN
 from h2fdp.protocol import InProcessNodes, IntervalPlan
 from h2fdp.protocol.cloud import Cloud
 from h2fdp.protocol.planned_releases import noise_and_gradients
-from h2fdp.run.setup import RunInputs, RunSetup
+from h2fdp.run.setup import RunInputs, RunSetup, StatisticRun
 from h2fdp.runtime import RuntimeSection, run_interval, start_hosts
 from h2fdp.schedules.fixed import FixedOptions
 from h2fdp.training.losses import Loss, OwnScore
@@ -247,6 +247,20 @@ def what_ranges_gain(run: RunSetup) -> list[str]:
     return found
 
 
+def what_noise_hides(run: RunSetup) -> list[str]:
+    """Lines on statistics that the noise of this run leaves nothing of: records are few, or the budget is small."""
+    hidden = ((each.statistic.name, each.statistic.hides(deviation)) for each, deviation in _deviations(run))
+    return [f"{name}: {text}" for name, text in hidden if text]
+
+
+def _deviations(run: RunSetup) -> Iterator[tuple[StatisticRun, float]]:
+    """Statistics with the deviation of the noise on their averages."""
+    for each, part in zip(run.prelude, run.statistics, strict=True):
+        _, plan = plan_of(part)
+        variance, _ = noise_and_gradients(plan, {facts.name: facts for facts in part.blueprint.facts}, part.noise)
+        yield each, math.sqrt(variance)
+
+
 def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> str:
     """Why a run can have no prelude; empty where it can."""
     placement, privacy, combination = config.method.privacy, config.privacy, config.method.combination
@@ -272,10 +286,8 @@ def why_none(config: ExperimentFile, data: DeviceData, topology: Topology) -> st
 def standardizing_after(run: RunSetup, averages: Sequence[Tensor]) -> Standardizing | None:
     """The standardising of records once the statistics of a run have these averages (p,), of as many as there are."""
     found = run.standardizing
-    for each, part, average in zip(run.prelude, run.statistics, averages, strict=False):
-        _, plan = plan_of(part)
-        variance, _ = noise_and_gradients(plan, {facts.name: facts for facts in part.blueprint.facts}, part.noise)
-        used = each.statistic.use(average.double().numpy(), math.sqrt(variance), part.data.shape)
+    for (each, deviation), part, average in zip(_deviations(run), run.statistics, averages, strict=False):
+        used = each.statistic.use(average.double().numpy(), deviation, part.data.shape)
         used = used if each.columns is None else used.within(each.columns)
         found = _as_seen(with_label(run.data if run.image_shape else run.given)) if found is None else found
         found = used if found is None else found.then(used)

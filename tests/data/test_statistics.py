@@ -47,6 +47,16 @@ def test_bins_that_noise_alone_may_have_filled_count_for_nothing():
     assert (nothing.mean[0], nothing.deviation[0]) == (0.0, 1.0)
 
 
+def test_bounds_say_when_noise_hides_bins_of_half_a_column():
+    """Four deviations of 0.12 of the count are 48 % of a column, of 0.13 they are 52 %: no smaller bin is seen."""
+    assert Bounds().hides(0.12) == Moments().hides(10.0) == ""
+    assert "less than 52% of a column" in Bounds().hides(0.13)
+    hidden = np.zeros((1, 109))
+    hidden[0, 60] = 0.51  # its bin is seen under the first noise alone
+    seen = [Bounds().use(hidden.ravel(), noise, (1,)).deviation[0] != 1 for noise in (0.12, 0.13)]
+    assert seen == [True, False]
+
+
 def test_a_gap_is_in_no_bin_and_becomes_the_mean():
     x = torch.tensor([[math.nan, 1.0], [4.0, math.inf]])
     assert Bounds().of(x).sum(dim=1).tolist() == [1.0, 2.0]

@@ -14,7 +14,7 @@ from h2fdp.audit.run_audit import audit
 from h2fdp.data.statistics import Bounds, Mean, Moments
 from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.run.forecast import planned_work
-from h2fdp.run.prelude import after, plan_of, with_prelude
+from h2fdp.run.prelude import after, plan_of, what_noise_hides, with_prelude
 from tests.run.killed import assert_outlives_a_kill, killed_at
 
 ROWS, DEVICES, EPSILON = 480, 12, 8.0
@@ -118,6 +118,12 @@ def test_the_ledger_has_it_before_the_first_interval_and_all_together_meet_the_t
     reached = [each["pld"] for each in run.summary["privacy"]["worst"].values() if each["pld"] is not None]
     assert max(reached) == pytest.approx(EPSILON, rel=2e-3)
     assert max(reached) <= EPSILON
+
+
+def test_noise_that_hides_all_ranges_is_named_before_it_is_spent(made):
+    few = made(epsilon=0.01).prepare()
+    assert [line for line in what_noise_hides(few) if line.startswith("bounds: ") and "state data.ranges" in line]
+    assert what_noise_hides(made(epsilon=1e3).prepare()) == []
 
 
 def test_the_dry_run_knows_its_costs(made, tmp_path):
