@@ -72,7 +72,7 @@ def check_request(run: RunSetup, observer: str, canaries: int, kind: str, confid
     sums = "an audit reads what each edge server sends to the cloud, and a secure sum does not show that"
     rounds = "canaries read vectors, and devices send residues of integers; expected null"
     server = "an audit of public recovers the averages from the global models; expected server average without upcycle"
-    poisson = "an audit needs poisson: in a batch of fixed size a canary would displace a record"
+    poisson = "an audit needs poisson: its canaries are drawn at each step, by themselves"
     heads = "canaries are the last coordinates of models, where the heads are that never leave devices"
     refused = (
         (run.topology.depth > 1, "topology", tree),

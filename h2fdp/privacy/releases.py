@@ -239,6 +239,9 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
         raise UserError(f"this row is not a release; expected the keys {', '.join(RELEASE_KEYS)}", where)
     if problem := next((key for key, fits in _FITS.items() if key in row and not fits(row[key])), None):
         raise UserError(f"no release of a run has {row[problem]!r} there", where, problem)
+    if row["sampling"] == "allocated" and not _is_share(row["sampling_rate"]):
+        text = f"an epoch is t whole batches; expected a rate of 1 / t, found {row['sampling_rate']}"
+        raise UserError(text, where, "sampling_rate")
     if sizes is not None and (
         row["edge"] not in sizes or max(part.stop for part in rows_in(row["devices"])) > sizes[row["edge"]]
     ):
@@ -248,6 +251,10 @@ def release_of(row: dict[str, Any], where: str, sizes: Mapping[str, int] | None)
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_share(rate: float) -> bool:
+    return rate > 0 and math.isclose(rate * round(1 / rate), 1)
 
 
 _OF_PRELUDES = range(-99, 1)  # numbers of statistics that are released before the first interval

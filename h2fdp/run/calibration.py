@@ -257,7 +257,7 @@ def _context(inputs: RunInputs) -> MechanismContext:
         gain=partial(gain, training.momentum),
         by_record=training.clip_scope == "record",
         own_objective=isinstance(objective, OwnPart),
-        step_size=schedule.largest_step_size(training.step_size, inputs.local_steps, training.intervals),
+        step_size=inputs.blueprint.step_size,
         mu=pull_of(inputs.blueprint.objective) or 0.0,
         biased=any(parameter.ndim == 1 for parameter in inputs.blueprint.module().parameters()),
         parameters=inputs.initial.numel(),

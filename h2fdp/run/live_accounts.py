@@ -95,12 +95,16 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
 
 
 def _of_draw(setup: RunSetup) -> str | None:
-    """The condition under which draws are secret, and the price of cover in the first interval."""
+    """The condition under which draws are secret, and the price of cover: of messages of those expected to be absent.
+
+    These words are public, so they must not depend on any draw: it is taken of all devices, none of which comes.
+    """
     if (draw := setup.blueprint.draw) is None:
         return None
-    covers = (replace(setup.bill, draw=replace(draw, cover=cover)) for cover in (False, True))
-    less, more = (each.columns(setup.first_plan) for each in covers)
-    joules, seconds, size = (more[column] - less[column] for column in ("energy_j", "clock_s", "bytes"))
+    none_come = (replace(draw, rate=0.0, cover=cover) for cover in (False, True))
+    less, more = (replace(setup.bill, draw=each).columns(setup.first_plan) for each in none_come)
+    parts = ((more[column] - less[column]) * (1 - draw.rate) for column in ("energy_j", "clock_s", "bytes"))
+    joules, seconds, size = parts
     price = f"{joules:.3g} J, {seconds:.3g} s and {size / 1e6:.3g} MB an interval"
     return f"{COVERED}, for about {price}" if draw.cover else f"{SECRET}; cover: true hides messages for about {price}"
 

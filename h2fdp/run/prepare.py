@@ -268,7 +268,7 @@ def inputs_of(
         momentum=training.momentum,
         epochs=training.local_epochs,
         clip_norm=training.largest_norm,
-        step_size=config.largest_step_size,
+        step_size=method.traits.largest_step_size(training.step_size, local_steps, training.intervals),
         loss=loss,
         gamma=training.gamma if whole else None,
         precision=training.precision,

@@ -18,6 +18,7 @@ from h2fdp.network.mobility import Mobility
 from h2fdp.privacy import DeviceDp
 from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.run.preview import privacy_report
+from h2fdp.schedules import Decision, OwnSchedule
 from tests.networks import placed
 from tests.protocol.test_noise_of_placements import order
 
@@ -106,6 +107,26 @@ def test_sensitivities_and_noise_of_rows_fall_as_step_sizes_do(tmp_path, method,
     for (*_, interval), (fallen, constant) in rows.items():
         left = (4 - interval) / 3
         assert fallen == pytest.approx([left * each for each in constant], rel=1e-9)
+
+
+class Longer(OwnSchedule):
+    """Step sizes that grow to four times the file's; with the file's local steps alone they would not."""
+
+    allows_epochs = True
+
+    def largest_step_size(self, step_size, local_steps, intervals):
+        return step_size if local_steps is None else 4 * step_size
+
+    def choose(self, interval, slot):
+        return Decision(self.context.local_steps, self.context.step_size, self.context.participation)
+
+
+def test_uploads_are_clipped_to_what_the_account_says_whoever_states_the_largest_step_size():
+    epochs = {"local_epochs": 1, "local_steps": None, "aggregate_every": None, "aggregations_per_interval": 0}
+    run = experiment(ALONE, method={"extends": "h2fdp", "schedule": Longer()}, **epochs).prepare()
+    clipped = run.blueprint.device_group(0).pipeline.stages[0]
+    assert clipped.longest == run.noise.longest
+    assert run.noise.longest(run.config.training.step_size, 1) == pytest.approx(0.5 / 4)
 
 
 # Each feature of the house with devices as the unit: right, or refused at this key.

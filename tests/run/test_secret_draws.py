@@ -25,6 +25,7 @@ from h2fdp.privacy.accounts import release_type
 from h2fdp.privacy.calibration import smallest_factor
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw, as_one, draw_of
 from h2fdp.protocol import InProcessNodes
+from h2fdp.run.live_accounts import notes
 from h2fdp.run.preview import privacy_report
 from h2fdp.streams import Streams
 from tests.networks import placed
@@ -313,6 +314,22 @@ def test_absent_devices_cost_nothing_or_the_messages_of_their_cover():
     less, all_ = covered.columns(plan), whole.columns(plan)
     assert less == pytest.approx({**all_, "energy_j": all_["energy_j"] - steps})
     assert covered.participants(plan) == drawn.participants(plan)
+
+
+@pytest.mark.parametrize(("topology", "draw"), [(COSTLY, SECRET), (COSTLY, COVERED), (TRUSTED, SECRET)])
+def test_what_is_said_with_epsilon_does_not_depend_on_who_comes(topology, draw):
+    """The price of cover is that of the messages of all devices, times the chance to be absent."""
+    said, came = set(), set()
+    for key in (b"a" * 16, b"b" * 16, b"c" * 16):
+        with keys_are(lambda key=key: key):
+            setup = experiment(topology, participation=draw).prepare()
+        said.add(notes(setup))
+        came.add(setup.bill.participants(setup.first_plan))
+        none = [replace(setup.blueprint.draw, rate=0.0, cover=cover) for cover in (False, True)]
+        less, more = (replace(setup.bill, draw=each).columns(setup.first_plan)["energy_j"] for each in none)
+        assert any(f"for about {0.6 * (more - less):.3g} J" in each for each in notes(setup))
+    assert len(said) == 1
+    assert len(came) > 1
 
 
 def test_an_edge_server_of_which_no_device_comes_sends_up_what_it_always_sends():

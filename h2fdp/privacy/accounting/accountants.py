@@ -37,6 +37,7 @@ from h2fdp.privacy.accounting.renyi import (
 )
 
 LEAST_DELTA = 1e-200  # doubles end at 1e-308
+_FAINT = 1e-20  # below it the losses of an epoch are not followed to their end
 _NEAR, _FAR = 1e-5, 40.0  # a distance below which its first order will do; deviations beyond which no delta is
 BOUNDLESS = 1e4  # an epsilon of one release beyond which nothing is protected, and grids are too coarse for doubles
 
@@ -83,7 +84,9 @@ def mixtures_epsilon(mixtures: Mapping[NoisyMixture, int], delta: float, enough:
             bound = min(bound, full)
             if all(mixture == PLAIN_GAUSSIAN for mixture, _ in merged):
                 return bound
-    if mixtures and (delta < LEAST_DELTA or _of_full_shifts(mixtures, delta) > BOUNDLESS):
+    if mixtures and (
+        delta < LEAST_DELTA or (others and delta < _FAINT) or _of_full_shifts(mixtures, delta) > BOUNDLESS
+    ):
         divergences = [count * renyi_divergence(*mixture) for mixture, count in mixtures.items()]
         bound = min(bound, float(epsilon_from_rdp(np.sum(divergences, axis=0), delta)))
         if delta < LEAST_DELTA or any(1 / noise**2 > BOUNDLESS for _, noise in mixtures):

@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 SECRET = (
     "training.participation: epsilon holds for observers that do not learn who takes part; hide from them the messages "
-    "of single devices, and joules, seconds, bytes and participants of intervals and of the run"
+    "of single devices, and joules, seconds, bytes and participants of devices, of intervals and of the run"
 )
 COVERED = (
     "training.participation: epsilon holds for observers that do not learn who takes part; hide from them "
-    "participants, joules and seconds, which computing changes; absent devices send messages too"
+    "participants, joules and seconds, which computing changes, also of each device; absent devices send messages too, "
+    "as late as if they had computed"
 )
 
 

@@ -13,10 +13,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from h2fdp.errors import UserError
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, rdp_of
 from h2fdp.privacy.accounting.accountants import gaussian_epsilon
 from h2fdp.privacy.accounting.allocation import Allocation
 from h2fdp.privacy.accounting.loss_composition import converged_epsilon
+from h2fdp.privacy.releases import Release, release_of
 
 
 def epsilon(batches, noise, delta, epochs=1, accountant="pld"):
@@ -138,8 +140,17 @@ def test_more_batches_hide_more_and_never_less_than_none():
     assert found[0] == pytest.approx(gaussian_epsilon(math.sqrt(4) / 1.3, 1e-6), rel=1e-3)
     assert epsilon(40, 0.04, 1e-6) <= gaussian_epsilon(1 / 0.04, 1e-6) * 1.001  # ratios would overflow
     assert epsilon(40, 2.0, 1e-100) <= gaussian_epsilon(1 / 2.0, 1e-100) * 1.001  # beyond what is followed
+    for delta in (1e-15, 1e-30, 1e-40):
+        assert epsilon(64, 0.5, delta, epochs=3) <= epsilon(64, 0.5, delta, epochs=3, accountant="rdp") * 1.0005
     replaced = ReleaseType(1.3, 1, 1 / 40, "allocated", replaced=True)
     assert ACCOUNTANTS["pld"].epsilon({replaced: 1}, 1e-6) == pytest.approx(gaussian_epsilon(1 / 1.3, 1e-6), rel=1e-3)
+
+
+def test_a_row_of_an_epoch_that_is_not_whole_batches_is_refused():
+    row = Release(1, 1, "step", "a", "1", "edge", 1.0, 2.0, 1, 0.3, "allocated", "record").as_row()
+    with pytest.raises(UserError, match=r"expected a rate of 1 / t, found 0\.3"):
+        release_of(row, "privacy.jsonl:1", None)
+    assert release_of({**row, "sampling_rate": 1 / 3}, "privacy.jsonl:1", None).sampling_rate == 1 / 3
 
 
 def test_ten_epochs_need_a_sixth_of_the_noise_of_ten_releases():
