@@ -60,7 +60,7 @@ from h2fdp.wording import counted
 
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE, MUCH = 2.07, 9.3  # noise in the last model, see `_in_scores`: below and above which other features pay
-OVERWHELMING = 50.0  # such noise, as that of a thousand devices that are protected as a whole: few steps lead as far
+OVERWHELMING = 50.0  # such noise, of whole uploads: half of the intervals lead further
 _FEATURES = 384  # between them
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
@@ -257,7 +257,8 @@ def completed(
         return _as_the_paper(config, topology)
     plan, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
     if probe.linear and "intervals" in left_open and not config.control.enabled:
-        rounds_of["intervals"] = _intervals(_in_scores(plan))
+        overwhelmed = _of_updates(config) and _in_scores(plan) > OVERWHELMING
+        rounds_of["intervals"] = INTERVALS // 2 if overwhelmed else _intervals(_in_scores(plan))
         if rounds_of["intervals"] != plan.setup.config.training.intervals:
             plan, bands = _quietest(_with(config, rounds_of | {"step_size": 1.0}), plans)
     config = config.model_copy(update={"privacy": plan.setup.config.privacy})
@@ -352,8 +353,6 @@ def _way(config: ExperimentFile, topology: Topology, **changes: str) -> Experime
 
 def _intervals(noise: float) -> int:
     """K_g of linear models by the noise of the farthest way, see `_in_scores`."""
-    if noise > OVERWHELMING:
-        return INTERVALS // 2
     return round(min(MOST_INTERVALS, max(INTERVALS, INTERVALS * math.sqrt(LITTLE / max(noise, 1e-9)))))
 
 

@@ -163,7 +163,7 @@ def test_the_cloud_adds_noise_for_the_largest_weight_of_those_averaged(settings)
 
 
 def test_devices_clip_their_whole_updates_and_gradients_stay_as_they_are():
-    run, free = prepared("central", clip_norm=0.01, sampling="fixed"), prepared("none")
+    run, free = prepared("central", clip_norm=0.01, sampling="fixed", step_size=0.5), prepared("none")
     asked = replace(order(0.0, steps=4, step_size=0.5), noise_std=np.empty(0))
     for number in (0, 1):
         sent, raw = (each.blueprint.device_group(number).train(run.initial, asked).updates for each in (run, free))

@@ -214,7 +214,7 @@ def test_no_record_moves_anything_that_leaves_by_more_than_its_row_says(network,
 def test_the_clouds_noise_covers_a_clipped_update_at_the_largest_weight(network, interval):
     """Whole updates of norm C: one of them, at its weight in the global average, is what a device moves."""
     network = network | {"segments": (5,), "trusted": [True] * len(network["sizes"]), "region": None}
-    noise = CentralMechanism(2.0, CLIP, formula=PaperCalibration(2.0, 1e-5, 1.0, 0, 40))
+    noise = CentralMechanism(2.0, lambda step_size, steps: CLIP, formula=PaperCalibration(2.0, 1e-5, 1.0, 0, 40))
     planner, plan, _ = planned(network, interval, noise=noise, placement=CentralDp())
     weights = {
         (name, row): share * weight

@@ -31,7 +31,7 @@ def test_all_engines_agree(settings, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"method": "h2fdp-adaptive"}, "the controller's estimates"),
+        ({"method": "h2fdp-adaptive"}, "the controller plans by its own model.*; expected a number"),
         ({"method": "hfl-dp", "clip_norm": "automatic"}, "expected a number from 1e-9 to 1e9, normalized or null"),
         ({"method": "hfl-dp", "clipping": "normalized"}, "clipping: unknown .* did you mean `training.clip_norm`"),
     ],
