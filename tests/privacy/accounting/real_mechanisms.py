@@ -255,7 +255,7 @@ def central(random: np.random.Generator) -> Setting:
     noise = random.uniform(0.4, 2.5) * norm * weights.max() * share
     adjacency = str(random.choice(["null-record", "replace"]))
     row = rows_about(
-        CentralMechanism(1.0, lambda step_size, steps: norm, formula=CALIBRATION), "public", "cloud", adjacency, weights, np.ones(3),
+        CentralMechanism(1.0, lambda *_: norm, formula=CALIBRATION), "public", "cloud", adjacency, weights, np.ones(3),
         np.empty(0), cloud=(share, noise),
     )  # fmt: skip
     update = norm * random.choice([1.0, random.random()])
