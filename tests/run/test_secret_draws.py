@@ -376,6 +376,8 @@ REFUSED = [
     ("training.participation", {"protects": None, "method": {"extends": "hfl-async", "privacy": "devices"}}),
     ("training.participation", {"topology": replace(ALONE, mobility=Mobility())}),
     ("method.objective", {"method": {"extends": "h2fdp", "objective": "scaffold", "server": "scaffold"}}),
+    ("method.objective", {"method": {"extends": "h2fdp", "objective": "feddyn", "server": "feddyn"}}),
+    ("method.objective", {"method": {"extends": "h2fdp", "objective": "moon"}}),
 ]
 
 

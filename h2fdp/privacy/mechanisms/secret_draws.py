@@ -130,10 +130,13 @@ def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator
     )
     if not (placement.private and placement.protects == "device"):
         return
+    objective = method.objective
+    kept = getattr(objective, "memory", None) is not None and not getattr(objective, "personal", False)
     rule = getattr(method.combination.at("device"), "name", "a rule of your own")
     yield from refused(
         "devices draw in secret whether they take part (training.participation)",
         ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
+        ("method.objective", kept, "none that remembers uploads, which are divided by q", objective.name),
         ("training.until", bool(until), "no cost, by which draws would end the run", ", ".join(sorted(until))),
         ("method.aggregation", rule != "average", "average, which all are in, as zeros if absent", rule),
         ("privacy.adjacency", privacy.adjacency != "null-record", "null-record", privacy.adjacency),
