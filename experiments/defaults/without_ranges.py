@@ -1,4 +1,4 @@
-"""What a file and an epsilon reach, beside stated ranges, no privacy and a search; the files are those of `records.py`.
+"""What a file and an epsilon reach, and stated ranges, no privacy and a search; the files are those of `records.py`.
 
     python -m experiments.defaults.without_ranges --out runs/without-ranges --seeds 5         # what is not stored yet
     python -m experiments.defaults.without_ranges --out runs/without-ranges --seeds 5 --tune 20

@@ -273,7 +273,7 @@ def test_an_absent_device_leaves_the_noise_of_the_plan_and_nothing_else(topology
 
 
 def test_sums_are_divided_by_the_number_that_is_expected():
-    """Whoever came: each upload is C w / q long in the average."""
+    """For all draws: each upload is C w / q long in the average."""
     setup = experiment(TRUSTED, participation=SECRET, step_size=1e3, aggregate_every=4).prepare().keyed()
     edge = setup.blueprint.edge_server(0)
     plan = setup.cloud(InProcessNodes({})).plan(0).subnets["a"]

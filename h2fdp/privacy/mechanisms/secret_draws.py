@@ -4,7 +4,7 @@ Neighbours: all uploads of one device become zero, whether it takes part or not;
 
 Draw: in each interval each device takes part with probability q, independently of all else, by the noise key. Its
 clipped update is multiplied by 1/q where it does, else by 0. So an absent device does what its null neighbour does, and
-the plan of an interval is that of all devices: weights, divisors, noise and ledger are the same whoever came, and no
+the plan of an interval is that of all devices: weights, divisors, noise and ledger are the same for all draws, and no
 code that makes them can know. An edge server of which none came sends its noise.
 
 Account: of m releases of an interval that move by s_i under noise of sigma_i, a device is in all or in none. Without it
@@ -13,7 +13,7 @@ moves may follow from earlier outcomes (composition to one Gaussian: Dong et al.
 remembers (a mixture of directions is dominated by that of the norms: Choquette-Choo et al. 2023, Cor. 4.7). So an
 interval is one Poisson-subsampled Gaussian. Draws of intervals are independent, so that intervals compose.
 
-Observers: a trusted node sees who comes, and has no account; whoever sees sums of its noise on has the credit. A device
+Observers: a trusted node sees who comes, and has no account; all who see its noisy sums have the credit. A device
 that adds noise of its own would show by its absence, to its edge server and by a sum with less noise to all above: so
 it sends its noise always (`cover`), and its edge server, too, sees a noisy vector and no more. Records get no credit:
 the other records of their device show that it takes part, beyond the noise that hides one of them.
