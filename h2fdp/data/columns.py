@@ -259,7 +259,10 @@ class Layout:
 def _filled(values: Any, key: str, what: str) -> NDArray[Any]:
     """The values of a column that may have no gaps."""
     if (gaps := np.asarray(values.isna())).any():
-        raise UserError(f"{what}: the column {values.name} has no value in {first_row(gaps)}", key=f"data.{key}")
+        right = "leave such rows out of the file"
+        raise UserError(
+            f"{what}: the column {values.name} has no value in {first_row(gaps)}; {right}", key=f"data.{key}"
+        )
     return np.asarray(values)
 
 
@@ -348,7 +351,8 @@ def _numbers_in(values: Any, gaps: NDArray[np.bool_], bounds: Sequence[float] | 
             odd, cell = ~gaps, values.dropna().tolist()[read.index(None)]
             odd[odd] = [each is None for each in read]
             _, _, why = values.attrs.get("decimal", _POINTS)
-            right = f"data.missing has words for gaps, dates are as 2024-12-31; categories: {{{name}: []}} hashes all"
+            right = "data.missing has words for gaps, dates are as 2024-12-31 or 2024/12/31"
+            right = f"{right}; categories: {{{name}: []}} hashes all"
             if why and is_number(str(cell).replace(",", ".")):
                 key, right = "data.decimal", why
             raise UserError(f"{column} has {cell!r} in {first_row(odd)}, which is no number; {right}", key=key)
@@ -406,9 +410,9 @@ def numbers_of(values: Any) -> list[float | None]:
 
 
 def _days(cell: Any) -> float | None:
-    """Days since 1970 of a date of ISO 8601, perhaps with a time; None of what is none."""
+    """Days since 1970 of a date of ISO 8601, perhaps with slashes, perhaps with a time; None of what is none."""
     try:
-        date = datetime.fromisoformat(str(cell).strip())
+        date = datetime.fromisoformat(str(cell).strip().replace("/", "-"))
     except ValueError:
         return None
     return (date.replace(tzinfo=date.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)

@@ -235,7 +235,7 @@ def class_count(
     if shown >= public and stated is None:
         text = f"{what}: the test labels, which are public, go up to {highest}, those of devices to {shown}"
         hint = "the number of classes must be public: state it, or have test records of every class"
-        hint = REAL if amounts else hint
+        hint = REAL if amounts else f"{hint}; {REAL}"
         raise UserError(f"{text}; {hint}", key="data.classes")
     if shown >= public:
         raise UserError(f"{what}: {public} classes have labels 0 to {public - 1}, found {shown}", key="data.classes")

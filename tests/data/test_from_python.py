@@ -113,7 +113,7 @@ TEST_FRAME = pd.DataFrame(TEST[0], columns=["a", "b", "c"]).assign(label=TEST[1]
         (
             {"source": FRAME.assign(a=["x", *range(39)]), "test": 0.2},
             "a has 'x' in row 1 (the first is 1), which is no number; data.missing has words for gaps, dates "
-            "are as 2024-12-31; categories: {a: []} hashes all",
+            "are as 2024-12-31 or 2024/12/31; categories: {a: []} hashes all",
         ),
         (
             {"source": FRAME.assign(label="x"), "test": 0.2},

@@ -75,7 +75,8 @@ def test_the_number_of_classes_does_not_depend_on_a_record_of_a_device(tmp_path)
 def test_labels_of_devices_beyond_those_of_the_test_data_ask_for_a_public_number(tmp_path):
     few = {"y_test": np.zeros(4, dtype=np.int64)}
     with pytest.raises(
-        UserError, match=r"data\.classes: .*test labels, which are public, go up to 0, those .* to 3; .* state it"
+        UserError,
+        match=r"data\.classes: .*test labels, which are public, go up to 0, those .* to 3; .* state it, .*task: regr",
     ):
         read(saved(tmp_path, **few), devices=2)
     assert read(saved(tmp_path, **few), devices=2, classes=4).classes == 4

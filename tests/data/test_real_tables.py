@@ -41,7 +41,7 @@ def written(head, cells, tail="", mark=","):
             range(5),
             id="row numbers of pandas",
         ),
-        pytest.param(written("a,y", ["2024-01-31", "2024-02-01 12:00", "1970-01-01T06:00:00Z", "1969-12-31", ""]),
+        pytest.param(written("a,y", ["2024-01-31", "2024/02/01 12:00", "1970-01-01T06:00:00Z", "1969/12/31", ""]),
                      {}, [DAY, DAY + 1.5, 0.25, -1, np.nan], id="dates"),
         pytest.param(written("a,y", [2**53 + 1, 2**62, -(2**62), 0, 1]), {}, [2**53 + 1, 2**62, -(2**62), 0, 1],
                      id="beyond 53 bits"),
@@ -77,7 +77,8 @@ def test_numbers_are_read_as_they_are_meant(tmp_path, text, stated, expected):
                      "decimal points were assumed; state data.decimal, one for all columns", id="1,234"),
         pytest.param(written("a,y", ["31.12.2024", "01.02.2024", "3.3.2024", "5", "6"]), "data",
                      "column a has '31.12.2024' in row 1 (the first is 1), as 2 more rows, which is no number; "
-                     "data.missing has words for gaps, dates are as 2024-12-31; categories: {a: []} hashes all",
+                     "data.missing has words for gaps, dates are as 2024-12-31 or 2024/12/31; "
+                     "categories: {a: []} hashes all",
                      id="dates of one country"),
         pytest.param(written("a,y", ["12/31/2024", "1/2/2024", "", "", ""]), "data", "'12/31/2024' in row 1",
                      id="another's"),
@@ -92,7 +93,8 @@ def test_numbers_are_read_as_they_are_meant(tmp_path, text, stated, expected):
         pytest.param(written("a,y", ["1e999", "2", "3", "4", "5"]), "data", "column a has inf in row 1", id="huge"),
         pytest.param(written("a,y", [10**40, 2, 3, 4, 5]), "data", "column a has 1e+40 in row 1", id="beyond 32 bits"),
         pytest.param(written("a,y", range(4)) + ",,\n", "data.path", "Expected 2 fields in line 6, saw 3", id="ragged"),
-        pytest.param(written("a,y", range(4)) + ",\n", "data.label", "the column y has no value in row 5",
+        pytest.param(written("a,y", range(4)) + ",\n", "data.label",
+                     "the column y has no value in row 5 (the first is 1); leave such rows out of the file",
                      id="no label"),
         pytest.param(written(",".join(f"c{place}" for place in range(1000)) + ",z", [",".join(["1"] * 1000)] * 5),
                      "data.label", "there is no column y; expected one of c0, c1, c2,", id="a thousand columns"),
