@@ -10,7 +10,7 @@ from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,8 @@ from h2fdp.config.own_answers import FAILURES, Origin, failure, trace
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.models import architectures
-from h2fdp.models.registry import FIX, MODELS, ModelSection
+from h2fdp.models.finetuning import fine_tuned, kept_once, unused_adapter
+from h2fdp.models.registry import FIX, MODELS, ModelSection, start_of, tuning_of
 from h2fdp.wording import note
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
@@ -71,7 +72,7 @@ def build(
         if kind not in _FIT:  # a run builds its model a dozen times, and each check takes eight forward passes
             check_fitness(module, shape, outputs, whole)
             _FIT.update({kind} - {None})
-    return module
+    return kept_once(module)
 
 
 def _takes(module: nn.Module, inputs: Tensor) -> bool:
@@ -92,17 +93,32 @@ def builder_of(
     model: ModelSection, shape: tuple[int, ...], classes: int | tuple[int, ...], seed_key: int, whole: bool = False
 ) -> Callable[[], nn.Module]:
     """A builder of the model of a `model:` section, with the same initial parameters each time; see `build`."""
+    source, file = source_of(model, shape, classes), start_of(model)
+    if file is not None and tuning_of(model) is not None:  # what is frozen is on every host as the file has it
+        source = partial(_begun, cast("Callable[[], nn.Module]", source), Path(file))
     if isinstance(model, OwnPart):
-        return partial(_build_own, own_model(model), model.origin, shape, classes, seed_key, whole)
-    return partial(build, model.name, shape, classes, model.architecture, seed_key)
+        return partial(_build_own, source, model.origin, shape, classes, seed_key, whole)
+    return partial(build, source, shape, classes, model.architecture, seed_key)
 
 
-def own_model(part: OwnPart) -> Callable[[], nn.Module]:
-    """The function that makes a user's model, with `fix` if it is stated."""
-    fix = part.given.get(FIX)
+def source_of(model: ModelSection, shape: tuple[int, ...], classes: int | tuple[int, ...]) -> ModelSource:
+    """The name of a model, or a function that makes it: with `train`, `lora` and `fix` if they are stated."""
+    tuning = tuning_of(model)
+    if not isinstance(model, OwnPart):
+        outputs = classes if isinstance(classes, int) else classes[-1]
+        made = partial(_make, model.name, shape, outputs, model.architecture)
+        return model.name if tuning is None else partial(fine_tuned, made, tuning)
+    fix = model.given.get(FIX)
     if not isinstance(fix, bool | None):
-        raise UserError(f"expected fix: true or false, found {fix}", part.where, part.key)
-    return partial(_fixed, part.function) if fix else part.function
+        raise UserError(f"expected fix: true or false, found {fix}", model.where, model.key)
+    function = model.function if tuning is None else partial(fine_tuned, model.function, tuning)
+    return partial(_fixed, function) if fix else function
+
+
+def _begun(function: Callable[[], nn.Module], file: Path) -> nn.Module:
+    module = function()
+    load_parameters(module, file, frozen=True)
+    return module
 
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # lazy ones have no size yet
@@ -154,7 +170,7 @@ def _mixes(layer: _BatchNorm) -> bool:
 
 
 def _build_own(
-    function: Callable[[], nn.Module],
+    function: ModelSource,
     origin: Origin,
     shape: tuple[int, ...],
     classes: int | tuple[int, ...],
@@ -179,6 +195,8 @@ def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Ma
     name = getattr(source, "__name__", "the factory")
     try:
         module = source()
+    except UserError:
+        raise
     except FAILURES as error:
         text = f"{name}() cannot be made without arguments: {failure(error)}"
         raise UserError([Problem(text, key="model", trace=trace(error))]) from error
@@ -203,6 +221,9 @@ def check_fitness(module: nn.Module, shape: tuple[int, ...], outputs: tuple[int,
     """
     if reason := _unfit_layer(module) or unfit_forward(module, shape, outputs, whole) or _unfit_parameters(module):
         raise UserError(reason, key="model")
+    if name := unused_adapter(module, unlike(module, shape, whole)):
+        text = f"{name} does not use its adapter: the module around it reads its weight, as nn.MultiheadAttention does"
+        raise UserError(f"{text}; expected linear layers that are called", key="model.lora.layers")
 
 
 def _unfit_layer(module: nn.Module) -> str:
@@ -321,7 +342,7 @@ def load_parameters(module: nn.Module, source: Path, key: str = "model.from", fr
         source: a state dict as `torch.save` or safetensors wrote it, such as a run's `model.pt`; or a run directory,
             which has one.
         key: that names the file, for messages.
-        frozen: the file has what is not trained, too: of an encoder, of which nothing is.
+        frozen: the file has what is not trained; it may have more, and what is trained in other shapes or not at all.
 
     Returns:
         The SHA-256 of the file, 64 hexadecimal digits.
@@ -338,9 +359,12 @@ def load_parameters(module: nn.Module, source: Path, key: str = "model.from", fr
             f"expected a run directory or a model's file, found {file} ({error.strerror})", key=key
         ) from None
     wanted, state = module.state_dict(), _state_of(file, key)
-    trained = {parameter.data_ptr() for parameter in _trainable(module).values()}
+    trainable = _trainable(module)
+    trained = {parameter.data_ptr() for parameter in trainable.values()}
     if frozen:  # a classifier above the encoder is left out, and old files have no counts of batches
         state = {name: value for name, value in state.items() if name in wanted}
+        fresh = {name for name in trainable if name not in state or state[name].shape != wanted[name].shape}
+        state, wanted = ({name: each for name, each in own.items() if name not in fresh} for own in (state, wanted))
         wanted = {name: each for name, each in wanted.items() if name in state or "num_batches_tracked" not in name}
     for name in sorted(wanted.keys() | state.keys()):
         if name not in state or name not in wanted:

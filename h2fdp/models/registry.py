@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, create_model
 
-from h2fdp.config.fields import Count, Expect, FilePath, Flag, Options
+from h2fdp.config.check import check
+from h2fdp.config.fields import Count, Expect, FilePath, Flag, Options, Positive, Section, Text
 from h2fdp.config.named_options import Choices
 from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.config.parsing import empty_document
 from h2fdp.errors import UserError
 
 _Startable: Any = create_model("_Startable", __base__=Options, **{"from": (FilePath | None, None)})  # type: ignore[call-overload]
 
 
-FROM, ENCODER = "from", "encoder"
+FROM, ENCODER, TRAIN, LORA = "from", "encoder", "train", "lora"
 VOCABULARY = 10_000  # words of LEAF's data, by default
 FIX = "fix"  # of a model of the user's own: batch norm becomes group norm
 WARM_STARTED = (
@@ -25,7 +29,42 @@ WARM_STARTED = (
 )
 
 
-class ModelOptions(_Startable):  # type: ignore[misc]
+Patterns = Annotated[
+    list[Text],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    Field(min_length=1),
+    Expect("a name or a pattern, or a list of them"),
+]
+
+
+class Lora(Section):
+    """Low-rank adapters (LoRA, Hu et al. 2022): linear layers become W x + (alpha / rank) B A x; A and B are trained.
+
+    Attributes:
+        layers: names, or patterns of names, of the linear layers that have adapters.
+        rank: rows of A; B begins at 0.
+        alpha: see the formula; null: the rank.
+    """
+
+    layers: Patterns
+    rank: Count = 8
+    alpha: Positive | None = None
+
+
+class FineTuning(Section):
+    """The part of a model that is trained.
+
+    Attributes:
+        train: names, or patterns of names (`head`, `layers.3.*`), of the layers or parameters that are trained; all
+            else is frozen: neither trained nor sent. Null: all, or what `lora` says.
+        lora: low-rank adapters of linear layers, which are trained; all else but `train` is frozen. Null: none.
+    """
+
+    train: Patterns | None = None
+    lora: Lora | None = None
+
+
+class ModelOptions(FineTuning, _Startable):  # type: ignore[misc]
     """The options of a named model under `model:`, and what is known of it without building it.
 
     Attributes:
@@ -44,16 +83,21 @@ class ModelOptions(_Startable):  # type: ignore[misc]
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """The options of the builder: all but where parameters and features come from."""
-        return {key: value for key, value in super().options().items() if key not in (FROM, ENCODER)}
+        """The options of the builder: all but where parameters and features come from, and what is trained."""
+        return {key: value for key, value in super().options().items() if key not in (FROM, ENCODER, TRAIN, LORA)}
+
+    @property
+    def begins(self) -> dict[str, Any]:
+        """The parameters that it starts with, and what is trained; nothing where that is not stated."""
+        return {key: value for key in (FROM, TRAIN, LORA) if (value := getattr(self, key)) is not None}
 
     def options(self) -> dict[str, Any]:
-        """All but the name; without `from` and `encoder` where there is none."""
-        given = {key: getattr(self, key, None) for key in (ENCODER, FROM)}
+        """All but the name; without `from`, `encoder`, `train` and `lora` where there is none."""
+        given = {ENCODER: getattr(self, ENCODER, None)} | self.begins
         return self.architecture | {key: value for key, value in given.items() if value is not None}
 
 
-CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX, FROM), files=(FROM,)))
+CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX, FROM, TRAIN, LORA), files=(FROM,)))
 
 
 @CHOICES.register
@@ -221,6 +265,19 @@ def start_of(model: ModelSection) -> str | None:
     if isinstance(model, OwnPart) and not isinstance(file, str | None):
         raise UserError(f"expected from: the path of a file, found {file}", model.where, model.key)
     return cast("str | None", file)
+
+
+def tuning_of(model: ModelSection) -> FineTuning | None:
+    """The part of a model that is trained; None where that is all of it, or as a module of the user's own says."""
+    if not isinstance(model, OwnPart):
+        return model if model.train or model.lora else None
+    stated = {key: model.given[key] for key in (TRAIN, LORA) if model.given.get(key) is not None}
+    if not stated:
+        return None
+    try:
+        return check(FineTuning, empty_document(model.where, Path(), stated))
+    except UserError as error:
+        raise UserError([replace(each, key=f"model.{each.key}") for each in error.problems]) from None
 
 
 def describe() -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ from h2fdp.data.federated import FederatedData
 from h2fdp.data.images import user_cache
 from h2fdp.errors import UserError
 from h2fdp.experiment.sections import ExperimentFile
+from h2fdp.models.finetuning import digest_of
 from h2fdp.network import Topology
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.records import PACKAGE, RunDirectory, versions
@@ -164,9 +165,7 @@ def _value(value: Any) -> str:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         return hash_of([type(value).__name__, *(each for key, one in pairs for each in (repr(key), _value(one)))])
     if hasattr(value, "dtype"):
-        tensor = torch.as_tensor(value).detach().cpu().contiguous()
-        data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-        return blake2b(repr((tensor.dtype, *tensor.shape)).encode() + data, digest_size=16).hexdigest()
+        return digest_of(torch.as_tensor(value).cpu())
     if isinstance(value, bool | int | float | str | bytes | Path | None):
         return repr(value)
     raise TypeError(f"{type(value).__name__} holds values that are not in any file")

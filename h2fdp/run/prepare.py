@@ -31,7 +31,7 @@ from h2fdp.errors import UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
-from h2fdp.models.registry import Logistic, start_of
+from h2fdp.models.registry import Logistic, start_of, tuning_of
 from h2fdp.network import Topology
 from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
@@ -234,7 +234,7 @@ def inputs_of(
     trains = begun is None and statistic is None
     warm_start = None if begun is None else begun.warm_start
     if trains and (file := start_of(config.model)) is not None:
-        warm_start = load_parameters(initial, Path(file))
+        warm_start = load_parameters(initial, Path(file), frozen=tuning_of(config.model) is not None)
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
     if trains and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)

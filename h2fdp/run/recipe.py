@@ -101,7 +101,7 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
         model = _reading(config.data, registry.Lstm.model_validate({}))
     else:
         model = registry.MODELS["logistic"].model_validate({"standardize": True})
-    return config.model_copy(update={"model": model})
+    return config.model_copy(update={"model": model.model_copy(update=config.model.begins)})
 
 
 def _head(config: ExperimentFile, data: DeviceData, topology: Topology) -> dict[str, str]:

@@ -25,7 +25,7 @@ from h2fdp.data.targets import Target
 from h2fdp.errors import UserError, no_directory
 from h2fdp.experiment.training_section import END_COLUMNS
 from h2fdp.methods import name_of
-from h2fdp.models.construct import ParameterLayout, build, own_model
+from h2fdp.models.construct import ParameterLayout, build, source_of
 from h2fdp.models.registry import CHOICES, ModelSection
 from h2fdp.network.files import yaml_text
 from h2fdp.network.summary import summarise
@@ -211,11 +211,10 @@ def load_model(run: str | Path) -> torch.nn.Module:
     if isinstance(values["model"], str):
         raise UserError(f"this run trained a model of your own ({values['model']}); load model.pt into it", str(path))
     spec = CHOICES.read(values["model"], path)
-    source, options = (own_model(spec), {}) if isinstance(spec, OwnPart) else (spec.name, spec.architecture)
-    outputs = Target(**summary.get("target", {})).outputs(summary["classes"])
-    module: torch.nn.Module = build(
-        source, tuple(summary["shape"]), outputs, options, 0, summary.get("whole_inputs", False)
-    )
+    shape, outputs = tuple(summary["shape"]), Target(**summary.get("target", {})).outputs(summary["classes"])
+    options = {} if isinstance(spec, OwnPart) else spec.architecture
+    source = source_of(spec, shape, outputs)
+    module: torch.nn.Module = build(source, shape, outputs, options, 0, summary.get("whole_inputs", False))
     module.load_state_dict(state)
     return whole(module, summary, spec)
 

@@ -15,6 +15,7 @@ from h2fdp.algorithms import Aggregation
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.data.federated import DeviceData
 from h2fdp.data.synthetic import LARGEST_HELD
+from h2fdp.models.finetuning import kept_once
 from h2fdp.network import TRUSTS, Adversaries, Lies, Subnet, Topology, Trust
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import NoisePlacement, Pipeline, Place, Stage, UploadClipping
@@ -288,17 +289,20 @@ class Blueprint:
 
     def scores(self) -> Scores:
         """A way to evaluate models, for one thread."""
-        return build_scores(self.engine, self.module().to(self.device))
+        return build_scores(self.engine, self._placed())
+
+    def _placed(self) -> nn.Module:
+        return kept_once(self.module(), self.device)
 
     def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
         work = (clipping, objective, self._widths[0], momentum, minimised(objective, self.loss), self.precision)
-        return ThreadLocalEngine(lambda: build_engine(self.engine, self.module(), *work))
+        return ThreadLocalEngine(lambda: build_engine(self.engine, self._placed(), *work))
 
     def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:
         """The devices of a subnet, whose records lie in a block that begins with the device `block_begins`."""
         subnet, probe = self.topology.subnets[number], None
         if self.measures is not None:
-            probe = Probe(self.measures, self._engine(None, _PLAIN), self.module(), self.loss)
+            probe = Probe(self.measures, self._engine(None, _PLAIN), self._placed(), self.loss)
         devices = slice(*self.first_devices[number : number + 2].tolist())
         sizes, rates = self.data.sizes[devices], self.rates[devices]
         drawn = (self.streams, subnet.name, self.sampling, sizes, rates, self._widths[1])

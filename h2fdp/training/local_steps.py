@@ -194,7 +194,7 @@ def head_size(objective: LocalObjective, module: nn.Module) -> int:
     layers = objective.head if isinstance(objective, OwnModels) else None
     if layers is None:
         return 0
-    held = [list(layer.parameters(recurse=False)) for layer in module.modules()]
+    held = [[each for each in layer.parameters(recurse=False) if each.requires_grad] for layer in module.modules()]
     return sum(each.numel() for layer in [own for own in held if own][-layers:] for each in layer)
 
 

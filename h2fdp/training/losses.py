@@ -25,6 +25,7 @@ from h2fdp.config.own_answers import FAILURES, Checked, Origin, Words
 from h2fdp.config.own_parts import OwnKind, OwnPart
 from h2fdp.data.targets import CLASS, PADDING, Target, Task
 from h2fdp.models.construct import ParameterLayout
+from h2fdp.models.finetuning import Factor
 from h2fdp.training.local_steps import FeatureComparison, LocalObjective
 
 # Of torch's attention and recurrent layers: what it computes slowly it computes rightly, and a user cannot help it.
@@ -327,8 +328,8 @@ class RecordLoss:
     def __init__(self, module: nn.Module, loss: Loss, comparison: FeatureComparison | None) -> None:
         self.flat = ParameterLayout(module)
         self._module, self._loss, self._comparison = module, loss, comparison
-        leaves = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
-        self._last = leaves[-1]
+        layers = [layer for layer in module.modules() if not isinstance(layer, Factor)]
+        self._last = [layer for layer in layers if next(layer.parameters(recurse=False), None) is not None][-1]
         self._at_once: bool | None = None
 
     def each(self, model: Tensor, x: Tensor, y: Tensor, *others: Tensor) -> Tensor:

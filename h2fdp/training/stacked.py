@@ -281,7 +281,7 @@ def stack_size(module: nn.Module, width: int, padding: int, shape: torch.Size, d
 
     One where the rule would compute as many for nothing as fit: each device by itself is faster then.
     """
-    record = torch.zeros(1, *shape)
+    record = torch.zeros(1, *shape, device=next(module.parameters()).device)
     activations = record.numel()
 
     def count(_layer: nn.Module, inputs: Any, output: Any) -> None:
@@ -295,7 +295,7 @@ def stack_size(module: nn.Module, width: int, padding: int, shape: torch.Size, d
         module(record)
     for hook in hooks:
         hook.remove()
-    parameters = sum(held.numel() for held in module.parameters())
+    parameters = sum(each.numel() for each in module.parameters() if each.requires_grad)  # the rest is there once
     size = _VALUES_IN_A_STACK[device_type] // (2 * parameters + width * activations)
     return size if size > max(1, padding) else 1
 

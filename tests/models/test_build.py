@@ -221,7 +221,7 @@ def test_fix_replaces_batch_norm_that_is_trained_and_keeps_what_is_frozen(name, 
     layer, expected = FIXED[name]
     source = read({"name": "tests.models.test_build:wrapped", "layer": layer, "fix": True})
     construct._say.cache_clear()
-    fixed = construct.own_model(source)()[0]
+    fixed = construct.source_of(source, (1, 4, 4), 3)()[0]
     said = " ".join(capsys.readouterr().err.split())
     if expected is None:
         assert fixed is layer
