@@ -12,7 +12,7 @@ from torch import Tensor
 
 from h2fdp.algorithms.fedavg import Plain
 from h2fdp.privacy import Moment, Pipeline
-from h2fdp.privacy.mechanisms.secret_draws import draw_of
+from h2fdp.privacy.mechanisms.secret_draws import SecretDraw, draw_of
 from h2fdp.privacy.places import Segment
 from h2fdp.protocol.aggregator import Aggregator, Broadcast, Children, NodeGroup, in_step
 from h2fdp.protocol.devices import WorkAccumulator
@@ -90,7 +90,7 @@ class _Subnet(Children[SubnetPhase]):
         rows = plan.received
         self.received = broadcast[rows[0]] if rows else broadcast
         variate = broadcast[rows[1]] if len(rows) > 1 else None
-        phases = [each for each in plan.aggregations() if each.rows.size]
+        phases = [self._of_those_who_came(each) for each in plan.aggregations() if each.rows.size]
         self.phases = [replace(each, noise_std=float(each.levels[0])) for each in phases] if server.trusted else phases
         self._work = WorkAccumulator.begun(server.objective, server.gain, plan, self.received, variate)
         self._models = dict(
@@ -150,6 +150,15 @@ class _Subnet(Children[SubnetPhase]):
     def _came(self, phase: SubnetPhase) -> np.ndarray | None:
         draw, server = draw_of(self._server.pipeline), self._server
         return None if draw is None else draw.came(server.streams, server.name, phase.segment.interval, phase.rows)
+
+    def _of_those_who_came(self, phase: SubnetPhase) -> SubnetPhase:
+        """The phase without absent devices whose uploads are zeros, as nothing follows the draw; one stays of none."""
+        stages, came = self._server.pipeline.stages, self._came(phase)
+        if came is None or not isinstance(stages[-1], SecretDraw) or self._server.lies is not None:
+            return phase
+        kept = np.flatnonzero(came) if came.any() else np.zeros(1, dtype=np.int64)
+        own = {name: getattr(phase, name)[kept] for name in ("rows", "steps", "shares", "weights", "reach")}
+        return replace(phase, **own)
 
     def upload(self, update: Tensor) -> Upload:
         """The subnet's upload, with its update (M,), and the models that devices still train from."""

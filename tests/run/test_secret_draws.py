@@ -28,6 +28,7 @@ from h2fdp.protocol import InProcessNodes
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.preview import privacy_report
 from h2fdp.streams import Streams
+from h2fdp.training.stacked import StackedEngine
 from tests.networks import placed
 from tests.noise_keys import keys_are
 from tests.protocol.overhearing import devices_of, overheard, squared_distance
@@ -398,3 +399,35 @@ def test_what_would_give_the_draw_away_is_refused_at_its_key(key, settings):
     with pytest.raises(UserError) as caught:
         experiment(settings.pop("topology", FLAT), **settings).prepare()
     assert key in {each.key for each in caught.value.problems}
+
+
+@pytest.mark.parametrize(("topology", "part"), [(TRUSTED, SECRET), (TRUSTED, COVERED), (FLAT, COVERED)])
+def test_devices_that_send_nothing_are_not_trained_and_change_no_bit(topology, part, monkeypatch):
+    """A zero in a sum does nothing: with it, as where children lie (here liars who say the truth), models are equal."""
+    setup = experiment(topology, participation=part, intervals=1).prepare().keyed()
+    trained, models = [], []
+    train = StackedEngine.train
+
+    def counted(self, starts, records, rows, *others):
+        trained.append(len(rows))
+        return train(self, starts, records, rows, *others)
+
+    monkeypatch.setattr(StackedEngine, "train", counted)
+    for truthful in (None, Truthful()):
+        edges = {each.name: setup.blueprint.edge_server(at) for at, each in enumerate(setup.topology.subnets)}
+        cloud = setup.cloud(InProcessNodes({name: replace(each, lies=truthful) for name, each in edges.items()}))
+        plan = cloud.plan(0)
+        cloud.run_interval(plan)
+        models.append(cloud.model)
+    assert (models[0] == models[1]).all()
+    everyone = [len(part.rows) for part in plan.subnets.values() for _ in part.segments]
+    assert trained[len(everyone) :] == everyone
+    if topology is TRUSTED:
+        came = {name: SecretDraw(0.4).came(setup.blueprint.streams, name, 0, np.arange(6)) for name in plan.subnets}
+        there = [int(came[name].sum()) for name, part in plan.subnets.items() for _ in part.segments]
+        assert trained[: len(everyone)] == there
+
+
+class Truthful:
+    def arriving(self, updates, children):
+        return updates
