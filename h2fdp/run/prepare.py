@@ -27,7 +27,7 @@ from h2fdp.data.public_features import PublicFeatures, with_features
 from h2fdp.data.scattering import are_images
 from h2fdp.data.statistics import FARTHEST, Mean, OwnStatistic, Standardizing, Statistic, score_of
 from h2fdp.data.targets import CLASS
-from h2fdp.errors import UserError
+from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
@@ -227,6 +227,10 @@ def inputs_of(
     costs_by_size, rates = costs_of(config, network), training.sampling_rates(data.sizes)
     local_steps = training.interval_steps(data.sizes, rates)
     expected_records = training.records_of_interval(data.sizes, rates)
+    if training.local_epochs is not None:  # the largest step size may depend on the local steps, known only here
+        known = config.model_copy(update={"training": training.model_copy(update={"local_steps": local_steps})})
+        if problems := [Problem(text, key=key) for key, text in placement.problems(known)]:
+            raise UserError(problems)
     faults = config.faults.faults()
     device, engine = training_device(config.runtime), config.runtime.engine
     module = _module_of(config, data) if statistic is None else partial(score_of, statistic, data.shape)

@@ -129,6 +129,15 @@ def test_uploads_are_clipped_to_what_the_account_says_whoever_states_the_largest
     assert run.noise.longest(run.config.training.step_size, 1) == pytest.approx(0.5 / 4)
 
 
+def test_a_pull_that_is_too_long_for_the_step_size_of_epochs_is_refused_once_their_steps_are_known():
+    epochs = {"local_epochs": 1, "local_steps": None, "aggregate_every": None, "aggregations_per_interval": 0}
+    pull = {"name": "proximal", "mu": 1.5}
+    given = {"protects": None, "step_size": 1.0, **epochs}
+    experiment(ALONE, method={"extends": "h2fdp", "objective": pull}, **given).prepare()
+    with pytest.raises(UserError, match=r"steps of proximal, of size 4, .*at most 0.5, found 1.5"):
+        experiment(ALONE, method={"extends": "h2fdp", "objective": pull, "schedule": Longer()}, **given).prepare()
+
+
 # Each feature of the house with devices as the unit: right, or refused at this key.
 RIGHT = {
     "steps and momentum": {"momentum": 0.9, "local_steps": 6},
