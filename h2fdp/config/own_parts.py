@@ -26,6 +26,9 @@ from h2fdp.config.own_answers import FAILURES, Origin, Words, failure, shown, ty
 from h2fdp.config.parsing import Document
 from h2fdp.errors import hint
 
+# Of models, whose modules need not be named: `torchvision:resnet18`. Next to a name of theirs may stand files.
+LIBRARIES = ("torchvision", "timm", "transformers")
+WEIGHTS, CONFIG = "weights", "config"
 PATTERN = r"^([^:]*/)?[^:/]+:[A-Za-z_][\w.]*$"
 _EXAMPLE = "expected module:Name, as mymodule:Net"
 
@@ -109,6 +112,8 @@ def _from_path(name: str, folder: Path) -> ModuleType:
     try:
         return _imported(name)
     except ModuleNotFoundError:
+        if name.partition(".")[0] in LIBRARIES:
+            raise ValueError(f"{name} is not installed; expected it: pip install {name.partition('.')[0]}") from None
         raise ValueError(f"there is no module `{name}` in {folder} or on Python's path") from None
 
 
@@ -140,12 +145,14 @@ class OwnKind:
         methods: what its objects must have; a kind without methods is a function, which is called as it is.
         reserved: keys next to `name` that say what is done with the part; no options of it.
         files: those of them that are paths of files.
+        libraries: a part may be one of `LIBRARIES`, with weights and a configuration in files.
     """
 
     what: str
     methods: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    libraries: bool = False
 
     def mistake(self, name: str, part: Any) -> str:
         """What is wrong with a part, in words; empty where nothing is."""
@@ -187,9 +194,16 @@ class OwnPart:
         """Its name and place, for messages."""
         return Origin(self.name, self.where, self.key)
 
+    @property
+    def library(self) -> str:
+        """Which of `LIBRARIES` it is of; empty for none."""
+        root = self.name.partition(":")[0].partition(".")[0]
+        return root if self.kind.libraries and root in LIBRARIES and not self.from_python else ""
+
     def options(self) -> dict[str, Any]:
         """Keyword arguments of the class or function."""
-        return {key: option for key, option in self.given.items() if key not in self.kind.reserved}
+        reserved = (*self.kind.reserved, *((WEIGHTS, CONFIG) if self.library else ()))
+        return {key: option for key, option in self.given.items() if key not in reserved}
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -247,14 +261,27 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
     if not isinstance(value, Mapping):
         own = OwnPart(_qualified(value), value, kind, from_python=True)
     else:
+        value = _of_library(value) if kind.libraries else value
         name, part = resolve(value["name"], folder)
         given = {key: option for key, option in value.items() if key != "name"}
-        paths = {key: str((folder / given[key]).resolve()) for key in kind.files if isinstance(given.get(key), str)}
-        own = OwnPart(name, part, kind, given | paths)
+        own = OwnPart(name, part, kind, given)
+        files = (*kind.files, *((WEIGHTS, CONFIG) if own.library else ()))
+        paths = {key: str((folder / given[key]).resolve()) for key in files if isinstance(given.get(key), str)}
+        own = replace(own, given=given | paths)
     mistake = kind.mistake(own.name.rpartition("/")[2], own.part) or _wrong_options(own)
     if mistake:
         raise ValueError(mistake)
     return own
+
+
+def _of_library(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`torchvision:resnet18` and `timm:resnet18`, as one would write them, by where the function is."""
+    library, _, name = str(value["name"]).partition(":")
+    if library == "torchvision":
+        return {**value, "name": f"torchvision.models:{name}"}
+    if library == "timm" and name != "create_model":
+        return {"model_name": name, **value, "name": "timm:create_model"}
+    return value
 
 
 def placed(section: Section, document: Document, path: tuple[str | int, ...] = ()) -> Section:
@@ -290,7 +317,7 @@ def own_parts_in(section: BaseModel) -> list[OwnPart]:
 
 def _wrong_options(part: OwnPart) -> str:
     """Options that the part does not take, or does not get; empty where they fit or the signature is unknown."""
-    if part.kind._is_object(part.part):
+    if part.kind._is_object(part.part) or part.library == "transformers":  # whose options are a configuration's
         return ""
     try:
         signature = inspect.signature(part.part)

@@ -6,6 +6,7 @@ None has batch norm, whose running statistics leak records and cannot be average
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +131,44 @@ def femnist_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
+def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """ResNet-18 (He et al. 2016) of torchvision, with group norm in 32 groups for batch norm (Wu and He 2018).
+
+    Images of up to 64 pixels meet a convolution of 3x3 without a pool, as is usual on CIFAR; larger ones those of
+    ImageNet, of 7x7.
+    """
+    from torchvision.models import resnet18 as made  # seconds, for those who train it
+
+    channels, *sides = image_shape("resnet18", shape, smallest=8)
+    module: nn.Module = made(num_classes=classes, norm_layer=lambda wide: nn.GroupNorm(32, wide))
+    small = max(sides) <= 64
+    if small or channels != 3:
+        side, stride = (3, 1) if small else (7, 2)
+        module.conv1 = nn.Conv2d(channels, 64, side, stride, padding=side // 2, bias=False)
+        nn.init.kaiming_normal_(module.conv1.weight, mode="fan_out", nonlinearity="relu")
+    if small:
+        module.maxpool = nn.Identity()
+    return module
+
+
+def vit_tiny(shape: tuple[int, ...], classes: int, patch: int) -> nn.Module:
+    """A vision transformer of torchvision in the size of DeiT-Ti (Touvron et al. 2021): 12 layers, 3 heads, width 192.
+
+    Raises:
+        UserError: images that are no squares of whole patches.
+    """
+    from torchvision.models import VisionTransformer
+
+    channels, height, width = image_shape("vit-tiny", shape, smallest=patch)
+    if height != width or height % patch:
+        text = f"vit-tiny needs square images of whole patches, found {height}x{width} and patch: {patch}"
+        raise UserError(text, key="model.patch")
+    module: nn.Module = VisionTransformer(height, patch, 12, 3, 192, 768, num_classes=classes)
+    if channels != 3:
+        module.conv_proj = nn.Conv2d(channels, 192, patch, patch)
+    return module
+
+
 def lstm(shape: tuple[int, ...], classes: int, vocabulary: int | None, embedding: int, hidden: int) -> nn.Module:
     """An embedding of words with a bidirectional LSTM; with 300 and 256 it is Upcycled-FL's model of Sent140.
 
@@ -139,42 +178,148 @@ def lstm(shape: tuple[int, ...], classes: int, vocabulary: int | None, embedding
     Raises:
         UserError: records that are no rows of word numbers.
     """
-    if len(shape) != 1:
-        raise UserError(f"lstm needs rows of word numbers, of shape (words,), found shape {shape}", key="model")
+    words_of("lstm", shape)
     return WordLstm(classes, vocabulary or VOCABULARY, embedding, hidden)
 
 
-class WordLstm(nn.Module):
-    """Embedding, LSTM in both directions, its last states to scores.
+def words_of(model: str, shape: tuple[int, ...]) -> int:
+    """The number of words in a record.
+
+    Raises:
+        UserError: records that are no rows of word numbers.
+    """
+    if len(shape) != 1:
+        raise UserError(f"{model} needs rows of word numbers, of shape (words,), found shape {shape}", key="model")
+    return shape[0]
+
+
+class Embedded(nn.Module):
+    """A base of models of words: numbers from 0 to the vocabulary's last as vectors."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary + 1, width)
+
+    def vectors(self, x: Tensor) -> Tensor:
+        """Word numbers (n, words) as vectors (n, words, width)."""
+        found: Tensor = self.embedding(x.long().clamp(0, self.embedding.num_embeddings - 1))
+        return found
+
+
+def states(gates: Tensor, product: nn.Module) -> Iterator[Tensor]:
+    """The states (n, hidden) of an LSTM after each word, of what words add to its gates, (n, words, 4 hidden).
 
     The cell is written out (Hochreiter and Schmidhuber 1997, with forget gates): torch's own has no gradients for each
     record under `torch.func`. Input, forget, cell and output gates stand in this order, with one bias.
+
+    Args:
+        product: from a state to what it adds to the gates of the next word.
     """
+    state = cell = gates.new_zeros(len(gates), gates.shape[2] // 4)
+    for place in range(gates.shape[1]):
+        entry, forget, fresh, out = (gates[:, place] + product(state)).chunk(4, dim=1)
+        cell = forget.sigmoid() * cell + entry.sigmoid() * fresh.tanh()
+        state = out.sigmoid() * cell.tanh()
+        yield state
+
+
+def char_lstm(
+    shape: tuple[int, ...], outputs: tuple[int, ...], vocabulary: int | None, embedding: int, hidden: int
+) -> nn.Module:
+    """Two LSTMs on characters, for the next one (McMahan et al. 2017; Reddi et al. 2021).
+
+    Args:
+        outputs: (classes,) for the character after the last one; (positions, classes) for that after each.
+        vocabulary: the largest number of a character; None: that of a class.
+    """
+    words_of("char-lstm", shape)
+    return CharLstm(outputs, outputs[-1] - 1 if vocabulary is None else vocabulary, embedding, hidden)
+
+
+class CharLstm(Embedded):
+    """Embedding, two LSTMs from left to right, the states of the second to scores."""
+
+    def __init__(self, outputs: tuple[int, ...], vocabulary: int, embedding: int, hidden: int) -> None:
+        super().__init__(vocabulary, embedding)
+        self.inputs = nn.ModuleList(nn.Linear(width, 4 * hidden) for width in (embedding, hidden))
+        self.states = nn.ModuleList(nn.Linear(hidden, 4 * hidden, bias=False) for _ in range(2))
+        self.scores = nn.Linear(hidden, outputs[-1])
+        self.each = len(outputs) > 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Numbers of characters (n, length) to scores (n, *outputs)."""
+        found = self.vectors(x)
+        for inputs, product in zip(self.inputs, self.states, strict=True):
+            found = torch.stack([*states(inputs(found), product)], dim=1)
+        scores: Tensor = self.scores(found if self.each else found[:, -1])
+        return scores
+
+
+def text_transformer(
+    shape: tuple[int, ...], outputs: tuple[int, ...], vocabulary: int | None, width: int, heads: int, layers: int
+) -> nn.Module:
+    """A transformer on words (Vaswani et al. 2017), with norms before attention, and places that are learned.
+
+    Args:
+        outputs: (classes,) of a text; (positions, classes) for the next word at each position, which sees those before.
+        vocabulary: the largest number of a word; None: that of a class of sequences, else that of LEAF's data.
+
+    Raises:
+        UserError: a width that heads do not divide.
+    """
+    if width % heads:
+        raise UserError(f"expected a multiple of heads, {heads}, found {width}", key="model.width")
+    known = (outputs[-1] - 1 if len(outputs) > 1 else VOCABULARY) if vocabulary is None else vocabulary
+    return TextTransformer(words_of("text-transformer", shape), outputs, known, width, heads, layers)
+
+
+class TextTransformer(Embedded):
+    """Embedding and places, layers of attention and perceptrons, the mean of all words or each one to scores."""
+
+    def __init__(
+        self, words: int, outputs: tuple[int, ...], vocabulary: int, width: int, heads: int, layers: int
+    ) -> None:
+        super().__init__(vocabulary, width)
+        self.places = nn.Parameter(torch.randn(words, width) * width**-0.5)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.scores = nn.Linear(width, outputs[-1])
+        self.each = len(outputs) > 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Word numbers (n, words) to scores (n, *outputs); 0 is no word of a text."""
+        found = self.vectors(x) + self.places
+        if self.each:
+            later = torch.full((x.shape[1], x.shape[1]), -math.inf, device=x.device).triu(1)
+            found = self.layers(found, later, is_causal=True)
+        else:
+            own = (x > 0).to(found.dtype)[..., None]
+            found = (self.layers(found) * own).sum(dim=1) / own.sum(dim=1).clamp(min=1)
+        scores: Tensor = self.scores(found)
+        return scores
+
+
+class WordLstm(Embedded):
+    """Embedding, LSTM in both directions, its last states to scores."""
 
     def __init__(self, classes: int, vocabulary: int, embedding: int, hidden: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary + 1, embedding)
+        super().__init__(vocabulary, embedding)
         self.inputs = nn.ModuleList(nn.Linear(embedding, 4 * hidden) for _ in range(2))
         self.states = nn.ModuleList(nn.Linear(hidden, 4 * hidden, bias=False) for _ in range(2))
         self.scores = nn.Linear(2 * hidden, classes)
-        self.hidden = hidden
 
     def forward(self, x: Tensor) -> Tensor:
         """Word numbers (n, words) to scores (n, classes)."""
-        words = self.embedding(x.long().clamp(0, self.embedding.num_embeddings - 1))
+        words = self.vectors(x)
         scores: Tensor = self.scores(torch.cat([self._last(words, 0), self._last(words.flip(1), 1)], dim=1))
         return scores
 
     def _last(self, words: Tensor, direction: int) -> Tensor:
         """(n, hidden) the state after the last word."""
-        gates = self.inputs[direction](words)
-        state: Tensor = gates.new_zeros(len(words), self.hidden)
-        cell = state
-        for place in range(words.shape[1]):
-            entry, forget, fresh, out = (gates[:, place] + self.states[direction](state)).chunk(4, dim=1)
-            cell = forget.sigmoid() * cell + entry.sigmoid() * fresh.tanh()
-            state = out.sigmoid() * cell.tanh()
-        return state
+        *_, last = states(self.inputs[direction](words), self.states[direction])
+        return last
 
 
 def image_shape(model: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from typing import Any, cast
@@ -18,11 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from h2fdp.config.own_answers import FAILURES, Origin, failure, trace
-from h2fdp.config.own_parts import OwnPart
+from h2fdp.config.own_parts import WEIGHTS, OwnPart
 from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.models import architectures
 from h2fdp.models.finetuning import fine_tuned, kept_once, unused_adapter
+from h2fdp.models.libraries import library_module
 from h2fdp.models.registry import FIX, MODELS, ModelSection, start_of, tuning_of
+from h2fdp.models.weights import digest_of, load_parameters
 from h2fdp.wording import note
 
 ModelSource = str | nn.Module | Callable[[], nn.Module]
@@ -61,11 +61,12 @@ def build(
     7840
     """
     outputs = (classes,) if isinstance(classes, int) else classes
+    _plain_attention()
     # Torch's CPU generator keeps 32 bits of its seed, which bars it from drawing noise. Here that is harmless: initial
     # models are public, no privacy rests on them, and two seeds with equal initial models would cost nothing.
     with SEEDED, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_key % 2**63)
-        module = _make(source, shape, outputs[-1], options or {})
+        module = _make(source, shape, outputs, options or {})
         if whole and not _takes(module, torch.ones(2, *shape)) and _takes(module, torch.ones(2, *shape).long()):
             module.register_forward_pre_hook(_as_whole)
         kind = repr((source, shape, classes, options, whole)) if isinstance(source, str) else None
@@ -73,6 +74,16 @@ def build(
             check_fitness(module, shape, outputs, whole)
             _FIT.update({kind} - {None})
     return kept_once(module)
+
+
+@cache
+def _plain_attention() -> None:
+    """Let attention be products and a softmax in this process: the fused ones have no gradients for each record."""
+    torch.backends.mha.set_fastpath_enabled(False)
+    for name in ("flash", "mem_efficient", "cudnn"):
+        switch = getattr(torch.backends.cuda, f"enable_{name}_sdp", None)  # of the processor's, too
+        if switch is not None:
+            switch(False)
 
 
 def _takes(module: nn.Module, inputs: Tensor) -> bool:
@@ -102,29 +113,52 @@ def builder_of(
 
 
 def source_of(model: ModelSection, shape: tuple[int, ...], classes: int | tuple[int, ...]) -> ModelSource:
-    """The name of a model, or a function that makes it: with `train`, `lora` and `fix` if they are stated."""
-    tuning = tuning_of(model)
+    """The name of a model, or a function that makes it: with `train`, `lora` and `fix` if they are stated.
+
+    Of a module of a library, `fix` is the default.
+    """
+    tuning, outputs = tuning_of(model), (classes,) if isinstance(classes, int) else classes
     if not isinstance(model, OwnPart):
-        outputs = classes if isinstance(classes, int) else classes[-1]
         made = partial(_make, model.name, shape, outputs, model.architecture)
         return model.name if tuning is None else partial(fine_tuned, made, tuning)
-    fix = model.given.get(FIX)
+    fix = model.given.get(FIX, bool(model.library))
     if not isinstance(fix, bool | None):
         raise UserError(f"expected fix: true or false, found {fix}", model.where, model.key)
-    function = model.function if tuning is None else partial(fine_tuned, model.function, tuning)
-    return partial(_fixed, function) if fix else function
+    function = partial(library_module, model, shape, outputs[-1]) if model.library else model.function
+    function = function if tuning is None else partial(fine_tuned, function, tuning)
+    return partial(_fixed, function, FIX in model.given) if fix else function
+
+
+def begin(module: nn.Module, model: ModelSection) -> str | None:
+    """Put the parameters with which training starts into a module, in place.
+
+    Returns:
+        the SHA-256 of their file or folder; None where they are random.
+
+    Raises:
+        UserError: see `load_parameters`.
+    """
+    if (file := start_of(model)) is not None:
+        return _load(module, Path(file), tuning_of(model) is not None)
+    weights = model.given.get(WEIGHTS) if isinstance(model, OwnPart) and model.library else None
+    return None if weights is None else digest_of(Path(weights))  # loaded where the module was made
 
 
 def _begun(function: Callable[[], nn.Module], file: Path) -> nn.Module:
     module = function()
-    load_parameters(module, file, frozen=True)
+    _load(module, file, tuned=True)
     return module
+
+
+def _load(module: nn.Module, file: Path, tuned: bool) -> str:
+    """Load a file, which need not have what is trained where a part of the model is."""
+    return load_parameters(module, file, frozen=tuned, fresh=_trainable(module) if tuned else ())
 
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # lazy ones have no size yet
 
 
-def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
+def _fixed(function: Callable[[], nn.Module], stated: bool = True) -> nn.Module:
     """A user's module with group norm in place of batch norm, as Opacus replaces it; all else stays as it is.
 
     Batch norm in eval mode mixes nothing. Frozen layers belong to a model that was trained with their statistics, so
@@ -148,7 +182,9 @@ def _fixed(function: Callable[[], nn.Module]) -> nn.Module:
         for name, child in parent._modules.items():
             parent._modules[name] = new.get(child, child)
     what = {"group norm takes the place of batch norm in": replaced, "eval mode, for frozen parameters, in": kept}
-    _say("; ".join(f"{text} {', '.join(names)}" for text, names in what.items() if names) or "there is nothing to fix")
+    said = "; ".join(f"{text} {_some(names)}" for text, names in what.items() if names)
+    if said or stated:
+        _say(said or "there is nothing to fix")
     return new.get(made, made)
 
 
@@ -157,6 +193,10 @@ def _is_frozen(made: nn.Module, name: str) -> bool:
     while not (parameters := [*made.get_submodule(name).parameters()]) and name:
         name = name.rpartition(".")[0]
     return bool(parameters) and not any(each.requires_grad for each in parameters)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) < 5 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 @cache  # a run builds its model several times
@@ -183,19 +223,22 @@ def _build_own(
         raise origin.located(error) from error.__cause__
 
 
-def _make(source: ModelSource, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> nn.Module:
+def _make(
+    source: ModelSource, shape: tuple[int, ...], outputs: tuple[int, ...], options: Mapping[str, Any]
+) -> nn.Module:
     if isinstance(source, str):
         if source not in MODELS:
             raise UserError(not_one_of(source, sorted(MODELS)), key="model")
         model = MODELS[source]
         builder: Callable[..., nn.Module] = getattr(architectures, model.builder)
+        classes = outputs if model.of_sequences else outputs[-1]
         return builder(shape, classes, **{**model.model_validate({}).options(), **options})
     if isinstance(source, nn.Module):
         return copy.deepcopy(source)
     name = getattr(source, "__name__", "the factory")
     try:
         module = source()
-    except UserError:
+    except UserError:  # of a library's, whose arguments are known
         raise
     except FAILURES as error:
         text = f"{name}() cannot be made without arguments: {failure(error)}"
@@ -333,92 +376,6 @@ def _unfit_parameters(module: nn.Module) -> str:
 
 def _called(name: str, layer: nn.Module) -> str:
     return f"the layer `{name}` ({type(layer).__name__})" if name else f"the model ({type(layer).__name__})"
-
-
-def load_parameters(module: nn.Module, source: Path, key: str = "model.from", frozen: bool = False) -> str:
-    """Put the parameters of a file into a module, in place.
-
-    Args:
-        source: a state dict as `torch.save` or safetensors wrote it, such as a run's `model.pt`; or a run directory,
-            which has one.
-        key: that names the file, for messages.
-        frozen: the file has what is not trained; it may have more, and what is trained in other shapes or not at all.
-
-    Returns:
-        The SHA-256 of the file, 64 hexadecimal digits.
-
-    Raises:
-        UserError: no such file, no state dict, other names or shapes than the module's, numbers that are not real,
-            dense and finite; other values of frozen parameters or buffers, which every host has from the module.
-    """
-    file = source / "model.pt" if source.is_dir() else source
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"expected a run directory or a model's file, found {file} ({error.strerror})", key=key
-        ) from None
-    wanted, state = module.state_dict(), _state_of(file, key)
-    trainable = _trainable(module)
-    trained = {parameter.data_ptr() for parameter in trainable.values()}
-    if frozen:  # a classifier above the encoder is left out, and old files have no counts of batches
-        state = {name: value for name, value in state.items() if name in wanted}
-        fresh = {name for name in trainable if name not in state or state[name].shape != wanted[name].shape}
-        state, wanted = ({name: each for name, each in own.items() if name not in fresh} for own in (state, wanted))
-        wanted = {name: each for name, each in wanted.items() if name in state or "num_batches_tracked" not in name}
-    for name in sorted(wanted.keys() | state.keys()):
-        if name not in state or name not in wanted:
-            has, lacks = ("the file", "this model") if name in state else ("this model", "the file")
-            raise UserError(f"{has} has a parameter {name} that {lacks} has not; expected the same model", key=key)
-        if problem := _unlike_parameter(state[name], wanted[name], frozen or wanted[name].data_ptr() in trained):
-            found, expected = problem
-            raise UserError(f"{name} {found} in {file}; expected {expected}", key=key)
-    module.load_state_dict({name: value.to(wanted[name].dtype) for name, value in state.items()}, strict=not frozen)
-    return hashlib.sha256(content).hexdigest()
-
-
-def _unlike_parameter(found: Tensor, wanted: Tensor, trained: bool) -> tuple[str, str] | None:
-    """A sentence on how a file's tensor differs from a module's; None where it fits."""
-    if found.layout != torch.strided or found.is_meta or found.is_complex() or found.is_quantized or found.is_nested:
-        kind = "has no numbers (meta)" if found.is_meta else f"is of type {found.dtype} and layout {found.layout}"
-        return kind, "dense tensors of real numbers"
-    if found.shape != wanted.shape:
-        return f"has the shape {tuple(found.shape)}", str(tuple(wanted.shape))
-    own = found.to(wanted.dtype)  # what is finite in 64 bits may not be in 32
-    if not bool(own.isfinite().all()):
-        return "is not finite everywhere", "finite numbers"
-    if not trained and not torch.equal(own, wanted):
-        return "is not trained, and has other numbers", "those with which the model is made"
-    return None
-
-
-def _state_of(file: Path, key: str) -> Mapping[str, Tensor]:
-    """The tensors of a file, which runs no code of it."""
-    try:
-        if file.suffix == ".safetensors":
-            return extra("safetensors.torch", key).load_file(file)  # type: ignore[no-any-return]
-        state = torch.load(file, weights_only=True, map_location="cpu")
-    except UserError:
-        raise
-    except Exception as error:  # torch, zipfile, pickle and safetensors have many
-        text = f"expected a state dict as torch.save or safetensors writes it, found {file}, which cannot be read"
-        raise UserError(text, key=key) from error
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise UserError(f"expected a state dict, names with tensors, in {file}", key=key)
-    return state
-
-
-def extra(module: str, key: str) -> Any:
-    """A module of the extra `encoders`.
-
-    Raises:
-        UserError: it is not installed.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        text = f"{error}; expected the extra of encoders: pip install 'h2fdp[encoders]'"
-        raise UserError(text, key=key) from error
 
 
 class ParameterLayout:

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, create_model
 from h2fdp.config.check import check
 from h2fdp.config.fields import Count, Expect, FilePath, Flag, Options, Positive, Section, Text
 from h2fdp.config.named_options import Choices
-from h2fdp.config.own_parts import OwnKind, OwnPart
+from h2fdp.config.own_parts import WEIGHTS, OwnKind, OwnPart
 from h2fdp.config.parsing import empty_document
 from h2fdp.errors import UserError
 
@@ -24,8 +24,8 @@ FROM, ENCODER, TRAIN, LORA = "from", "encoder", "train", "lora"
 VOCABULARY = 10_000  # words of LEAF's data, by default
 FIX = "fix"  # of a model of the user's own: batch norm becomes group norm
 WARM_STARTED = (
-    "model.from: training starts with the model of a file; what that one has learned from these records is not in this "
-    "account (h2fdp privacy account composes runs)"
+    "model.from or weights: training starts with the model of a file; what that one has learned from these records is "
+    "not in this account (h2fdp privacy account composes runs)"
 )
 
 
@@ -73,6 +73,7 @@ class ModelOptions(FineTuning, _Startable):  # type: ignore[misc]
             imported, so that a file can be checked and the models listed without torch.
         parameters: number of parameters at `shape` with 10 classes and default options.
         shape: the size that `parameters` refers to.
+        of_sequences: the builder gets the shape of a record's scores for the number of classes.
         from: a file with the parameters that training starts with; null for random ones.
     """
 
@@ -80,6 +81,7 @@ class ModelOptions(FineTuning, _Startable):  # type: ignore[misc]
     builder: ClassVar[str]
     parameters: ClassVar[int]
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
+    of_sequences: ClassVar[bool] = False
 
     @property
     def architecture(self) -> dict[str, Any]:
@@ -97,7 +99,9 @@ class ModelOptions(FineTuning, _Startable):  # type: ignore[misc]
         return self.architecture | {key: value for key, value in given.items() if value is not None}
 
 
-CHOICES: Choices[ModelOptions] = Choices(OwnKind("a model", reserved=(FIX, FROM, TRAIN, LORA), files=(FROM,)))
+CHOICES: Choices[ModelOptions] = Choices(
+    OwnKind("a model", reserved=(FIX, FROM, TRAIN, LORA), files=(FROM,), libraries=True)
+)
 
 
 @CHOICES.register
@@ -118,7 +122,9 @@ def default_model() -> Auto | Softmax:
     return model
 
 
-ENCODERS: Choices[Options] = Choices(OwnKind("an encoder", reserved=("weights", "source", "side"), files=("weights",)))
+ENCODERS: Choices[Options] = Choices(
+    OwnKind("an encoder", reserved=(WEIGHTS, "source", "side"), files=(WEIGHTS,), libraries=True)
+)
 
 
 @ENCODERS.register
@@ -131,17 +137,6 @@ class EfficientNetLite0(Options):
 
     name: Literal["efficientnet-lite0"] = "efficientnet-lite0"
     side: Annotated[int, Field(ge=32, le=1_024), Expect("a whole number from 32 to 1024")] = 128
-
-
-def _of_library(value: Any) -> Any:
-    """`torchvision:resnet18` and `timm:resnet18`, as one would write them, by where the function is."""
-    named = {"name": value} if isinstance(value, str) else value
-    library, _, name = str(named.get("name")).partition(":") if isinstance(named, Mapping) else ("", "", "")
-    if library == "torchvision":
-        return {**named, "name": f"torchvision.models:{name}"}
-    if library == "timm" and name != "create_model":
-        return {"model_name": name, **named, "name": "timm:create_model"}
-    return value
 
 
 EncoderSection = Annotated[EfficientNetLite0 | OwnPart, ENCODERS]
@@ -169,7 +164,7 @@ class PublicFeatures(ModelOptions):
     head: Annotated[
         Literal["softmax", "centred", "mlp", "discriminant"], Expect("softmax, centred, mlp or discriminant")
     ] = "softmax"
-    encoder: Annotated[EncoderSection | None, BeforeValidator(_of_library)] = None
+    encoder: EncoderSection | None = None
 
 
 @CHOICES.register
@@ -234,11 +229,89 @@ class FemnistCnn(ModelOptions):
 
 
 @CHOICES.register
-class Lstm(ModelOptions):
+class ResNet18(ModelOptions):
+    """ResNet-18 with group norm."""
+
+    description: ClassVar[str] = "ResNet-18 of torchvision with group norm; a 3x3 stem for images of up to 64 pixels"
+    builder: ClassVar[str] = "resnet18"
+    parameters: ClassVar[int] = 11_173_962
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    name: Literal["resnet18"] = "resnet18"
+
+
+@CHOICES.register
+class VitTiny(ModelOptions):
+    """A small vision transformer.
+
+    Attributes:
+        patch: side of a patch of an image, in pixels.
+    """
+
+    description: ClassVar[str] = "a vision transformer of torchvision in the size of DeiT-Ti: 12 layers of width 192"
+    builder: ClassVar[str] = "vit_tiny"
+    parameters: ClassVar[int] = 5_362_762
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    name: Literal["vit-tiny"] = "vit-tiny"
+    patch: Count = 4
+
+
+class OfWords(ModelOptions):
+    """A model of records that are numbers of words.
+
+    Attributes:
+        vocabulary: the largest number of a word; null: as `data` says, that of a class of sequences and characters, or
+            10,000.
+    """
+
+    nulls: ClassVar[bool] = False
+    vocabulary: Count | None = None
+
+
+@CHOICES.register
+class TextTransformer(OfWords):
+    """A small transformer.
+
+    Attributes:
+        width: of a word's vector, and of each layer.
+        heads: of attention; they divide the width.
+        layers: of attention and a perceptron of four times the width.
+    """
+
+    description: ClassVar[str] = "a transformer of torch.nn: classes of texts, or the next word at each position"
+    builder: ClassVar[str] = "text_transformer"
+    parameters: ClassVar[int] = 1_681_418
+    shape: ClassVar[tuple[int, ...]] = (25,)
+    of_sequences: ClassVar[bool] = True
+    name: Literal["text-transformer"] = "text-transformer"
+    width: Count = 128
+    heads: Count = 4
+    layers: Count = 2
+
+
+@CHOICES.register
+class CharLstm(OfWords):
+    """Two LSTMs on characters.
+
+    Attributes:
+        embedding: dimensions of a word's vector.
+        hidden: the width of the hidden layer, or of the LSTM's state.
+    """
+
+    description: ClassVar[str] = "two LSTMs on characters, for the next one; McMahan et al.'s model of Shakespeare"
+    builder: ClassVar[str] = "char_lstm"
+    parameters: ClassVar[int] = 799_322
+    shape: ClassVar[tuple[int, ...]] = (80,)
+    of_sequences: ClassVar[bool] = True
+    name: Literal["char-lstm"] = "char-lstm"
+    embedding: Count = 8
+    hidden: Count = 256
+
+
+@CHOICES.register
+class Lstm(OfWords):
     """An embedding of word numbers with an LSTM.
 
     Attributes:
-        vocabulary: the largest number of a word; null: as `data` says, or 10,000 where it does not.
         embedding: dimensions of a word's vector.
         hidden: the width of the hidden layer, or of the LSTM's state.
     """
@@ -247,9 +320,7 @@ class Lstm(ModelOptions):
     builder: ClassVar[str] = "lstm"
     parameters: ClassVar[int] = 4_146_166
     shape: ClassVar[tuple[int, ...]] = (25,)
-    nulls: ClassVar[bool] = False
     name: Literal["lstm"] = "lstm"
-    vocabulary: Count | None = None
     embedding: Count = 300
     hidden: Count = 256
 

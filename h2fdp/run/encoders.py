@@ -14,14 +14,16 @@ from torch import nn
 
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config.own_answers import FAILURES, failure, trace
-from h2fdp.config.own_parts import OwnPart, own_parts_in
+from h2fdp.config.own_parts import WEIGHTS, OwnPart, own_parts_in
 from h2fdp.data.encoders import KEY, Encoded, Encoder
 from h2fdp.data.public_features import PublicFeatures
 from h2fdp.data.scattering import Scattering
 from h2fdp.errors import Problem, UserError
 from h2fdp.models import registry
-from h2fdp.models.construct import SEEDED, extra, load_parameters, unfit_forward, unlike
+from h2fdp.models.construct import SEEDED, unfit_forward, unlike
+from h2fdp.models.libraries import last_linear, library_module
 from h2fdp.models.registry import EfficientNetLite0, ModelSection
+from h2fdp.models.weights import extra, load_parameters
 from h2fdp.run.identity import code_of, untrained
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -101,25 +103,14 @@ def _of_package(section: EfficientNetLite0) -> Encoder:
 
 
 def _own(part: OwnPart) -> Encoder:
-    given, library = part.given, part.name.partition(":")[0].partition(".")[0]
-    file, side = given.get("weights"), given.get("side")
+    given, library, side = part.given, part.library, part.given.get("side")
     if side is not None and (type(side) is not int or side < 1):
         raise part.origin.problem(f"expected side: a whole number of pixels, found {side}")
-    if library in _SCALES and file is None:
+    if library and given.get(WEIGHTS) is None:
         raise part.origin.problem("expected weights: the file of its weights, as nothing is downloaded")
-    try:
-        if library == "transformers":
-            module = part.part.from_pretrained(file, local_files_only=True, **part.options())
-        else:
-            module = part.function()
-    except FAILURES as error:
-        raise part.origin.failed("", error, "cannot be made") from error
-    if not isinstance(module, nn.Module):
-        raise part.origin.wrong("", "an nn.Module", module)
-    if file is not None and library != "transformers":
-        load_parameters(module, Path(str(file)), f"{KEY}.weights", frozen=True)
+    module = library_module(part)
     source = str(given.get("source") or getattr(module, "source", _UNSTATED))
-    if library not in _SCALES:
+    if not library:
         return Encoder(part.name.rpartition("/")[2], source, module, side)
     module = module if library == "transformers" else _without_scores(module)
     return Encoder(part.name, source, module, side or _SIDE, *_SCALES[library])
@@ -130,8 +121,7 @@ def _without_scores(module: nn.Module) -> Any:
 
     Channels last, convolutions take half the time.
     """
-    names = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-    if names:
-        above, _, name = names[-1].rpartition(".")
+    if last := last_linear(module):
+        above, _, name = last.rpartition(".")
         setattr(module.get_submodule(above), name, nn.Identity())
     return module.to(memory_format=torch.channels_last)

@@ -30,8 +30,8 @@ from h2fdp.data.targets import CLASS
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.network import check_network
 from h2fdp.experiment.sections import ExperimentFile
-from h2fdp.models.construct import ParameterLayout, builder_of, load_parameters
-from h2fdp.models.registry import Logistic, start_of, tuning_of
+from h2fdp.models.construct import ParameterLayout, begin, builder_of
+from h2fdp.models.registry import Logistic
 from h2fdp.network import Topology
 from h2fdp.privacy import LocalDp, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw
@@ -237,8 +237,8 @@ def inputs_of(
     initial = module()
     trains = begun is None and statistic is None
     warm_start = None if begun is None else begun.warm_start
-    if trains and (file := start_of(config.model)) is not None:
-        warm_start = load_parameters(initial, Path(file), frozen=tuning_of(config.model) is not None)
+    if trains:
+        warm_start = begin(initial, config.model)
     vector = ParameterLayout(initial).to_vector(initial) if begun is None else begun.initial
     if trains and data.public is not None:
         vector = trained_on_public(vector, initial, data, config, streams)

@@ -77,14 +77,15 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
     """The experiment with a model that has a name of its own, where it leaves that open; arguments see `completed`."""
     if isinstance(objective := config.method.objective, ObjectiveOptions) and objective.trains is not None:
         return config.model_copy(update={"model": _one_shot(config.model, data, objective)})
-    if isinstance(config.model, registry.Lstm) and config.model.vocabulary is None:
+    if isinstance(config.model, registry.OfWords) and config.model.vocabulary is None:
         return config.model_copy(update={"model": _reading(config.data, config.model)})
     if isinstance(config.model, registry.PublicFeatures) and config.model.encoder is not None:
         return config.model_copy(update={"model": _on_encoder(config, config.model, data, plans, topology)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
     if data.target.task == "tokens":
-        raise UserError("a sequence has scores at each position; expected a model of your own", key="model")
+        text = "a sequence has scores at each position; expected text-transformer, char-lstm or a model of your own"
+        raise UserError(text, key="model")
     bounded = noise_placement_of(config.method.privacy).input_norm is not None  # for which losses have to be convex
     if bounded or (config.training.left_open and not has_rule(config)):
         heads = config.method.objective.name == "personal-head"  # which leaves a last layer on devices
@@ -159,10 +160,10 @@ def _in_scores(plan: NoisePlan) -> float:
     return FARTHEST[True] * plan.model.per_step
 
 
-def _reading(data: DataSection, model: registry.Lstm) -> registry.Lstm:
-    """The model for as many words as the data number."""
-    words = data.vocabulary if isinstance(data, Leaf) else registry.VOCABULARY
-    found: registry.Lstm = model.model_copy(update={"vocabulary": words})
+def _reading(data: DataSection, model: registry.OfWords) -> registry.OfWords:
+    """The model for as many words as the data number, where they state it."""
+    words = data.vocabulary if isinstance(data, Leaf) else None
+    found: registry.OfWords = model.model_copy(update={"vocabulary": words})
     return found
 
 

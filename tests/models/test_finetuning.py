@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from h2fdp.errors import UserError
-from h2fdp.models.construct import ParameterLayout, build, builder_of, load_parameters, source_of
+from h2fdp.models.construct import ParameterLayout, _load, build, builder_of, source_of
 from h2fdp.models.finetuning import fine_tuned
 from h2fdp.models.registry import CHOICES, FineTuning
 from h2fdp.training.gradients.rule import FunctionalGradients
@@ -129,11 +129,11 @@ def test_a_base_of_another_file_is_taken_with_a_head_of_another_size(tmp_path):
     torch.save(base.state_dict() | {"pooler.weight": torch.ones(2)}, tmp_path / "base.pt")
     module = tuned(train=["head"], lora=LORA)
     before = module.head.weight.clone()
-    load_parameters(module, tmp_path / "base.pt", frozen=True)
+    _load(module, tmp_path / "base.pt", tuned=True)
     assert torch.equal(module.blocks[0].attn["qkv"].weight, base.blocks[0].attn["qkv"].weight)
     assert torch.equal(module.head.weight, before)
     with pytest.raises(UserError, match=r"head.bias has the shape \(7,\)"):
-        load_parameters(tuned(lora=LORA), tmp_path / "base.pt", frozen=True)
+        _load(tuned(lora=LORA), tmp_path / "base.pt", tuned=True)
 
 
 class Joined(nn.Module):
@@ -186,3 +186,27 @@ def test_a_wrong_section_of_a_model_of_ones_own_names_its_key(stated, tmp_path):
     model = CHOICES.read({"name": "nets:Net", **stated}, tmp_path)
     with pytest.raises(UserError, match=f"{next(iter(stated))}"):
         builder_of(model, SHAPE, 3, 1)
+
+
+def test_adapters_hang_on_a_module_of_a_library_with_its_weights(tmp_path):
+    library = pytest.importorskip("transformers")
+    settings = {
+        "dim": 16,
+        "n_layers": 1,
+        "n_heads": 2,
+        "hidden_dim": 32,
+        "vocab_size": 60,
+        "max_position_embeddings": 8,
+    }
+    theirs = library.DistilBertForSequenceClassification(library.DistilBertConfig(num_labels=3, **settings))
+    theirs.save_pretrained(tmp_path / "base")
+    value = {
+        "name": "transformers:AutoModelForSequenceClassification",
+        "weights": str(tmp_path / "base"),
+        "lora": {"layers": ["q_lin", "v_lin"], "rank": 2},
+        "train": ["classifier"],
+    }
+    module = builder_of(CHOICES.read(value), (6,), (3,), 0)()
+    assert ParameterLayout(module).size == 2 * 2 * (16 + 16) + 16 * 3 + 3
+    name = "distilbert.transformer.layer.0.attention.q_lin.weight"
+    assert torch.equal(module.get_parameter(name), theirs.get_parameter(name))

@@ -43,7 +43,7 @@ def test_the_gradient_of_the_vector_is_that_of_the_module():
 
 
 def test_a_stack_of_models_runs_at_once():
-    for name in MODELS:
+    for name in MODELS.keys() - {"resnet18", "vit-tiny"}:  # large, and tried with single records
         shape = MODELS[name].shape
         modules = [build(name, shape, 10, seed_key=key) for key in range(3)]
         flat, x = ParameterLayout(modules[0]), torch.randn(3, 2, *shape)
