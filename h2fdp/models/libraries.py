@@ -7,9 +7,9 @@ scores alone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def _of_function(part: OwnPart, shape: tuple[int, ...], classes: int | None) -> 
 
 def _of_transformers(part: OwnPart, shape: tuple[int, ...], classes: int | None) -> Any:
     """A module of transformers; records of one dimension are numbers of words, of which those of padding are masked."""
-    library: Any = import_module("transformers")
+    library: Any = sys.modules["transformers"]
     library.logging.set_verbosity_error()  # a run builds its model a dozen times
     library.logging.disable_progress_bar()
     options = {} if classes is None else {"num_labels": classes, "attn_implementation": "eager"}
