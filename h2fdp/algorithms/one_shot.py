@@ -55,6 +55,7 @@ class ClassSums(ObjectiveOptions):
             "batch_size": None,
             "step_size": 1.0,
             "momentum": 0.0,
+            "optimizer": None,
             "device_turns": 1,
             "clip_norm": round(_LENGTH, 4),
             "clip_scope": "record",

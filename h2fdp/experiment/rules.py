@@ -35,6 +35,8 @@ def problems(experiment: ExperimentFile) -> Found:
         yield from _of_own_models(experiment, objective)
     yield from _of_turns(experiment)
     yield from _of_target(experiment)
+    if experiment.training.optimizer is not None:
+        yield from _of_optimizer(experiment, objective)
     yield from EXPERIMENT_REFUSALS.of(experiment)
     yield from privacy_rules.problems(experiment)
 
@@ -90,6 +92,10 @@ def _of_schedule(experiment: ExperimentFile) -> Found:
     if stated and schedule.fixed_step_size:
         text = f"the step size of {name} is the same in all intervals; expected none, found {training.step_decay}"
         yield "training.step_decay", text
+    key, warm_up, most = "training.warm_up", training.warm_up, training.intervals - 1
+    fixed = isinstance(experiment.method.schedule, FixedOptions)
+    yield from refused(f"{name} decides on its step sizes itself", (key, warm_up and not fixed, "0", warm_up))
+    yield from refused("intervals of whole step sizes follow", (key, warm_up > most, f"at most {most}", warm_up))
 
 
 def _of_turns(experiment: ExperimentFile) -> Found:
@@ -137,6 +143,31 @@ def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:
     if min(shortest) < 2:
         text = f"every second step of {name} is one of the device's own model, and there would be none"
         yield "training.local_steps", f"{text}; expected at least 2 steps between two models that a device receives"
+
+
+def _of_optimizer(experiment: ExperimentFile, objective: LocalObjective) -> Found:
+    """What reckons with steps along gradients, where an optimiser of devices goes another way.
+
+    Under noise on steps the way is made of noisy gradients, and where whole updates are clipped any way is; else a
+    record moves an upload without a bound.
+    """
+    training, method, placement = experiment.training, experiment.method, experiment.method.privacy
+    name, key = getattr(training.optimizer, "name", ""), "training.optimizer"
+    own_steps = placement.name == "local" and getattr(placement, "noise", "") == "steps"
+    hidden = not placement.private or placement.all_steps_noisy or own_steps or placement.protects == "device"
+    counts = any(isinstance(each, AggregationOptions) and each.counts_gradients for each in method.rules.values())
+    noisy = "privacy dp-sgd, or local with noise: steps, or privacy.protects: device"
+    yield from refused(
+        f"an upload of {name} is no sum of clipped gradients, and a record may move it by any length",
+        (key, not hidden, f"null, or noise that knows that: {noisy}", name),
+    )
+    yield from refused(
+        "what counts the gradients in an upload knows plain steps and momentum",
+        (key, counts, "null, or aggregation average", name),
+        (key, objective.memory is not None, "null, or an objective that remembers nothing", name),
+        (key, method.traits.controlled, "null, or control.enabled: false", name),
+        ("training.momentum", training.momentum > 0, f"0, as {name} has its own", training.momentum),
+    )
 
 
 def task_of(experiment: ExperimentFile) -> Task:

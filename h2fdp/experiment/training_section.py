@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     Discriminator,
-    Field,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -29,6 +28,7 @@ from h2fdp.schedules.aggregation_times import AggregationTimes, StepDecay, share
 from h2fdp.training.batches import Sampling, steps_per_epoch
 from h2fdp.training.clipping import GAMMA, ClipScope
 from h2fdp.training.gradients.rule import Precision
+from h2fdp.training.local_steps import OPTIMIZERS, AdamW, Falling
 from h2fdp.training.losses import CROSS_ENTROPY, LossSection
 from h2fdp.wording import SCORES
 
@@ -45,8 +45,6 @@ Times = Annotated[
     Discriminator(shape),
     Expect("a whole number of at least 0"),
 ]
-Decay = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
-
 # Exactly one key of each pair is given; the first one's default holds where neither is. See `_unset_partners`, too.
 PAIRS = {
     ("aggregate_every", "aggregations_per_interval"): 5,
@@ -122,6 +120,9 @@ ClipNorm = Annotated[
 ]
 
 
+OptimizerSection = Annotated[AdamW, OPTIMIZERS]
+
+
 class TrainingSection(Section):
     """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
 
@@ -143,7 +144,8 @@ class TrainingSection(Section):
         sampling_rate: q, instead of batch_size: the probability that a record is in a batch.
         step_size: eta of the first interval.
         step_decay: how the step size falls: `sqrt`, by the root of the interval's number; `linear`, in equal parts
-            towards 0; `none`.
+            towards 0; `cosine`, as half a wave; `none`.
+        warm_up: intervals in which the step size rises to eta, in equal parts, before it falls.
         budget_decay: how the share of an interval in the privacy budget falls, in the same ways: the noise of its
             releases is divided by the root of it. `none` adds equal noise, in units of sensitivity.
         clip_norm: the bound on the norm of a gradient (`central`: of an update, `output`: of a model): a number;
@@ -152,6 +154,7 @@ class TrainingSection(Section):
         loss: loss of a record's scores; devices minimise its mean. By `data.task`, cross-entropy, `squared` or
             `sigmoid-cross-entropy` unless stated.
         momentum: momentum of the local steps, from zero with each received model.
+        optimizer: null for SGD with this momentum; or `adamw` on devices, which states the step size (`lr`).
         sampling: how a batch is drawn: `poisson`, every record by itself; `fixed`, of one size. With `local_epochs`:
             `fixed`, parts of the shuffled records; `allocated`, every record chooses its batch of each epoch by itself,
             the default where that hides it: under noise on steps, or adjacency add-remove.
@@ -179,11 +182,13 @@ class TrainingSection(Section):
     sampling_rate: Share | None = None
     step_size: Magnitude = 0.1
     step_decay: StepDecay = "sqrt"
+    warm_up: Whole = 0
     budget_decay: StepDecay = "none"
     clip_norm: ClipNorm = 1.0
     clip_scope: ClipScope = "batch"
     loss: LossSection = CROSS_ENTROPY
-    momentum: Decay = 0.0
+    momentum: Falling = 0.0
+    optimizer: OptimizerSection | None = None
     sampling: Sampling = "poisson"
     participation: Participation = 1.0
     device_turns: Count = 1
@@ -303,7 +308,11 @@ class TrainingSection(Section):
             value = {"sampling": "allocated", **alone, **value}
         # If neither key of a pair is given, the first one has its default.
         value |= {pair[0]: default for pair, default in PAIRS.items() if not set(pair) & set(value)}
+        if value.get("optimizer") is not None and "step_size" in stated:
+            raise ValueError("optimizer.lr is the step size; expected one of training.optimizer and training.step_size")
         found = handler(value)
+        if found.optimizer is not None:
+            found, stated = found.model_copy(update={"step_size": found.optimizer.lr}), stated | {"step_size"}
         found._stated = frozenset(stated)
         if found.extends == "auto":
             stated |= {partner for pair in PAIRS if set(pair) & stated for partner in pair}
@@ -316,6 +325,8 @@ class TrainingSection(Section):
         written: dict[str, Any] = handler(self)
         if not self._open:
             written.pop("extends", None)
+        if self.optimizer is not None:
+            written.pop("step_size", None)
         return {key: value for key, value in written.items() if key not in self._open}
 
     @field_validator("aggregate_every")

@@ -319,7 +319,7 @@ def _check_what_decides(setup: RunSetup) -> None:
 def _check_holdable(setup: RunSetup) -> None:
     """Refuse noises that would vanish or overflow in the 32 bits of a model."""
     training, plan = setup.config.training, first_interval(setup)
-    last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals)
+    last = decayed(1.0, training.step_decay, training.intervals - 1, training.intervals) / (training.warm_up + 1)
     distinct = {id(part): part for part in plan.subnets.values()}.values()
     noises = [(part.noise_std[part.noise_std > 0], len(part.rows)) for part in distinct]
     noises = [(levels, devices) for levels, devices in noises if levels.size]

@@ -253,7 +253,7 @@ def inputs_of(
     products = expected_records * vector.numel()
     width = padded_width(training.sampling, rates * data.sizes)
     work = clipping, data.shape, products, width, training.precision, data.target.examples(data.classes)
-    job = TrainingJob(objective, minimised(objective, loss), *work)
+    job = TrainingJob(objective, minimised(objective, loss), *work, training.optimizer)
 
     blueprint = Blueprint(
         streams=streams,
@@ -270,6 +270,7 @@ def inputs_of(
         measures=method.traits.measures,
         device=device,
         momentum=training.momentum,
+        optimizer=training.optimizer,
         epochs=training.local_epochs,
         clip_norm=training.largest_norm,
         step_size=method.traits.largest_step_size(training.step_size, local_steps, training.intervals),

@@ -365,6 +365,7 @@ class RunSetup(RunInputs, Noise):
             local_steps=self.local_steps,
             step_size=training.step_size,
             step_decay=training.step_decay,
+            warm_up=training.warm_up,
             share=training.public_share,
             turns=training.device_turns,
             regrouped=privacy.noise_law is not None and all(each.shares_noise for each in subnets),

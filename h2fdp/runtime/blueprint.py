@@ -31,7 +31,7 @@ from h2fdp.training.clipping import Clipping, LongestSum
 from h2fdp.training.device_records import DeviceRecords, Scores, device_records
 from h2fdp.training.engine import Engine, EngineName, ThreadLocalEngine, build_engine, build_scores
 from h2fdp.training.gradients.rule import Precision
-from h2fdp.training.local_steps import LocalObjective, gain
+from h2fdp.training.local_steps import AdamW, LocalObjective, gain
 from h2fdp.training.losses import Loss, minimised
 
 _PLAIN = Plain()
@@ -48,7 +48,7 @@ class Blueprint:
         star: the one edge server is the cloud's own.
         measures: what devices measure for a schedule of a user's own; None for nothing.
         device: where devices' records lie and their steps are computed.
-        momentum: of the devices' steps, from each received model on.
+        momentum, optimizer: of the devices' steps, from each received model on.
         epochs: how often a device goes through its records in an interval; None where it draws batch by batch.
         clip_norm: as the noise placement reads it; `clipping` is that of the engines, of gradients.
         step_size: the largest that there will be.
@@ -75,6 +75,7 @@ class Blueprint:
     measures: Measure | None
     device: torch.device
     momentum: float
+    optimizer: AdamW | None
     epochs: int | None
     clip_norm: float | None
     step_size: float
@@ -280,7 +281,7 @@ class Blueprint:
 
     def local_engine(self) -> Engine:
         """The engine of the devices' local steps."""
-        return self._engine(self.clipping, self.objective, self.momentum)
+        return self._engine(self.clipping, self.objective, self.momentum, self.optimizer)
 
     @property
     def remembers(self) -> bool:
@@ -294,8 +295,15 @@ class Blueprint:
     def _placed(self) -> nn.Module:
         return kept_once(self.module(), self.device)
 
-    def _engine(self, clipping: Clipping | None, objective: LocalObjective, momentum: float = 0.0) -> Engine:
-        work = (clipping, objective, self._widths[0], momentum, minimised(objective, self.loss), self.precision)
+    def _engine(
+        self,
+        clipping: Clipping | None,
+        objective: LocalObjective,
+        momentum: float = 0.0,
+        optimizer: AdamW | None = None,
+    ) -> Engine:
+        loss = minimised(objective, self.loss)
+        work = (clipping, objective, self._widths[0], momentum, loss, self.precision, optimizer)
         return ThreadLocalEngine(lambda: build_engine(self.engine, self._placed(), *work))
 
     def group(self, number: int, records: DeviceRecords, block_begins: int, engine: Engine) -> DeviceGroup:

@@ -72,11 +72,12 @@ class DeviceTurns:
         return math.ceil(self.intervals / self.every)
 
 
-StepDecay = Literal["sqrt", "linear", "none"]
+StepDecay = Literal["sqrt", "linear", "cosine", "none"]
 
 
 def decayed(step_size: float, decay: StepDecay, interval: int, intervals: int) -> float:
-    """eta_k: `sqrt` divides by sqrt(k + 1), `linear` falls in equal parts towards 0, which the interval K_g would have.
+    """eta_k: `sqrt` divides by sqrt(k + 1), `linear` falls in equal parts towards 0, which the interval K_g would have,
+    and `cosine` as half a wave does (Loshchilov and Hutter 2017), to 0 there, too.
 
     The sensitivity of a release, and the noise on it, are proportional to the step size, so that a decay changes no
     account: every release keeps its noise multiplier.
@@ -88,12 +89,14 @@ def decayed(step_size: float, decay: StepDecay, interval: int, intervals: int) -
 
     >>> [round(decayed(0.6, "linear", k, 3), 3) for k in range(3)]
     [0.6, 0.4, 0.2]
-    >>> [decayed(0.6, "sqrt", k, 4) for k in (0, 3)]
-    [0.6, 0.3]
+    >>> [decayed(0.6, "sqrt", k, 4) for k in (0, 3)], [round(decayed(0.6, "cosine", k, 4), 3) for k in range(4)]
+    ([0.6, 0.3], [0.6, 0.512, 0.3, 0.088])
     """
     assert 0 <= interval < intervals, "intervals are those of the plan"
     if decay == "linear":
         return step_size * (intervals - interval) / intervals
+    if decay == "cosine":
+        return step_size * (1 + math.cos(math.pi * interval / intervals)) / 2
     return step_size / math.sqrt(interval + 1) if decay == "sqrt" else step_size
 
 

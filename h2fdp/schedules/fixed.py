@@ -24,6 +24,7 @@ class FixedSchedule(Schedule):
         regrouped: see there.
         budget: how the shares of intervals in the privacy budget fall: by turns, so that devices are served alike.
         last_slot: where training ends, inside an interval if need be; None: with the last interval.
+        warm_up: intervals before the first whole step size, to which it rises in equal parts.
     """
 
     local_steps: int
@@ -36,6 +37,7 @@ class FixedSchedule(Schedule):
     regrouped: bool = False
     budget: StepDecay = "none"
     last_slot: int | None = None
+    warm_up: int = 0
 
     def alike(self, interval: int) -> int:
         """The intervals alike, see `Schedule.alike`: those of one level of noise; the last interval may be shorter."""
@@ -51,7 +53,8 @@ class FixedSchedule(Schedule):
 
     def decide(self, interval: int, slot: int) -> Decision:
         left = self.local_steps if self.last_slot is None else self.last_slot - slot
-        step_size = decayed(self.step_size, self.decay, interval, self.intervals)
+        falls = max(0, interval - self.warm_up), self.intervals - self.warm_up
+        step_size = decayed(self.step_size, self.decay, *falls) * min(1.0, (interval + 1) / (self.warm_up + 1))
         steps, turns = min(self.local_steps, left), DeviceTurns(self.turns, self.intervals, self.regrouped)
         factor = noise_of_share(self.budget, interval // turns.every, turns.most)
         if self.turns == 1:
@@ -73,6 +76,7 @@ class FixedSchedule(Schedule):
             context.regrouped,
             context.budget_decay,
             last_slot,
+            context.warm_up,
         )
 
 

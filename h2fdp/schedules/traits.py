@@ -41,7 +41,7 @@ class ScheduleContext:
         intervals: K_g, the most that there may be.
         local_steps: tau_0 of the experiment file.
         step_size: eta, or gamma where it falls.
-        step_decay: how the step size of the experiment file falls over the intervals.
+        step_decay, warm_up: how the step size of the experiment file falls over the intervals, and rises before.
         share: of each subnet's devices that take part.
         turns: intervals from one turn of a device to its next one.
         regrouped: the groups that take turns change, see `DeviceTurns`.
@@ -71,6 +71,7 @@ class ScheduleContext:
     local_steps: int
     step_size: float
     step_decay: StepDecay
+    warm_up: int
     share: float
     parameters: int
     sampling_rates: np.ndarray

@@ -24,7 +24,7 @@ from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords, ModuleScores, Scores
 from h2fdp.training.gradients import is_layered
 from h2fdp.training.gradients.rule import FunctionalGradients, Precision
-from h2fdp.training.local_steps import PLAIN_TERMS, LocalObjective, StepTerms, TrainingResult, comparison_of
+from h2fdp.training.local_steps import PLAIN_TERMS, AdamW, LocalObjective, StepTerms, TrainingResult, comparison_of
 from h2fdp.training.loop import LoopEngine
 from h2fdp.training.losses import CROSS_ENTROPY, Loss
 from h2fdp.training.stacked import StackedEngine
@@ -73,6 +73,7 @@ def build_engine(
     momentum: float = 0.0,
     loss: Loss = CROSS_ENTROPY,
     precision: Precision = "float32",
+    optimizer: AdamW | None = None,
 ) -> Engine:
     """The engine of this name for a model; `loop` is the reference that others must agree with.
 
@@ -81,6 +82,7 @@ def build_engine(
         momentum: of the steps (see `Descent`).
         precision: of the factors of convolutions' products; models, sums, norms, clipped gradients and noise keep 32
             bits. `stacked` alone knows another than float32.
+        optimizer: of the steps, see `Descent`.
 
     Raises:
         UserError: `compiled` for a model, a loss or an objective that it does not know.
@@ -88,9 +90,10 @@ def build_engine(
     assert clipping is None or clipping.plain or name in NORMALISING, f"{name} cuts gradients, and no more"
     assert precision == "float32" or name == "stacked", f"{name} knows float32 alone"
     if name == "stacked":
-        return StackedEngine(module, clipping, objective, width, momentum, loss, precision)
+        return StackedEngine(module, clipping, objective, width, momentum, loss, precision, optimizer)
     if name == "loop":
-        return LoopEngine(module, clipping, objective, momentum, loss)
+        return LoopEngine(module, clipping, objective, momentum, loss, optimizer)
+    assert optimizer is None, "kernels know plain steps and momentum"
     from h2fdp.training.compiled.engine import CompiledEngine  # numba is for those who ask for it
 
     return CompiledEngine(module, clipping, objective, momentum, loss)
@@ -144,6 +147,7 @@ class TrainingJob:
         width: records of a device that a batched engine computes at once.
         precision: of the factors of convolutions' products.
         labels: (2,) or (2, width) made-up ones.
+        optimizer: of the steps; None for plain ones.
     """
 
     objective: LocalObjective
@@ -154,9 +158,12 @@ class TrainingJob:
     width: int
     precision: Precision = "float32"
     labels: Tensor = _LABELS
+    optimizer: AdamW | None = None
 
     def why_not_compiled(self, module: nn.Module) -> str | None:
         """The reason why the compiled engine cannot do it, as the end of a sentence; None where it can."""
+        if self.optimizer is not None:
+            return f"it compiles steps without training.optimizer {self.optimizer.name}"
         return why_not_compiled(module, self.objective, self.loss, self.shape)
 
     def why_not_stacked(self, module: nn.Module) -> str | None:

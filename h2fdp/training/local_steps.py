@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
+from h2fdp.config.fields import Expect, Magnitude, NonNegative, Options
+from h2fdp.config.named_options import Choices
 from h2fdp.data.records import Rows
 from h2fdp.errors import UserError
 
@@ -287,19 +291,60 @@ class TrainingResult(Rows):
         return self.updates, self.personal, self.last_steps, self.memory
 
 
+Falling = Annotated[float, Field(ge=0, lt=1), Expect("a number from 0 and below 1")]
+OPTIMIZERS: Choices[AdamW] = Choices()
+
+
+@OPTIMIZERS.register
+class AdamW(Options):
+    """AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW` steps; moments begin at 0 with each received model.
+
+    Attributes:
+        lr: the step size of the first interval, in place of `training.step_size`.
+        beta1, beta2: the weights of what was before in the means of directions and of their squares.
+        eps: added to the root of the mean of squares.
+        weight_decay: a step multiplies the model by 1 - lr weight_decay.
+    """
+
+    name: Literal["adamw"] = "adamw"
+    lr: Magnitude = 1e-3
+    beta1: Falling = 0.9
+    beta2: Falling = 0.999
+    eps: NonNegative = 1e-8
+    weight_decay: NonNegative = 0.01
+
+    def step(self, models: Tensor, way: Tensor, first: Tensor, second: Tensor, step_size: float, slot: int) -> Tensor:
+        """(..., M) models after the slot-th step from 0; the moments (..., M) are changed in place."""
+        models = models.clone()
+        adamw(
+            *([models], [way], [first], [second], [], [torch.tensor(float(slot))]),
+            foreach=False,
+            amsgrad=False,
+            maximize=False,
+            lr=step_size,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+        )
+        return models
+
+
 @dataclass(frozen=True)
 class DescentState(Rows):
     """Where devices stand between two steps.
 
     Attributes:
         models: (..., M) w_i.
-        velocity: (..., M) of the momentum; None without.
+        velocity: (..., M) of the momentum, or the first moment; None without.
         personal: (..., M) personal models; None without.
+        squares: (..., M) the second moment; None without.
     """
 
     models: Tensor
     velocity: Tensor | None = None
     personal: Tensor | None = None
+    squares: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -309,11 +354,13 @@ class Descent:
     Attributes:
         momentum: 0 for plain steps. Velocities never outlive an upload.
         head: coordinates at the end of a model that never leave a device, see `head_size`.
+        optimizer: that goes along the directions in another way; its moments never outlive an upload.
     """
 
     objective: LocalObjective
     momentum: float = 0.0
     head: int = 0
+    optimizer: AdamW | None = None
 
     @property
     def corrects(self) -> bool:
@@ -322,9 +369,10 @@ class Descent:
 
     def begin(self, received: Tensor, corrections: Tensor | None = None) -> DescentState:
         """The state at the received models (..., M), or at the models that devices had before, `corrections`."""
-        velocity = torch.zeros_like(received) if self.momentum else None
+        velocity = torch.zeros(received.shape, device=received.device) if self.momentum or self.optimizer else None
         if not isinstance(self.objective, OwnModels):
-            return DescentState(received, velocity, received if self.objective.personal else None)
+            squares = None if self.optimizer is None else torch.zeros(received.shape, device=received.device)
+            return DescentState(received, velocity, received if self.objective.personal else None, squares)
         assert corrections is not None, "the models that devices had before"
         own = previous_models(corrections, received) if self.objective.goes_on else received
         if self.objective.takes_turns:
@@ -348,6 +396,9 @@ class Descent:
         way, personal = self.objective.direction(state.models, gradient, received, state.personal)
         if correction is not None:
             way = way.add_(correction)
+        if self.optimizer is not None and state.velocity is not None and state.squares is not None:
+            models = self.optimizer.step(state.models, way, state.velocity, state.squares, step_size, slot)
+            return replace(state, models=models, personal=personal)
         if state.velocity is not None:
             velocity = state.velocity.mul(self.momentum).add_(way)
             return DescentState(torch.sub(state.models, velocity, alpha=step_size), velocity, personal)

@@ -13,6 +13,7 @@ from h2fdp.training.clipping import Clipping
 from h2fdp.training.device_records import DeviceRecords
 from h2fdp.training.local_steps import (
     PLAIN_TERMS,
+    AdamW,
     Descent,
     Gradient,
     LocalObjective,
@@ -36,11 +37,12 @@ class LoopEngine:
         objective: LocalObjective,
         momentum: float = 0.0,
         loss: Loss = CROSS_ENTROPY,
+        optimizer: AdamW | None = None,
     ) -> None:
         self._compares = comparison_of(objective)
         self._losses = RecordLoss(module, loss, self._compares)
         self._clipping = clipping
-        self._descent = Descent(objective, momentum, head_size(objective, module))
+        self._descent = Descent(objective, momentum, head_size(objective, module), optimizer)
 
     def train(
         self,

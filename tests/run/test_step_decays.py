@@ -21,10 +21,16 @@ def run(tmp_path, decay, settings):
     return made.run(tmp_path / decay)
 
 
+DECAYS = {"linear": ({}, [1.0, 0.75, 0.5, 0.25]), "cosine": ({"warm_up": 1}, [0.5, 1.0, 0.75, 0.25])}
+
+
+@pytest.mark.parametrize("decay", DECAYS)
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_every_release_of_a_linear_decay_has_the_noise_multiplier_that_it_has_without(tmp_path, kind):
-    plain, linear = (run(tmp_path, decay, SETTINGS[kind]) for decay in ("none", "linear"))
-    shares = [1.0, 0.75, 0.5, 0.25]
+def test_every_release_under_a_step_size_that_changes_has_the_noise_multiplier_that_it_has_without(
+    tmp_path, kind, decay
+):
+    more, shares = DECAYS[decay]
+    plain, linear = run(tmp_path, "none", SETTINGS[kind]), run(tmp_path, decay, SETTINGS[kind] | more)
     assert linear.metrics["step_size"].tolist() == pytest.approx([STEP * share for share in shares])
     before, after = ledger_of(plain), ledger_of(linear)
     assert before.keys() == after.keys()
