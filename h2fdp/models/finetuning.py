@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any
 from weakref import WeakValueDictionary
@@ -62,8 +62,8 @@ def fine_tuned(function: Callable[[], nn.Module], tuning: FineTuning) -> nn.Modu
     for name in adapted:
         assert tuning.lora is not None, "layers are named"
         _adapt(layers[name], tuning.lora)
-    if kinds - {torch.float32}:
-        _cast(module)
+    if other := kinds - {torch.float32}:
+        _cast(module, other.pop())
     sizes = [sum(each.numel() for each in module.parameters() if each.requires_grad is kept) for kept in (True, False)]
     shown = [*sorted(trained)[:_FIRST], *["..."] * (len(trained) > _FIRST)]
     shown += [f"adapters of {len(adapted)} layers"] * bool(adapted)
@@ -128,18 +128,19 @@ def unused_adapter(module: nn.Module, x: Tensor) -> str:
     return next((name for name, each in zip(adapters, gradients, strict=True) if each is None), "").rpartition(".")[0]
 
 
-def _cast(module: nn.Module) -> None:
+def _cast(module: nn.Module, kind: torch.dtype) -> None:
     """Layers with trained parameters compute in 32 bits, within a module of another type, and so do scores."""
+    module.register_forward_pre_hook(partial(_in_type, kind=kind))
     for layer in module.modules():
         if not isinstance(layer, Factor) and any(each.requires_grad for each in layer.parameters(recurse=False)):
-            layer.register_forward_pre_hook(_in_32_bits)
+            layer.register_forward_pre_hook(_in_type)
             layer.register_forward_hook(_back)
     module.register_forward_hook(_scores)
 
 
-def _in_32_bits(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _in_type(layer: Any, inputs: tuple[Any, ...], kind: torch.dtype = torch.float32) -> tuple[Any, ...]:
     layer.given = next((each.dtype for each in inputs if isinstance(each, Tensor) and each.is_floating_point()), None)
-    return tuple(each.float() if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
+    return tuple(each.to(kind) if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
 
 
 def _back(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:

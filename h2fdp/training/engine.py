@@ -22,11 +22,12 @@ from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
 from h2fdp.training.device_records import DeviceRecords, ModuleScores, Scores
-from h2fdp.training.gradients import is_layered
+from h2fdp.training.gradients import gradient_rule, is_layered
 from h2fdp.training.gradients.rule import FunctionalGradients, Precision
+from h2fdp.training.gradients.tapped import tapped_layers
 from h2fdp.training.local_steps import PLAIN_TERMS, AdamW, LocalObjective, StepTerms, TrainingResult, comparison_of
 from h2fdp.training.loop import LoopEngine
-from h2fdp.training.losses import CROSS_ENTROPY, Loss
+from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
 from h2fdp.training.stacked import StackedEngine
 from h2fdp.wording import note
 
@@ -60,6 +61,7 @@ EngineName = Literal["loop", "stacked", "compiled"]
 # Multiply-adds of an interval from which `auto` compiles: the paper's network has 250 million with Fashion-MNIST.
 # Compiling takes ten seconds once; smaller runs may be over sooner.
 WORTH_COMPILING = 1e8
+_LARGE = 500_000  # numbers in a record's gradient, from which on writing it out is worth a word
 # Engines that know `Clipping.gamma`.
 NORMALISING: frozenset[EngineName] = frozenset({"loop", "stacked"})
 
@@ -171,20 +173,45 @@ class TrainingJob:
 
         A module that is no chain of known layers is tried: which ones `torch.func` can batch, no list says.
         """
-        comparison, clipping = comparison_of(self.objective), self.clipping
+        comparison, norm = comparison_of(self.objective), self._norm
         if is_layered(module) and comparison is None:
             return None
-        norm = clipping.norm if clipping is not None and clipping.scope == "record" else None
         models = ParameterLayout(module).to_vector(module).expand(2, -1)
         others = None if comparison is None else (models, models)
+        labels, ones = torch.stack([self.labels, self.labels]), torch.ones(2, 2)
         try:
+            if comparison is None and self.taps(module):
+                return self._why_not_tapped(module, models, labels)
             rule = FunctionalGradients(module, norm, self.loss, comparison, last_numbers=0)
-            labels = torch.stack([self.labels, self.labels])
-            rule.sums(models, torch.zeros(2, 2, *self.shape), labels, torch.ones(2, 2), others)
+            rule.sums(models, torch.zeros(2, 2, *self.shape), labels, ones, others)
         except FAILURES as error:
             reason = failure(error.__cause__ or error).splitlines()[0]
             return f"torch.func cannot batch the model or the loss ({reason})"
         return None
+
+    @property
+    def _norm(self) -> float | None:
+        """The bound on each record's gradient; None where records are not clipped."""
+        return self.clipping.norm if self.clipping is not None and self.clipping.scope == "record" else None
+
+    def taps(self, module: nn.Module) -> bool:
+        """Whether clipped gradients of records follow from what enters and leaves layers."""
+        return self._norm is not None and isinstance(tapped_layers(module), dict)
+
+    def untapped(self, module: nn.Module) -> str | None:
+        """Why each record's gradient is written out, and its price, in words; None where none is."""
+        size = ParameterLayout(module).size
+        if self._norm is None or size < _LARGE or is_layered(module) or isinstance(why := tapped_layers(module), dict):
+            return None
+        return f"each record's gradient is written out, {size:,} numbers: {why}"
+
+    def _why_not_tapped(self, module: nn.Module, models: Tensor, labels: Tensor) -> str | None:
+        """Whether gradients by layers are those of autograd: a layer may be used in another way than called."""
+        records = torch.rand(2, 2, *self.shape, generator=torch.Generator().manual_seed(0))
+        found = gradient_rule(module, 1e9, self.loss).sums(models, records, labels, torch.ones(2, 2))[0]
+        wanted = RecordLoss(module, self.loss, None).gradients(models[0], records[0], labels[0]).sum(dim=0)
+        near = torch.linalg.vector_norm(found - wanted) <= 0.02 * torch.linalg.vector_norm(wanted)
+        return None if near else "gradients by what enters and leaves its layers are not those of the model"
 
 
 def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob) -> EngineName:
@@ -195,7 +222,7 @@ def chosen_engine(module: nn.Module, device: torch.device, job: TrainingJob) -> 
         plain = job.clipping is None or job.clipping.plain
         if plain and job.products >= WORTH_COMPILING and job.why_not_compiled(module) is None:
             return "compiled"
-        if _convolves(module):
+        if _convolves(module) and not job.taps(module):
             return "loop"
     return "loop" if job.why_not_stacked(module) is not None else "stacked"
 
@@ -223,6 +250,8 @@ def engine_of_run(
         reason = job.why_not_compiled(module) if device.type == "cpu" else on_gpu
     elif asked == "stacked" or (asked == "auto" and engine == "loop" and not _convolves(module)):
         reason = job.why_not_stacked(module)
+    if asked == "auto" and isinstance(untapped := job.untapped(module), str):
+        _say(untapped)
     if reason is not None and asked == "auto":
         note(f"training with loop, one device after another: {reason}")
     elif reason is not None:
@@ -236,6 +265,11 @@ def engine_of_run(
         note(f"{by} needs numba, which cannot be imported; training with stacked")
         return "stacked"
     return engine
+
+
+@cache
+def _say(text: str) -> None:
+    note(text)
 
 
 def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device, job: TrainingJob) -> None:

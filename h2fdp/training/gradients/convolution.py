@@ -85,6 +85,18 @@ class Convolution(Step):
             return stacked(self._one_by_one(saved, delta, (True, False, False))[0]), gradients
         return self._folded(saved, rows), gradients
 
+    def of_records(self, calls: Sequence[tuple[Tensor, Tensor]]) -> Gradients:
+        """The gradients of W records, over calls with images (W, C, H, W') and gradients (W, O, ...) in what became of
+        them, for a stack of one device."""
+        (images, delta), *more = calls
+        if not more:
+            return self.back({}, (images, None, None), delta[None], goes_on=False, by_record=True)[1]
+        windows = torch.cat([self.windows.unfold(each) for each, _ in calls], dim=1)[None]
+        rows = torch.cat([_rows(each[None]) for _, each in calls], dim=2)
+        weights = GhostGradients(windows, rows, partial(self._as_parameter, channels=images.shape[1]))
+        gradients: Gradients = [weights, ExplicitGradients(rows.sum(dim=2))]
+        return gradients[: len(self.names)]
+
     @property
     def _unfolds(self) -> bool:
         return self.windows.stride != (1, 1) and self.numbers == torch.float32
@@ -118,7 +130,7 @@ def _rows(delta: Tensor) -> Tensor:
 
 def records_gradients(
     windows: Windows, images: Tensor, rows: Tensor, unfolded: Tensor | None = None
-) -> PerExampleGradients:
+) -> ExplicitGradients | GhostGradients:
     """The gradients of a convolution's weights record by record, in the order (O, kh, kw, C).
 
     Args:

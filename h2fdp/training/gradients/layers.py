@@ -60,14 +60,18 @@ class Linear(Step):
         self, parameters: Parameters, saved: Any, delta: Tensor, goes_on: bool, by_record: bool
     ) -> tuple[Tensor | None, Gradients]:
         below = self._input_gradient(parameters, saved, delta) if goes_on else None
-        stack, width = saved.shape[:2]
-        a, each = saved.reshape(stack, width, -1, saved.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
+        return below, self.gradients(saved, delta, by_record)
+
+    def gradients(self, x: Tensor, delta: Tensor, by_record: bool = True) -> Gradients:
+        """The gradients in weights and biases of inputs x (n, W, ..., K)."""
+        stack, width = x.shape[:2]
+        a, each = x.reshape(stack, width, -1, x.shape[-1]), delta.reshape(stack, width, -1, delta.shape[-1])
         ghost = not by_record or ghost_is_cheaper(a.shape[2], a.shape[3], each.shape[3])
         weight = GhostGradients(a, each) if ghost else ExplicitGradients((each.transpose(2, 3) @ a).flatten(2))
         if len(self.names) == 1:
-            return below, [weight]
+            return [weight]
         bias = ExplicitGradients(each.sum(dim=2)) if by_record else Summed(delta.flatten(1, -2).sum(dim=1))
-        return below, [weight, bias]
+        return [weight, bias]
 
     def _input_gradient(self, parameters: Parameters, x: Tensor, delta: Tensor) -> Tensor:
         weights, rows = parameters[self.names[0]], delta.flatten(1, -2).transpose(1, 2)
@@ -287,12 +291,17 @@ def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> St
         return Linear(names)
     if type(module) is nn.GroupNorm and module.affine:
         return GroupNorm(names, module.num_groups, module.eps)
-    if type(module) is nn.Conv2d:
-        plain = module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
-        if plain and not isinstance(module.padding, str):
-            windows = Windows(_pair(module.kernel_size), _pair(module.stride), _pair(module.padding))
-            return Convolution(names, windows, numbers)
+    if type(module) is nn.Conv2d and (windows := windows_of(module)) is not None:
+        return Convolution(names, windows, numbers)
     return None
+
+
+def windows_of(layer: nn.Conv2d) -> Windows | None:
+    """The geometry of a convolution; None with groups, dilation, or padding in words."""
+    plain = layer.groups == 1 and set(layer.dilation) == {1} and layer.padding_mode == "zeros"
+    if not plain or isinstance(layer.padding, str):
+        return None
+    return Windows(_pair(layer.kernel_size), _pair(layer.stride), _pair(layer.padding))
 
 
 def _without_parameters(module: nn.Module) -> Step:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -125,11 +125,7 @@ class GhostGradients:
             return norms.square_()
         a, delta = self.a.flatten(0, 1), self.delta.flatten(0, 1)
         products = torch.bmm(a, a.transpose(1, 2)).mul_(torch.bmm(delta, delta.transpose(1, 2)))
-        # Where positions cancel, little is left but the rounding of what cancelled, above zero or below it. So the norm
-        # is rounded up by that: else a record could pass its bound.
-        cancelling = products.diagonal(dim1=1, dim2=2).sqrt().sum(dim=1).square_()
-        norms = products.sum(dim=(1, 2)).clamp_(min=0.0).add_(cancelling, alpha=_ROUNDING)
-        return norms.view(self.a.shape[:2])
+        return rounded_up(products).view(self.a.shape[:2])
 
     def add(self, factors: Tensor | None, name: str, target: Target) -> None:
         """sum_r factors_r g_r of each device to the target, for factors (n, W); None where deltas have them already."""
@@ -146,7 +142,30 @@ class GhostGradients:
         return replace(self, a=self.a.masked_fill(bad, 0.0), delta=self.delta.masked_fill(bad, 0.0))
 
 
-PerExampleGradients = ExplicitGradients | GhostGradients
+def rounded_up(products: Tensor) -> Tensor:
+    """(N,) squared norms of sums over positions, by the products (N, L, L) of what is summed.
+
+    Where positions cancel, little is left but the rounding of what cancelled, above zero or below it. So the norm is
+    rounded up by that: else a record could pass its bound.
+    """
+    cancelling = products.diagonal(dim1=1, dim2=2).sqrt().sum(dim=1).square_()
+    return products.sum(dim=(1, 2)).clamp_(min=0.0).add_(cancelling, alpha=_ROUNDING)
+
+
+class PerExampleGradients(Protocol):
+    """The gradients of the W records of n devices in a parameter."""
+
+    def squared_norms(self) -> Tensor:
+        """(n, W)."""
+        ...
+
+    def add(self, factors: Tensor | None, name: str, target: Target) -> None:
+        """See `GhostGradients.add`."""
+        ...
+
+    def without(self, bad: Tensor) -> PerExampleGradients:
+        """See `GhostGradients.without`."""
+        ...
 
 
 class Step(ABC):

@@ -7,6 +7,7 @@ parameters' gradients where layers allow it. Of any other module torch.func make
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, cast
 
 import torch
@@ -17,6 +18,7 @@ from h2fdp.models.construct import ParameterLayout
 from h2fdp.training.clipping import Clipping, clip_factors
 from h2fdp.training.gradients.layers import chain_of
 from h2fdp.training.gradients.per_example import Collected, InPlace, PerExampleGradients, Step, Target
+from h2fdp.training.gradients.tapped import TappedGradients, tapped_layers
 from h2fdp.training.local_steps import FeatureComparison
 from h2fdp.training.losses import CROSS_ENTROPY, Loss, RecordLoss
 
@@ -98,23 +100,29 @@ class LayeredGradients:
                 continue
             for name, each in zip(step.names, gradients, strict=True):
                 each.add(None, name, target)
-        if clips:
-            self._add_clipped(names, records, shares, target)
+        if self._record_norm is not None:
+            add_clipped(names, records, shares, target, self._record_norm, self._gamma)
 
-    def _add_clipped(
-        self, names: list[str], records: list[PerExampleGradients], shares: Tensor, target: Target
-    ) -> None:
-        assert self._record_norm is not None
-        # Added one by one: torch sums the rows of one tensor in an order that depends on how many columns it has.
-        total = torch.zeros_like(shares)
-        for each in records:
-            total += each.squared_norms()
-        bad = total.isfinite().logical_not_()
-        if bad.device.type != "cpu" or bad.any():  # a GPU would have to be waited for, to know
-            records = [each.without(bad) for each in records]
-        factors = clip_factors(total.sqrt_(), self._record_norm, self._gamma).mul_(shares)
-        for name, each in zip(names, records, strict=True):
-            each.add(factors, name, target)
+
+def add_clipped(
+    names: list[str],
+    records: list[PerExampleGradients],
+    shares: Tensor,
+    target: Target,
+    norm: float,
+    gamma: float | None,
+) -> None:
+    """Add the sums of the records' gradients in these parameters, each scaled down to the norm as a whole."""
+    # Added one by one: torch sums the rows of one tensor in an order that depends on how many columns it has.
+    total = torch.zeros_like(shares)
+    for each in records:
+        total += each.squared_norms()
+    bad = total.isfinite().logical_not_()
+    if bad.device.type != "cpu" or bad.any():  # a GPU would have to be waited for, to know
+        records = [each.without(bad) for each in records]
+    factors = clip_factors(total.sqrt_(), norm, gamma).mul_(shares)
+    for name, each in zip(names, records, strict=True):
+        each.add(factors, name, target)
 
 
 # Numbers in the gradients of records that are written out at once, 20 MB: memory that glibc's malloc uses again. Larger
@@ -194,7 +202,7 @@ class FunctionalGradients:
         return self._sum(model, x[None], y[None], torch.ones(1, device=x.device), *others)
 
 
-GradientRule = LayeredGradients | FunctionalGradients
+GradientRule = LayeredGradients | TappedGradients | FunctionalGradients
 
 
 def gradient_rule(
@@ -216,6 +224,8 @@ def gradient_rule(
     chain = chain_of(module, getattr(torch, precision))
     if chain is None or comparison is not None:
         assert precision == "float32", "torch.func rounds nothing"
+        if record_norm is not None and comparison is None and isinstance(layers := tapped_layers(module), dict):
+            return TappedGradients(module, layers, loss, partial(add_clipped, norm=record_norm, gamma=gamma))
         return FunctionalGradients(module, record_norm, loss, comparison, gamma)
     return LayeredGradients(module, chain, record_norm, loss, gamma)
 

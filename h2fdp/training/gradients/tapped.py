@@ -1,0 +1,186 @@
+"""Gradients of records by what enters and leaves the layers of any module of a library, in one pass forward and back.
+
+Layers with trained parameters are tapped: the gradient of a record in their weights follows from what entered and from
+the gradient in what left, so its norm is known without it, and clipped gradients are summed without a second pass
+(book-keeping, Bu et al. 2022). Nothing goes back below the first trained layer. Attention is made of linear layers.
+
+A module sees many records at once here. A library's code alone is trusted not to mix them; modules with code of the
+user's see records one by one (`FunctionalGradients`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from h2fdp.models.construct import ParameterLayout
+from h2fdp.models.finetuning import Factor
+from h2fdp.training.gradients.convolution import Convolution
+from h2fdp.training.gradients.layers import Linear, windows_of
+from h2fdp.training.gradients.per_example import ExplicitGradients, InPlace, PerExampleGradients, Target, rounded_up
+from h2fdp.training.losses import Loss
+
+_LIBRARIES = {"torch", "torchvision", "timm", "transformers", "peft", "h2fdp"}
+_KNOWN = (nn.Linear, Factor, nn.Conv2d, nn.Embedding, nn.LayerNorm, nn.GroupNorm)
+_VALUES_AT_ONCE = {"cpu": 50_000_000, "cuda": 2_000_000_000}  # that layers are given and give, of the records of a pass
+
+AddClipped = Callable[[list[str], list[PerExampleGradients], Tensor, Target], None]
+Calls = Sequence[tuple[Tensor, Tensor]]  # what a layer was given, and what it gave, or the gradient in that
+
+
+def tapped_layers(module: nn.Module) -> dict[str, nn.Module] | str:
+    """The layers whose parameters are trained, by name; or a sentence on why they cannot be tapped."""
+    found: dict[str, nn.Module] = {}
+    if len(list(module.named_parameters(remove_duplicate=False))) > len(list(module.parameters())):
+        return "layers share parameters"
+    for name, layer in module.named_modules():
+        code = [type(layer), *layer._forward_hooks.values(), *layer._forward_pre_hooks.values()]
+        code = [getattr(each, "func", each) for each in code]
+        if strange := [each for each in code if getattr(each, "__module__", "").partition(".")[0] not in _LIBRARIES]:
+            return f"{getattr(strange[0], '__name__', strange[0])} is no library's, and might mix records"
+        own = dict(layer.named_parameters(recurse=False))
+        if not any(each.requires_grad for each in own.values()):
+            continue
+        odd = type(layer) is nn.Conv2d and windows_of(layer) is None
+        if not (type(layer) in _KNOWN or _is_usual_norm(layer)) or not own.keys() <= {"weight", "bias"} or odd:
+            return f"norms of gradients in {name} ({type(layer).__name__}) are not known without the gradients"
+        found[name] = layer
+    return found
+
+
+def _is_usual_norm(layer: nn.Module) -> bool:
+    """Whether it is a layer norm of a library that is torch's but for its speed."""
+    return isinstance(layer, nn.LayerNorm) and type(layer).__name__ == "LayerNorm"
+
+
+class TappedGradients:
+    """Clipped sums of the gradients of records, one device at a time."""
+
+    def __init__(self, module: nn.Module, layers: dict[str, nn.Module], loss: Loss, add_clipped: AddClipped) -> None:
+        self._module, self._layers, self._loss, self._add_clipped = module, layers, loss, add_clipped
+        self._flat = ParameterLayout(module)
+        self._at_once = 0  # records of a pass; 0: not known yet
+
+    def padding(self, width: int) -> int:
+        """None, see `FunctionalGradients.padding`."""
+        return 0
+
+    def sums(
+        self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """See `LayeredGradients.sums`; no device's sum depends on another one."""
+        if not self._at_once:
+            calls, _ = self._calls(models[0], x[0, :1])
+            values = sum(given.numel() + gave.numel() for each in calls.values() for given, gave in each)
+            self._at_once = max(1, _VALUES_AT_ONCE[x.device.type] // max(1, values))
+        summed = models.new_zeros(models.shape)
+        for device in range(len(models)):
+            target = InPlace(self._flat.views(summed[device : device + 1]), kept=1.0, factor=1.0)
+            for first in range(0, shares.shape[1], self._at_once):
+                part = device, slice(first, first + self._at_once)
+                calls, scores = self._calls(models[device], x[part])
+                gradients = self._gradients(calls, self._loss.each(scores, y[part]).sum())
+                names, records = zip(*gradients, strict=True)
+                self._add_clipped(list(names), list(records), shares[part][None], target)
+        return summed
+
+    def _calls(self, model: Tensor, x: Tensor) -> tuple[dict[str, list[tuple[Tensor, Tensor]]], Tensor]:
+        """The calls of each layer, and the scores (W, ...) of records x (W, ...)."""
+        calls: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in self._layers}
+
+        def tap(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, name: str) -> Tensor:
+            left = output if output.requires_grad else output.detach().requires_grad_()
+            calls[name].append((inputs[0].detach(), left))
+            return left.clone()  # what follows may work in place
+
+        with ExitStack() as taps, torch.enable_grad():
+            for name, layer in self._layers.items():
+                taps.callback(layer.register_forward_hook(partial(tap, name=name)).remove)
+            scores: Tensor = functional_call(self._module, self._flat.views(model.detach()), (x,))
+        return calls, scores
+
+    def _gradients(
+        self, calls: dict[str, list[tuple[Tensor, Tensor]]], loss: Tensor
+    ) -> Iterator[tuple[str, PerExampleGradients]]:
+        """Each parameter's name, with the gradients of records in it."""
+        left = [gave for each in calls.values() for _, gave in each]
+        deltas = iter(torch.autograd.grad(loss, left, materialize_grads=True))
+        for name, layer in self._layers.items():
+            pairs = [(given, delta.float()) for (given, _), delta in zip(calls[name], deltas, strict=False)]
+            own = [each for each, _ in layer.named_parameters(recurse=False)]
+            for parameter, gradients in zip(own, _of_layer(layer, own, pairs) if pairs else (), strict=False):
+                if getattr(layer, parameter).requires_grad:
+                    yield f"{name}.{parameter}".lstrip("."), gradients
+
+
+def _of_layer(layer: nn.Module, names: Sequence[str], calls: Calls) -> Sequence[PerExampleGradients]:
+    """The gradients of W records, over all calls, in the parameters of a layer; of a stack of one device."""
+    if isinstance(layer, nn.LayerNorm | nn.GroupNorm):
+        parts = [_of_norm(layer, given.float(), delta) for given, delta in calls]
+        return [ExplicitGradients(torch.stack(each).sum(dim=0)[None]) for each in zip(*parts, strict=True)]
+    if isinstance(layer, nn.Embedding):
+        words = torch.cat([given.flatten(1) for given, _ in calls], dim=1)
+        deltas = torch.cat([delta.reshape(len(words), -1, delta.shape[-1]) for _, delta in calls], dim=1)
+        padding = words == (-1 if layer.padding_idx is None else layer.padding_idx)
+        return [EmbeddingGradients(words, deltas.masked_fill(padding[..., None], 0.0), layer.num_embeddings)]
+    if isinstance(layer, nn.Conv2d):
+        windows = windows_of(layer)
+        assert windows is not None, "a convolution that is known"
+        gradients = Convolution(tuple(names), windows).of_records([(given.float(), delta) for given, delta in calls])
+    else:
+        count = len(calls[0][0])
+        given = torch.cat([each.float().reshape(count, -1, each.shape[-1]) for each, _ in calls], dim=1)
+        deltas = torch.cat([each.reshape(count, -1, each.shape[-1]) for _, each in calls], dim=1)
+        gradients = Linear(tuple(names)).gradients(given[None], deltas[None])
+    return cast("Sequence[PerExampleGradients]", gradients)
+
+
+def _of_norm(layer: nn.LayerNorm | nn.GroupNorm, given: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """(W, size) the gradients of records in weights and biases, of one call."""
+    if isinstance(layer, nn.GroupNorm):
+        normed = functional.group_norm(given, layer.num_groups, eps=layer.eps)
+        weights, biases = (each.flatten(2).sum(dim=2) if each.dim() > 2 else each for each in (delta * normed, delta))
+        return weights, biases
+    normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
+    size = normed[0].numel() // max(1, normed[0].numel() // layer.weight.numel())
+    weights, biases = (each.reshape(len(given), -1, size).sum(dim=1) for each in (delta * normed, delta))
+    return weights, biases
+
+
+@dataclass(frozen=True)
+class EmbeddingGradients:
+    """The gradients of W records in the rows of an embedding, of a stack of one device.
+
+    Attributes:
+        words: (W, L) which row each position has.
+        deltas: (W, L, D) gradients in what the positions got.
+        rows: of the embedding.
+    """
+
+    words: Tensor
+    deltas: Tensor
+    rows: int
+
+    def squared_norms(self) -> Tensor:
+        """(1, W): positions of equal words add up."""
+        products = torch.bmm(self.deltas, self.deltas.transpose(1, 2))
+        return rounded_up(products.mul_(self.words[:, :, None] == self.words[:, None, :]))[None]
+
+    def add(self, factors: Tensor | None, name: str, target: Target) -> None:
+        """See `GhostGradients.add`."""
+        assert factors is not None, "records are weighed"
+        weighted = (self.deltas * factors[0, :, None, None]).flatten(0, 1)
+        summed = weighted.new_zeros(self.rows, weighted.shape[1]).index_add_(0, self.words.flatten(), weighted)
+        target.add(name, summed[None])
+
+    def without(self, bad: Tensor) -> EmbeddingGradients:
+        """See `GhostGradients.without`."""
+        return replace(self, deltas=self.deltas.masked_fill(bad[0, :, None, None], 0.0))
