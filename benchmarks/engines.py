@@ -1,4 +1,5 @@
-"""Device-steps a second of the engines, beside what bare operations and Opacus take: `python -m benchmarks.engines`.
+"""Device-steps a second of the engines, beside what bare operations and Opacus take: `python -m benchmarks.engines`, of
+all models or of those that are named.
 
 All cases of a group take turns, so that a busy machine slows them alike: rates are medians over turns, ratios are
 medians of each turn's own. Softmax stands beside the limit of the core's arithmetic, too. Ratios travel from machine to
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -41,6 +43,8 @@ GROUPS = (
     ("ali-cnn-32", (3, 32, 32), 1, 2, 4),
     ("cnn12", (3, 32, 32), 1, 4, 8),
 )
+if DEVICE.type == "cuda":  # a step of these takes a core half a minute
+    GROUPS += (("resnet18", (3, 32, 32), 8, 2, 4), ("vit-tiny", (3, 32, 32), 8, 2, 4))
 
 # Of a device-step of softmax regression: products for scores and gradient, multiply and add, and the step w - eta g.
 # Softmax itself and the scaling of records are another 3 % and left out, so the limit is one that nobody can pass.
@@ -190,15 +194,18 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"batches of {BATCH}, one thread; load average at the start {os.getloadavg()[0]:.1f}")
     for model, shape, devices, steps, turns in GROUPS:
+        if model not in (sys.argv[1:] or [model]):
+            continue
         cases = dict(engine_cases(model, shape, devices, steps))
         reference = "loop     fixed    clip none"
         if model == "softmax":
             reference = "bare operations"
             cases[reference] = bare_operations(devices, steps)
         elif model != "mlp":
-            cases["plain PyTorch"] = plain_pytorch(model, shape, devices, steps)
-            reference = "Opacus per sample, clip record"
-            cases[reference] = opacus_per_sample(model, shape, devices, steps)
+            cases[reference := "plain PyTorch"] = plain_pytorch(model, shape, devices, steps)
+            if model != "vit-tiny":  # Opacus has no gradients of records of torch's attention
+                reference = "Opacus per sample, clip record"
+                cases[reference] = opacus_per_sample(model, shape, devices, steps)
         product = {"matrix product": matrix_product()} if model == "softmax" else {}
         times = timed(cases | product, turns)
         limit = times.pop("matrix product", None)

@@ -118,7 +118,8 @@ def experiment(shape: Shape, rounds: int, asked: argparse.Namespace) -> h2fdp.Ex
         data, test = (
             drawn(shape, *each) for each in ((shape.devices * shape.records, 1), (asked.tests or shape.tests, 2))
         )
-    settings: dict[str, Any] = {"gpus_per_host": 1} if asked.gpu else {"backend": "inline"}
+    settings: dict[str, Any] = {"gpus_per_host": 1} if asked.gpu else {}
+    settings |= {"backend": "inline"} if asked.hosts == 1 else {}
     return h2fdp.Experiment(
         topology=h2fdp.Topology.regular(edges=asked.hosts, devices=shape.devices // asked.hosts, trust=1.0),
         data=data,
