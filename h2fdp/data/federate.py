@@ -19,8 +19,9 @@ from h2fdp.data.federated import DeviceData, FederatedData
 from h2fdp.data.files import HuggingFace, Npz
 from h2fdp.data.folders import Images, Leaf
 from h2fdp.data.from_python import PythonData, from_python
-from h2fdp.data.images import Cifar10, Digits, FashionMnist, Mnist
+from h2fdp.data.images import Cifar10, Cifar100, Digits, FashionMnist, Mnist
 from h2fdp.data.partition import NO_DEVICE, Integers, choose, gather, natural, partition, sizes_of
+from h2fdp.data.published_sets import Femnist, Shakespeare, StackOverflow, TinyImageNet
 from h2fdp.data.records import Records, Scaling, alike, as_records
 from h2fdp.data.source import GIVEN, DataOptions, DataRequest, DataSet, Given, Pool, part_of, pool_of
 from h2fdp.data.synthetic import LARGEST_HELD, DrawnData, Synthetic
@@ -31,7 +32,8 @@ from h2fdp.streams import Streams
 RECORDS = OwnKind("a function for records")
 DATA_SETS: Choices[DataOptions] = Choices(RECORDS)
 _ALL: tuple[type[DataOptions], ...] = (
-    Digits, FashionMnist, Mnist, Cifar10, Synthetic, Images, Npz, Table, HuggingFace, Leaf
+    Digits, FashionMnist, Mnist, Cifar10, Cifar100, TinyImageNet, Femnist, Shakespeare, StackOverflow,
+    Synthetic, Images, Npz, Table, HuggingFace, Leaf
 )  # fmt: skip
 for _options in _ALL:
     DATA_SETS.register(_options)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -70,19 +71,19 @@ class Images(WithOwners, Pooled):
         folder = Path(self.path).expanduser()
         if not folder.is_dir():
             raise _wrong(folder, "no such folder")
-        training, test, validation = splits_of({name: _Part(part) for name, part in _parts(folder).items()})
+        training, test, validation = splits_of({name: Part.of(part) for name, part in _parts(folder).items()})
         classes = list(training.images)
         like = self._pixels(training.images[classes[0]][0])
-        train = self._records(training, classes, like)
+        train = self.records(training, classes, like)
         owners = None if self.by is None else training.owners(self.by)
         test_part: tuple[Records, NDArray[np.str_] | None] | float = TEST_SHARE
         if test is not None:
             has_owners = self.by is not None and (test.home / _OWNERS).is_file()  # tests need no owner
-            test_part = self._records(test, classes, like), test.owners(self.by) if has_owners else None
-        valid = None if validation is None else self._records(validation, classes, like)
+            test_part = self.records(test, classes, like), test.owners(self.by) if has_owners else None
+        valid = None if validation is None else self.records(validation, classes, like)
         return pool_of((train, owners), test_part, valid, classes, str(folder))
 
-    def _records(self, part: _Part, classes: list[str], like: NDArray[np.uint8]) -> Records:
+    def records(self, part: Part, classes: list[str], like: NDArray[np.uint8]) -> Records:
         if strangers := [name for name in part.images if name not in classes]:
             text = f"a class without training images; the classes are {', '.join(classes)}"
             raise _wrong(part.home / strangers[0], text[:300])
@@ -130,16 +131,24 @@ def _parts(folder: Path) -> dict[str, Path]:
     return parts
 
 
-class _Part:
+class Part:
     """A folder with a folder of images for each class.
 
     Attributes:
         images: the files of each class, in the order of names.
     """
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.images: dict[str, list[Path]] = {}
+    def __init__(self, home: Path, images: dict[str, list[Path]]) -> None:
+        self.home, self.images = home, images
+
+    @classmethod
+    def of(cls, home: Path) -> Part:
+        """All images in a folder.
+
+        Raises:
+            UserError: no such folder, images outside the folders of classes, other files.
+        """
+        self = cls(home, {})
         for each in _listed(home):
             if each.is_dir():
                 self.images[each.name] = list(_images(each))
@@ -149,6 +158,7 @@ class _Part:
                 raise _wrong(each, "an image outside the folders of classes; expected one folder for each class")
         if not self.images:
             raise _wrong(home, "expected a folder of images for each class, found no folders")
+        return self
 
     def owners(self, by: str) -> NDArray[np.str_]:
         """Who holds each image, from the table beside the folders of classes."""
@@ -211,20 +221,17 @@ def word_numbers(
     >>> word_numbers(["so good", ""], 3, 5, {"good": 2}).tolist()
     [[0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    numbers_of: dict[str, int] = {}
-
-    def number(word: str) -> int:
-        if vocabulary is not None:
-            return vocabulary.get(word, 0)
-        if word not in numbers_of:
-            numbers_of[word] = 1 + int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") % words
-        return numbers_of[word]
-
     numbers = np.zeros((len(texts), length), dtype=np.float32)
     for row, text in enumerate(texts):
         for place, word in enumerate(_TOKENS.findall(text.lower())[:length]):
-            numbers[row, place] = number(word)
+            numbers[row, place] = word_number(word, words) if vocabulary is None else vocabulary.get(word, 0)
     return numbers
+
+
+@lru_cache(maxsize=100_000)
+def word_number(word: str, words: int) -> int:
+    """A number from 1 to `words` by a hash of the word."""
+    return 1 + int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little") % words
 
 
 _KEY = "data.path"
@@ -246,6 +253,7 @@ class Leaf(FromFiles, Pooled):
     """
 
     description: ClassVar[str] = "LEAF's JSON files of FEMNIST or Sentiment140, one owner for each user"
+    suits: ClassVar[str | None] = "lstm"
     name: Literal["leaf"] = "leaf"
     vocabulary: _Vocabulary = 10_000
     embeddings: FilePath | None = None
@@ -260,21 +268,15 @@ class Leaf(FromFiles, Pooled):
         home = next((each for each in (folder, folder / "data") if (each / "train").is_dir()), None)
         if home is None:
             raise UserError(f"expected a folder with train/*.json and test/*.json: {folder}", key=_KEY)
-        (users, x, y), (test_users, test_x, test_y) = _records(home / "train"), _records(home / "test")
+        (users, x, y), (test_users, test_x, test_y) = (
+            _records(users_of_json(home / part)) for part in ("train", "test")
+        )
         texts = isinstance(x[0], str) or (isinstance(x[0], list) and any(isinstance(each, str) for each in x[0]))
-        read = self._tweets if texts else self._images
+        read = self._tweets if texts else femnist_digits
         train, test = read(x, y, f"{home / 'train'}"), read(test_x, test_y, f"{home / 'test'}")
         classes, scaling = (_SENTIMENTS, Scaling()) if texts else (_FEMNIST_CLASSES, _FEMNIST)
         owned = (train, np.array(users)), (test, np.array(test_users))
         return pool_of(*owned, None, classes, str(home), scaling=scaling)
-
-    def _images(self, x: list[Any], y: list[Any], what: str) -> Records:
-        """(n, 1, 28, 28) from 0 to 1."""
-        try:
-            pixels = np.asarray(x, dtype=np.float32).reshape(-1, 1, _SIDE, _SIDE)
-        except (ValueError, TypeError):
-            raise UserError(f"{what}: expected {_SIDE * _SIDE} numbers in each x", key=_KEY) from None
-        return as_records(pixels, _labels(y, what), what, _KEY)
 
     def _tweets(self, x: list[Any], y: list[Any], what: str) -> Records:
         """(n, words) numbers of words."""
@@ -287,6 +289,15 @@ class Leaf(FromFiles, Pooled):
         return as_records(numbers, np.where(labels == 4, 1, labels), what, _KEY)
 
 
+def femnist_digits(x: Any, y: Any, what: str) -> Records:
+    """(n, 1, 28, 28) from 0 to 1, of FEMNIST."""
+    try:
+        pixels = np.asarray(x, dtype=np.float32).reshape(-1, 1, _SIDE, _SIDE)
+    except (ValueError, TypeError):
+        raise UserError(f"{what}: expected {_SIDE * _SIDE} numbers in each x", key=_KEY) from None
+    return as_records(pixels, _labels(y, what), what, _KEY)
+
+
 def _labels(y: list[Any], what: str) -> np.ndarray:
     try:
         return np.array([int(each) for each in y], dtype=np.int64)
@@ -294,26 +305,32 @@ def _labels(y: list[Any], what: str) -> np.ndarray:
         raise UserError(f"{what}: expected whole numbers in y", key=_KEY) from None
 
 
-def _records(folder: Path) -> tuple[list[str], list[Any], list[Any]]:
-    """The user, x and y of each record of a folder's files, in the order of their names.
+def users_of_json(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each user of a folder's files, in the order of their names, with as many x as y.
 
     Raises:
         UserError: no files, files of another form, no records.
     """
-    users: list[str] = []
-    x: list[Any] = []
-    y: list[Any] = []
+    empty = True
     for file in sorted(folder.glob("*.json")):
         for user, own in _users(file):
             if len(own["x"]) != len(own["y"]):
                 text = f"{file}: user {user} has {len(own['x'])} x and {len(own['y'])} y"
                 raise UserError(text, key=_KEY)
-            users += [user] * len(own["y"])
-            x += own["x"]
-            y += own["y"]
-    if not users:
+            empty = empty and not own["y"]
+            yield user, own
+    if empty:
         raise UserError(f"no records in the .json files of {folder}", key=_KEY)
-    return users, x, y
+
+
+def _records(users: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[Any], list[Any]]:
+    """The user, x and y of each record."""
+    names, x, y = list[str](), list[Any](), list[Any]()
+    for user, own in users:
+        names += [user] * len(own["y"])
+        x += own["x"]
+        y += own["y"]
+    return names, x, y
 
 
 def _users(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -327,13 +344,13 @@ def _users(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise UserError(f"{file}: {text}; {type(error).__name__}: {error}"[:400], key=_KEY) from None
 
 
-def vocabulary_of(file: Path, most: int) -> dict[str, int]:
+@lru_cache
+def vocabulary_of(file: Path, most: int, key: str = "data.embeddings") -> Mapping[str, int]:
     """The first words of a public list, numbered from 1.
 
     Raises:
         UserError: it cannot be read, or has no words.
     """
-    key = "data.embeddings"
     try:
         with file.open(encoding="utf-8") as lines:
             listed = json.load(lines)["vocab"] if file.suffix == ".json" else [line.split(" ", 1)[0] for line in lines]

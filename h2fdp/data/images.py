@@ -1,4 +1,4 @@
-"""`digits`, which come with scikit-learn; `fashion-mnist`, `mnist`, `cifar10`, which torchvision downloads to ROOT."""
+"""`digits`, which come with scikit-learn; `fashion-mnist`, `mnist`, `cifar10`, `cifar100`, by torchvision from ROOT."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
@@ -90,14 +90,15 @@ class ImageSet(Pooled):
     Attributes:
         reader: torchvision's class.
         folder: the folder under the root.
-        files: size of each file in bytes; torchvision takes a half-written idx file for a whole one.
+        files: size of each file in bytes; torchvision takes a half-written idx file for a whole one. Null: it knows.
         scaling: the published mean and deviation of the training pixels, for each channel.
     """
 
     reader: ClassVar[str]
     folder: ClassVar[str]
-    files: ClassVar[dict[str, int]]
+    files: ClassVar[Mapping[str, int | None]]
     scaling: ClassVar[Scaling]
+    classes: ClassVar[int] = 10
 
     def load(self, request: DataRequest) -> Pool:
         """All images as uint8, channels first.
@@ -111,7 +112,7 @@ class ImageSet(Pooled):
             if missing := self.missing(root):
                 raise UserError(self._advice(root, missing, reason), key="data.name")
         try:
-            return Pool(self._read(root, train=True), self._read(root, train=False), 10, self.scaling)
+            return Pool(self._read(root, train=True), self._read(root, train=False), self.classes, self.scaling)
         except (OSError, RuntimeError, ValueError, AssertionError, EOFError) as error:
             what = str(error) or type(error).__name__
             text = f"the files of {self.name} in {root / self.folder} are damaged ({what}); delete them"
@@ -119,13 +120,14 @@ class ImageSet(Pooled):
 
     def missing(self, root: Path) -> list[str]:
         """The files that are absent or not of the right size."""
-        return [name for name, size in self.files.items() if _size(root / self.folder / name) != size]
+        found = {name: _size(root / self.folder / name) for name in self.files}
+        return [name for name, size in self.files.items() if found[name] < 0 or found[name] != (size or found[name])]
 
     def _read(self, root: Path, train: bool) -> Records:
         images, labels = self._idx(root, train) if self.files is _IDX_FILES else self._by_torchvision(root, train)
         channels_first = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
-        if len(labels) != len(images) or labels.min() < 0 or labels.max() > 9:
-            raise ValueError("labels are not 0 to 9, one for each image")
+        if len(labels) != len(images) or labels.min() < 0 or labels.max() >= self.classes:
+            raise ValueError(f"labels are not 0 to {self.classes - 1}, one for each image")
         return Records(np.ascontiguousarray(channels_first, dtype=np.uint8), labels)
 
     def _idx(self, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -157,7 +159,7 @@ class FashionMnist(ImageSet):
     name: Literal["fashion-mnist"] = "fashion-mnist"
     reader: ClassVar[str] = "FashionMNIST"
     folder: ClassVar[str] = "FashionMNIST/raw"
-    files: ClassVar[dict[str, int]] = _IDX_FILES
+    files: ClassVar[Mapping[str, int | None]] = _IDX_FILES
     scaling: ClassVar[Scaling] = Scaling(255.0, (0.2860,), (0.3530,))
 
 
@@ -168,7 +170,7 @@ class Mnist(ImageSet):
     name: Literal["mnist"] = "mnist"
     reader: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
-    files: ClassVar[dict[str, int]] = _IDX_FILES
+    files: ClassVar[Mapping[str, int | None]] = _IDX_FILES
     scaling: ClassVar[Scaling] = Scaling(255.0, (0.1307,), (0.3081,))
 
 
@@ -179,8 +181,20 @@ class Cifar10(ImageSet):
     name: Literal["cifar10"] = "cifar10"
     reader: ClassVar[str] = "CIFAR10"
     folder: ClassVar[str] = "cifar-10-batches-py"
-    files: ClassVar[dict[str, int]] = _CIFAR_FILES
+    files: ClassVar[Mapping[str, int | None]] = _CIFAR_FILES
     scaling: ClassVar[Scaling] = Scaling(255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+
+
+class Cifar100(ImageSet):
+    """Colour images of a hundred kinds of things (Krizhevsky 2009)."""
+
+    description: ClassVar[str] = "60,000 colour images, 3x32x32, 100 classes"
+    name: Literal["cifar100"] = "cifar100"
+    reader: ClassVar[str] = "CIFAR100"
+    folder: ClassVar[str] = "cifar-100-python"
+    files: ClassVar[Mapping[str, int | None]] = {"train": None, "test": None, "meta": None}
+    scaling: ClassVar[Scaling] = Scaling(255.0, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+    classes: ClassVar[int] = 100
 
 
 def default_root() -> Path:

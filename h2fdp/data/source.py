@@ -54,6 +54,7 @@ class DataOptions(Options):
         description: one line for `h2fdp data`.
         on_disk: its records are read from files, which may be missing or wrong.
         spread: the partition of records without owners, where none is stated.
+        suits: the model that `auto` takes of texts.
         validation: the share of the training records that is held out; 0: the validation part of the data, if any.
         public: the share of the training records that is set aside before, and counts as public: no account covers it.
         test: the share of each device's records that become its test records, after training and test records were put
@@ -70,6 +71,7 @@ class DataOptions(Options):
     on_disk: ClassVar[bool] = True
     nulls: ClassVar[bool] = False
     spread: ClassVar[Partition] = "iid"
+    suits: ClassVar[str | None] = None
 
     validation: HeldOut = 0.0
     public: HeldOut = 0.0

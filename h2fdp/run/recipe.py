@@ -83,7 +83,8 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
         return config.model_copy(update={"model": _on_encoder(config, config.model, data, plans, topology)})
     if isinstance(config.model, OwnPart) or config.model.name != "auto":
         return config
-    if data.target.task == "tokens":
+    suits = None if isinstance(config.data, OwnPart) or are_images(data.shape) else config.data.suits
+    if data.target.task == "tokens" and suits is None:
         text = "a sequence has scores at each position; expected text-transformer, char-lstm or a model of your own"
         raise UserError(text, key="model")
     bounded = noise_placement_of(config.method.privacy).input_norm is not None  # for which losses have to be convex
@@ -98,8 +99,8 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
             most = _FEATURES * 2 if noise < LITTLE else _FEATURES * 2 // 3 if noise > MUCH else _FEATURES
         features = Scattering.of(data.shape, min(most, math.prod(data.shape)))  # no more numbers than pixels
         model = registry.MODELS["public-features"].model_validate({"size": features.size} | head)
-    elif isinstance(config.data, Leaf):
-        model = _reading(config.data, registry.Lstm.model_validate({}))
+    elif suits is not None:
+        model = _reading(config.data, registry.MODELS[suits].model_validate({}))
     else:
         model = registry.MODELS["logistic"].model_validate({"standardize": True})
     return config.model_copy(update={"model": model.model_copy(update=config.model.begins)})
@@ -160,10 +161,10 @@ def _in_scores(plan: NoisePlan) -> float:
     return FARTHEST[True] * plan.model.per_step
 
 
-def _reading(data: DataSection, model: registry.OfWords) -> registry.OfWords:
+def _reading(data: DataSection, model: registry.ModelOptions) -> registry.ModelOptions:
     """The model for as many words as the data number, where they state it."""
-    words = data.vocabulary if isinstance(data, Leaf) else None
-    found: registry.OfWords = model.model_copy(update={"vocabulary": words})
+    words = data.vocabulary if isinstance(data, Leaf) else None  # of sequences classes say it
+    found: registry.ModelOptions = model.model_copy(update={"vocabulary": words})
     return found
 
 
