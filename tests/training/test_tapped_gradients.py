@@ -67,7 +67,15 @@ def frozen_in_16_bits():
     return fine_tuned(lambda: nn.Sequential(Residual()).to(torch.bfloat16), stated)
 
 
+def ending():
+    """A head on frozen layers that are equal, which a process keeps once."""
+    norms = nn.LayerNorm(4), nn.LayerNorm(4)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(128, 4), *norms, nn.Linear(4, 3))
+    return fine_tuned(lambda: module, FineTuning.model_validate({"train": ["4"]}))
+
+
 MODELS = {
+    "a head": (ending, IMAGES),
     "convolutions": (Residual, IMAGES),
     "words": (Reading, WORDS),
     "some layers of convolutions": (parts(Residual, "last"), IMAGES),

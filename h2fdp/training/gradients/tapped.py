@@ -39,7 +39,8 @@ Calls = Sequence[tuple[Tensor, Tensor]]  # what a layer was given, and what it g
 def tapped_layers(module: nn.Module) -> dict[str, nn.Module] | str:
     """The layers whose parameters are trained, by name; or a sentence on why they cannot be tapped."""
     found: dict[str, nn.Module] = {}
-    if len(list(module.named_parameters(remove_duplicate=False))) > len(list(module.parameters())):
+    trained = [id(each) for _, each in module.named_parameters(remove_duplicate=False) if each.requires_grad]
+    if len(trained) > len(set(trained)):
         return "layers share parameters"
     for name, layer in module.named_modules():
         code = [type(layer), *layer._forward_hooks.values(), *layer._forward_pre_hooks.values()]
