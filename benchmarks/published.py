@@ -29,6 +29,7 @@ from torch import nn
 
 import h2fdp
 from benchmarks.side_by_side import machine
+from h2fdp.run import model_scores
 
 EACH_ROUND, WARM_UP = 10, 2  # devices; rounds that no pace counts
 
@@ -119,7 +120,7 @@ def experiment(shape: Shape, rounds: int, asked: argparse.Namespace) -> h2fdp.Ex
             drawn(shape, *each) for each in ((shape.devices * shape.records, 1), (asked.tests or shape.tests, 2))
         )
     settings: dict[str, Any] = {"gpus_per_host": 1} if asked.gpu else {}
-    settings |= {"backend": "inline"} if asked.hosts == 1 else {}
+    settings |= {"backend": "inline"} if asked.hosts == 1 or not asked.gpu else {}
     return h2fdp.Experiment(
         topology=h2fdp.Topology.regular(edges=asked.hosts, devices=shape.devices // asked.hosts, trust=1.0),
         data=data,
@@ -136,6 +137,7 @@ def experiment(shape: Shape, rounds: int, asked: argparse.Namespace) -> h2fdp.Ex
         participation=EACH_ROUND / shape.devices,
         evaluate_every=min(shape.every, rounds),
         hosts=asked.hosts,
+        engine=asked.engine,
         **settings,
     )
 
@@ -153,6 +155,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="fewer rounds than theirs")
     parser.add_argument("--tests", type=int, help="fewer test records than theirs, each of which a processor evaluates")
     parser.add_argument("--gpu", action="store_true", help="train on a GPU")
+    parser.add_argument("--engine", choices=["auto", "stacked", "loop"], default="auto")
     parser.add_argument("--hosts", type=int, default=1, help="threads, each with its own part of the devices")
     parser.add_argument("--data-root", type=Path, help="folder of MNIST/, for lr-mnist")
     asked = parser.parse_args()
@@ -162,6 +165,7 @@ def main() -> None:
     rounds = shape.rounds if asked.rounds is None else asked.rounds
     if not rounds > WARM_UP:
         parser.error(f"--rounds: expected more than {WARM_UP}, which are no part of the pace")
+    model_scores.MOST_DEVICES_SCORED = 0  # theirs evaluate no device's own records in the end
     before, ends = time.perf_counter(), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         made = experiment(shape, rounds, asked)
