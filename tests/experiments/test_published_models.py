@@ -1,4 +1,4 @@
-"""The published settings of ResNet-18 on CIFAR-100 and of adapters on a language model, on few records of their shapes."""
+"""Published settings of ResNet-18 on CIFAR-100 and of adapters on a language model, on few records of their shapes."""
 
 import numpy as np
 import pytest
