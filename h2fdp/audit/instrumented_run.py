@@ -198,20 +198,20 @@ class RecordingNodes:
     """A nodes that keeps what passes through its calls.
 
     Attributes:
-        heard: in this interval, for each call the model that went down, and what each node sent up.
+        heard: in this interval, for each call the model that went down, what each node was asked, and what it sent up.
     """
 
     def __init__(self, nodes: NodeGroup, first: int) -> None:
         self._nodes = nodes
         self._first = first
-        self.heard: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+        self.heard: list[tuple[np.ndarray, Mapping[str, Any], dict[str, np.ndarray]]] = []
 
     def call(self, method: str, shared: Any, each: Mapping[str, Any]) -> dict[str, Any]:
         answers: dict[str, TrainingResult | Upload] = self._nodes.call(method, shared, each)
         sent = {
             name: up.update if isinstance(up, Upload) else up.updates for name, up in answers.items()
         }  # (M,), (s, M)
-        self.heard.append((self._canaries(shared), {name: self._canaries(each) for name, each in sent.items()}))
+        self.heard.append((self._canaries(shared), each, {name: self._canaries(up) for name, up in sent.items()}))
         return answers
 
     def _canaries(self, vectors: Tensor) -> np.ndarray:
@@ -287,13 +287,13 @@ class InstrumentedRun:
     def _transcripts(self, plan: IntervalPlan) -> list[SubnetTranscript]:
         if not plan.subnets:
             return []
-        ((start, uploads_to_cloud),) = self._edges.heard
+        ((start, _, uploads_to_cloud),) = self._edges.heard
         first_devices = dict(zip(self._subnets, self.run.blueprint.first_devices.tolist(), strict=False))
         places = {facts.name: facts.place for facts in self.run.blueprint.facts if facts.place is not None}
         transcripts = []
         for (name, part), share in zip(plan.subnets.items(), plan.weights.tolist(), strict=True):
             attendance = part.tasks.steps
-            received, uploads = self._rounds(name, attendance, start - uploads_to_cloud[name])
+            received, uploads = self._rounds(name, part, start - uploads_to_cloud[name])
             transcripts.append(
                 SubnetTranscript(
                     place=places[name],
@@ -318,20 +318,19 @@ class InstrumentedRun:
         batches = self.run.blueprint.rates[devices] * self.run.data.sizes[devices]
         return np.asarray(part.noise_std * step_size * np.sqrt(part.tasks.steps) / batches)
 
-    def _rounds(self, name: str, steps: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _rounds(self, name: str, part: Plan, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(segments, N) models and (segments, s, N) uploads of a subnet; the model stays where none arrived.
 
         Args:
-            steps: (segments, s) behind each upload.
             final: (N,) the subnet's model at the end.
         """
-        heard = iter(self._subnets[name].heard)
+        heard, steps = iter(self._subnets[name].heard), part.tasks.steps
         uploads = np.zeros((*steps.shape, final.size))
         received = np.empty((len(steps), final.size))
         for segment, stepping in enumerate(steps > 0):
             if stepping.any():
-                received[segment], sent = next(heard)
-                uploads[segment, stepping] = sent["devices"]
+                received[segment], asked, sent = next(heard)
+                uploads[segment, np.searchsorted(part.rows, asked["devices"].rows)] = sent["devices"]
         following = final
         for segment in reversed(range(len(steps))):
             if steps[segment].any():

@@ -19,7 +19,7 @@ from h2fdp.models.registry import WARM_STARTED
 from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, Release, Tier
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.budget_filter import Reserve
-from h2fdp.privacy.mechanisms.secret_draws import COVERED, SECRET
+from h2fdp.privacy.mechanisms.secret_draws import COVERED, PASSING, SECRET
 from h2fdp.privacy.places import UNTARGETED, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import about_delta, statement, verdict_of, worst_epsilon
@@ -106,7 +106,10 @@ def _of_draw(setup: RunSetup) -> str | None:
     parts = ((more[column] - less[column]) * (1 - draw.rate) for column in ("energy_j", "clock_s", "bytes"))
     joules, seconds, size = parts
     price = f"{joules:.3g} J, {seconds:.3g} s and {size / 1e6:.3g} MB an interval"
-    return f"{COVERED}, for about {price}" if draw.cover else f"{SECRET}; cover: true hides messages for about {price}"
+    if draw.cover:
+        return f"{COVERED}, for about {price}"
+    passing = PASSING if setup.config.method.topology == "star" else ""
+    return f"{SECRET}{passing}; cover: true hides messages for about {price}"
 
 
 def verdict(setup: RunSetup, observer: Observer, claimed: float | None, accounted: float) -> str:

@@ -1,16 +1,15 @@
 """Devices that draw in secret whether they take part: the account, the draws, what they leave in what passes, costs.
 
-The oracles are dp-accounting's Poisson-subsampled Gaussian, and integrals of the densities that an observer compares.
+The oracles are integrals of the densities that an observer compares; those of other libraries are in
+`tests/privacy/test_library_epsilons.py`.
 """
 
 import math
 from dataclasses import replace
 
-import dp_accounting
 import numpy as np
 import pytest
 import torch
-from dp_accounting.pld import PLDAccountant
 from scipy import optimize, stats
 
 from h2fdp import Topology, UserError
@@ -26,7 +25,6 @@ from h2fdp.privacy.calibration import smallest_factor
 from h2fdp.privacy.mechanisms.secret_draws import SecretDraw, as_one, draw_of
 from h2fdp.protocol import InProcessNodes
 from h2fdp.run.live_accounts import notes
-from h2fdp.run.preview import privacy_report
 from h2fdp.streams import Streams
 from h2fdp.training.stacked import StackedEngine
 from tests.networks import placed
@@ -41,34 +39,6 @@ TRUSTED = Topology("trusted", tuple(placed(name, True, NEAR, NEAR) for name in "
 RELAYS = Topology("relays", tuple(placed(name, "relay", NEAR, NEAR) for name in "ab"))
 SECRET, COVERED = {"rate": 0.4, "secret": True}, {"rate": 0.4, "secret": True, "cover": True}
 STATED = {"calibration": "paper", "method": {"extends": "h2fdp", "privacy": {"name": "devices", "noise_multiplier": 2}}}
-
-
-# Rate, noise multiplier, intervals, releases in each, delta.
-SETTINGS = [
-    (0.5, 1.0, 1, 1, 1e-2),
-    (0.1, 0.6, 10, 1, 1e-5),
-    (0.01, 0.8, 200, 1, 1e-6),
-    (0.3, 2.0, 30, 2, 1e-5),
-    (0.05, 1.5, 60, 4, 1e-4),
-    (0.9, 3.0, 20, 2, 1e-9),
-    (0.001, 0.7, 1500, 1, 1e-12),
-    (0.2, 4.0, 100, 5, 1e-8),
-    (0.02, 5.0, 1000, 20, 1e-3),
-    (0.7, 1.0, 3, 3, 1e-7),
-]
-
-
-@pytest.mark.parametrize(("rate", "noise", "intervals", "several", "delta"), SETTINGS)
-def test_the_account_is_that_of_dp_accounting(rate, noise, intervals, several, delta):
-    """From the file: all releases of an interval are one Poisson-subsampled Gaussian of noise z / sqrt(m)."""
-    privacy = {"extends": "h2fdp", "privacy": {"name": "devices", "noise_multiplier": noise}}
-    times = {"intervals": intervals, "local_steps": several, "aggregate_every": 1, "delta": delta}
-    run = experiment(TRUSTED, **STATED | {"method": privacy}, **times, participation={"rate": rate, "secret": True})
-    found = privacy_report(run.prepare())["observers"]
-    one = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise / math.sqrt(several)))
-    oracle = PLDAccountant().compose(dp_accounting.SelfComposedDpEvent(one, intervals)).get_epsilon(delta)
-    assert [found[each]["pld"] for each in ("cloud", "public", "peer")] == pytest.approx([oracle] * 3, rel=4e-3)
-    assert found["edge"]["pld"] is None  # it is trusted
 
 
 @pytest.mark.parametrize(
@@ -331,6 +301,15 @@ def test_what_is_said_with_epsilon_does_not_depend_on_who_comes(topology, draw):
         assert any(f"for about {0.6 * (more - less):.3g} J" in each for each in notes(setup))
     assert len(said) == 1
     assert len(came) > 1
+
+
+@pytest.mark.parametrize(("shape", "draw"), [("star", SECRET), ("star", COVERED), ("tree", SECRET)])
+def test_epsilon_of_a_star_says_that_edge_servers_must_not_see_who_sends(shape, draw):
+    method = {"extends": "h2fdp", "topology": shape, "privacy": "central"}
+    setup = experiment(TRUSTED, method=method, aggregate_every=4, participation=draw).prepare()
+    assert any("edge servers, which pass messages on" in each for each in notes(setup)) is (
+        (shape, draw) == ("star", SECRET)
+    )
 
 
 def test_an_edge_server_of_which_no_device_comes_sends_up_what_it_always_sends():

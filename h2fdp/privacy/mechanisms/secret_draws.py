@@ -41,6 +41,7 @@ SECRET = (
     "training.participation: epsilon holds for observers that do not learn who takes part; hide from them the messages "
     "of single devices, and joules, seconds, bytes and participants of devices, of intervals and of the run"
 )
+PASSING = ", also from edge servers, which pass messages on in a star"
 COVERED = (
     "training.participation: epsilon holds for observers that do not learn who takes part; hide from them "
     "participants, joules and seconds, which computing changes, also of each device; absent devices send messages too, "
