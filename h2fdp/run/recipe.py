@@ -5,7 +5,8 @@ how the way is cut into steps; and the best way is where that noise moves the mo
 
 - a record's own gradient is clipped, at a seventh of what such a gradient is long at the first model: most are cut;
 - each device takes one step on all its records between messages, as amplification would save less noise than full
-  batches do at these lengths, and more steps would each cost a release or a larger sensitivity;
+  batches do at these lengths, and more steps would each cost a release or a larger sensitivity; but where devices are
+  protected, an upload is as long whatever made it, and under `LOUD` noise takes five steps, which lead further;
 - 30 intervals, with a step size that falls linearly to 0 where scores are linear in the parameters, and stays
   elsewhere: an equal way has its first step half as long then, and long first steps lead an LSTM astray;
 - where noise is little (`LITTLE`), up to 60 intervals of linear models, as many short steps follow the loss better than
@@ -61,6 +62,7 @@ from h2fdp.wording import counted
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE, MUCH = 2.07, 9.3  # noise in the last model, see `_in_scores`: below and above which other features pay
 OVERWHELMING = 50.0  # such noise, of whole uploads: half of the intervals lead further
+LOUD, STEPS = 20.0, 5  # such noise, of whole uploads: above it an upload of so many steps leads further
 _FEATURES = 384  # between them
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most
@@ -284,12 +286,20 @@ def completed(
         if "clip_norm" not in left_open:
             size, moved = _rounded(norm / gradient), noise_std * probe.reach
         rounds_of["clip_norm"] = _rounded(size * gradient)
+        if probe.linear and not probe.curvature and _in_scores(plan) > LOUD and _free_steps(config):
+            rounds_of |= {"local_steps": STEPS, "aggregate_every": STEPS}
     falls = "constant" if training.step_decay == "none" else training.step_decay
     why = f"step_size {size:g} ({falls}): by it noise moves the last scores by {moved:.2g}"
     if _in_turns(config):
         why = f"step_size {size:g} ({falls}) if all are made; the budget's plan decides how many"
     whole = _with(config, rounds_of | {"step_size": size})
     return whole, (*_lines(whole, data), *bands, why)
+
+
+def _free_steps(config: ExperimentFile) -> bool:
+    """Whether plain local steps, and when edge servers average, are open: all steps of an interval in one upload."""
+    open_ = {"local_steps", "aggregate_every", _LOCAL} <= config.training.left_open
+    return open_ and config.method.objective.name == "plain" and not config.control.enabled
 
 
 def _of_updates(config: ExperimentFile) -> bool:

@@ -20,6 +20,7 @@ from h2fdp.data.records import Records
 from h2fdp.run.explain import changes, noise_in_scores
 from h2fdp.run.forecast import noise_on_model, planned_work
 from h2fdp.run.prepare import prepare
+from h2fdp.run.preview import privacy_report
 from h2fdp.run.recipe import FARTHEST, SCORES, probe_of
 
 AUTO = {"extends": "auto"}
@@ -65,6 +66,31 @@ def test_a_model_is_linear_where_its_scores_are_in_what_is_trained(module, linea
     """A new head on a frozen backbone has the rule of softmax regression; a layer below another has not."""
     setup = asked({"step_size": 1.0}, model="softmax").prepare()
     assert probe_of(module, setup.data, setup.config).linear is linear
+
+
+@pytest.mark.parametrize(
+    ("settings", "training", "steps"),
+    [
+        ({}, {}, 5),
+        ({"network": {"edges": [{"name": "a", "trusted": True, "devices": {"count": 20}}]}}, {}, 5),
+        ({"epsilon": 1e6}, {}, 1),  # little noise
+        ({"protects": "record"}, {}, 1),
+        ({}, {"aggregate_every": 1}, 1),
+        ({"method": {"extends": "h2fdp", "objective": "proximal"}}, {}, 1),
+        ({"model": {"name": "mlp", "hidden": 8}}, {}, 1),
+    ],
+)
+def test_where_noise_on_devices_is_loud_they_take_five_steps_for_one_upload(settings, training, steps):
+    """Under the noise, clip norm, step size and account of one step: all of an interval's steps are one upload."""
+    given = {"protects": "device", **settings}
+    setup, one = (asked(each, **given).prepare() for each in (training, {**training, "local_steps": 1}))
+    chosen, before = setup.config.training, one.config.training
+    assert (chosen.local_steps, chosen.aggregate_every) == (steps, steps)
+    for key in ("clip_norm", "step_size", "intervals"):
+        assert getattr(chosen, key) == getattr(before, key)
+    assert noise_on_model(setup).noise_std == pytest.approx(noise_on_model(one).noise_std)
+    public = (privacy_report(each)["observers"]["public"]["pld"] for each in (setup, one))
+    assert next(public) == pytest.approx(next(public))
 
 
 def test_under_a_budget_its_plan_decides_how_many_of_the_intervals_are_made():
