@@ -45,7 +45,7 @@ def spies(run: RunSetup) -> list[int]:
     found: list[int] = []
     for facts, first in zip(run.blueprint.facts, run.blueprint.first_devices.tolist(), strict=False):
         rows = np.arange(len(facts.records))
-        parts = facts.shares(rows, run.config.training.weights) * facts.sampling_rates
+        parts = facts.asked(facts.shares(rows, run.config.training.weights) * facts.sampling_rates, rows)
         loudest, *others = np.argsort(-parts, kind="stable").tolist()
         found += [first + (loudest if row != loudest else others[0]) if others else -1 for row in rows.tolist()]
     return found

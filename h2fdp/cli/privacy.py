@@ -48,6 +48,8 @@ def calibrate_command(
 
 def print_accounts(report: dict[str, Any]) -> None:
     """The observers' numbers and verdicts of a `privacy_report`, and what belongs to them."""
+    from h2fdp.privacy.own_targets import in_words
+
     rows = [{"observer": observer, **numbers} for observer, numbers in report["observers"].items()]
     about = "" if report["adjacency"] == "null-record" else f" (neighbours: {report['adjacency']})"
     title = f"epsilon at delta {report['delta']:g}, the worst device of each observer{about}"
@@ -58,6 +60,7 @@ def print_accounts(report: dict[str, Any]) -> None:
         "rdp, pld: upper bounds from all releases (-: nothing is released); coarse: a simpler, larger one",
         f"met: rdp or pld is at most {judged}; open: neither is",
     ]
+    lines += [f"own epsilon: {in_words(report['targets'])}"] if report["targets"] else []
     if report["factor"] != 1.0:
         formula = any(each["claimed"] is not None for each in report["observers"].values())
         whose = "the paper's noise" if formula else "the first noise"
@@ -135,6 +138,7 @@ def card_command(
     as_json: AsJson = False,
 ) -> None:
     """Say what no attack of each observer exceeds: mu, true-positive rates, reconstruction, and what that assumes."""
+    from h2fdp.privacy.own_targets import in_words
     from h2fdp.privacy.statement import CARD
     from h2fdp.run.privacy import RunPrivacy
 
@@ -148,7 +152,8 @@ def card_command(
     rows = [{"observer": who} | {CARD[name]: of[name] for name in CARD} for who, of in card["observers"].items()]
     print_table(rows, title=f"what no attack exceeds, about the worst {card['protected']} of each observer")
     by = f"{card['delta']:g}, by {card['accountant']}"
-    print_facts({"protected": card["protected"], "neighbours": card["neighbours"], "delta": by, **card["assumed"]})
+    facts = {"protected": card["protected"], "neighbours": card["neighbours"], "delta": by, **card["assumed"]}
+    print_facts(facts | ({"own epsilon": in_words(card["targets"])} if card["targets"] else {}))
     for note in card["notes"]:
         print_text(note)
 

@@ -260,6 +260,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
     Args:
         learned: see `learned`.
     """
+    from h2fdp.privacy.own_targets import in_words
     from h2fdp.privacy.places import ADDED_BY
 
     judged = judged_by(summary)
@@ -283,6 +284,8 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
         facts["epsilon"] = "none (no noise)"
     elif summary["privacy"] and summary["privacy"]["worst"]:
         facts["epsilon"] = _epsilons(summary["privacy"], summary["accountant"])
+        if own := summary["privacy"].get("targets"):
+            facts["own epsilon"] = in_words(own)
         for each in summary["privacy"]["notes"]:
             name, _, text = each.partition(": ")
             facts[name] = text

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from h2fdp.config.fields import Expect, Positive
+from h2fdp.config.fields import Expect, Magnitude, Positive
 from h2fdp.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -100,6 +100,9 @@ OF_BATTERIES: Mapping[str, Column] = {
         "of its battery: a device that cannot pay for a whole interval, as it is planned, takes no part from then on.",
         decimals=None,
     ),
+}
+OF_TARGETS: Mapping[str, Column] = {
+    "epsilon": Column(1e9, "", Magnitude, "of its account, if below `privacy.epsilon`; it weighs less.", decimals=None),
 }
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 

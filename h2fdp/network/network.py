@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from h2fdp.config.fields import Expect, Probability, Section, word_to_bool
 from h2fdp.errors import UserError, hint
-from h2fdp.network.devices import OF_BATTERIES, OF_STEPS, Column, Floats, Rule
+from h2fdp.network.devices import OF_BATTERIES, OF_STEPS, OF_TARGETS, Column, Floats, Rule
 from h2fdp.network.links import Link, Wire, in_series, link_of
 from h2fdp.network.radio import Radio
 from h2fdp.streams import Streams
@@ -26,7 +26,7 @@ CLOUD = "cloud"
 _WIRE = Wire()
 FREE = Wire(rate_bps=float("inf"), power_dbm=0.0)  # of the cloud's own edge server
 MOST_TIERS = 20  # of edge servers
-COLUMNS: Mapping[str, Column] = {**Radio.columns, **OF_STEPS, **OF_BATTERIES}  # of all models
+COLUMNS: Mapping[str, Column] = {**Radio.columns, **OF_STEPS, **OF_BATTERIES, **OF_TARGETS}  # of all models
 
 Trust = Literal["untrusted", "relay", "secure-sum", "trusted"]
 TRUSTS: tuple[Trust, ...] = get_args(Trust)

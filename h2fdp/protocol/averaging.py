@@ -38,6 +38,7 @@ class Branch:
         last: what it sends of the last segment; None where nothing of that arrives, or in a network of one tier.
         noise_variance: of each coordinate of its upload, of all noise that it accumulates; not a number there.
         share, weight: of a child of the cloud in its average; not a number elsewhere.
+        mass: see `SubnetFacts.mass`.
     """
 
     part: Plan | TierPlan
@@ -49,6 +50,7 @@ class Branch:
     noise_variance: float = nan
     share: float = nan
     weight: float = nan
+    mass: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Averaging:
     def of_branches(self, branches: Sequence[Branch], planned_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) shares of these children, summing to 1, and (n,) weights of their uploads."""
         records = np.array([each.records for each in branches])
-        mass = records if self.weighting == "by-size" else np.ones(len(branches))
+        mass = np.array([each.mass for each in branches])
         shares = mass / (mass.sum() or 1.0)
         if not branches:
             return shares, shares
@@ -193,6 +195,7 @@ class Averaging:
             devices=len(arriving),
             steps=added_up(tasks.steps),
             gradients=added_up(counts[tasks.steps]),
+            mass=facts.mass(arriving, self.weighting),
         )
 
     def _of_planned(self, uploads: Contributions, counts: np.ndarray) -> np.ndarray:

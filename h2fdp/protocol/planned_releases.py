@@ -159,9 +159,10 @@ class PlannedNoise:
         place = next((each.place for each in self.facts.values() if each.adds_noise == "cloud"), None)
         if self.noise is None or place is None:
             return 0.0
-        parts = zip(plan.subnets.values(), plan.weights.tolist(), strict=True)
-        weights = (share * subnet.aggregation(-1).weights for subnet, share in parts)
-        largest = max((float(each.max(initial=0.0)) for each in weights), default=0.0)
+        parts = zip(plan.subnets.items(), plan.weights.tolist(), strict=True)
+        last = ((self.facts[name], share, subnet.aggregation(-1)) for (name, subnet), share in parts)
+        asked = (facts.asked(share * each.weights, each.rows) for facts, share, each in last)
+        largest = max((float(each.max(initial=0.0)) for each in asked), default=0.0)
         whole = Segment(plan.interval, plan.first_slot, plan.last_slot, "global", step_size=plan.decision.step_size)
         span = Span(place, None, whole, plan.decision.local_steps)
         return self.noise.unit(span) * largest * plan.decision.noise_factor

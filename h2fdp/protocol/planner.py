@@ -306,7 +306,7 @@ class Planner:
             place = subnet.places[subnet.passed(heights[number]) - 1 if heights else 0]
             assert place is not None, "somebody adds noise"
             span = Span(place, tiers[number], segment, sum(tasks.segments))
-            exposures, weights = self.noise.exposures(span, rates, records), reach[number]
+            exposures, weights = subnet.asked(self.noise.exposures(span, rates, records), rows), reach[number]
             if subnet.shares_noise:  # added before it is known who drops out
                 weights = subnet.shares(rows, self.averaging.weighting)
             elif portions is not None:

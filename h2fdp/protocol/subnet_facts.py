@@ -73,6 +73,7 @@ class SubnetFacts:
             and may pass them on: 0 for single uploads; None where there is none.
         follows: where devices move, observer -> (s_c,) whether it has an account of the device elsewhere but is not
             below or above this subnet's uploads: then it sees what all see. None where devices do not move.
+        eases: (s_c,) r_i of devices that ask for an epsilon of their own (`privacy.own_targets`); None where none does.
     """
 
     name: str
@@ -95,6 +96,7 @@ class SubnetFacts:
     liars: tuple[int, ...] = ()
     exposed: int | None = None
     follows: tuple[tuple[Observer, tuple[bool, ...]], ...] | None = None
+    eases: np.ndarray | None = None
 
     @cached_property
     def likeness(self) -> Hashable:
@@ -175,9 +177,32 @@ class SubnetFacts:
         return steps_per_epoch(self.sampling_rates)
 
     def shares(self, rows: np.ndarray, weighting: Weighting) -> np.ndarray:
-        """rho_j of these devices: equal, or proportional to D_j; they sum to 1."""
+        """rho_j of these devices: equal, or proportional to D_j, times what is left of who asks for an epsilon of its
+        own; they sum to 1."""
         counts = self.records[rows] if weighting == "by-size" else np.ones(len(rows))
+        if self.eases is not None:
+            counts = counts * self._left[rows]
         return np.asarray(counts / counts.sum())
+
+    def mass(self, rows: np.ndarray, weighting: Weighting) -> float:
+        """The mass by which the subnet has its share, of these devices: 1, or their records, times what is left of the
+        weight of a noise that covers devices which ask for an epsilon of their own; 0 without devices."""
+        counts = self.records[rows] if weighting == "by-size" else np.full(len(rows), 1 / max(len(rows), 1))
+        whole = float(counts.sum()) if weighting == "by-size" else float(len(rows) > 0)
+        if self.eases is None or not whole:
+            return whole
+        left = float(counts @ self._left[rows] / counts.sum())
+        return whole * left * (left if self.shares_noise or self.place == Place(Holder.NODE) else 1.0)
+
+    def asked(self, reach: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(s,) the noise that these devices ask for, where they reach so far (s,)."""
+        return reach if self.eases is None else reach / self.eases[rows]
+
+    @cached_property
+    def _left(self) -> np.ndarray:
+        """(s_c,) of each device's weight: r_i, or its square where it adds noise of its own."""
+        assert self.eases is not None, "some device asks for an epsilon of its own"
+        return self.eases if self.adds_noise != "device" or self.shares_noise else self.eases**2
 
 
 _but_names = attrgetter(*(each.name for each in fields(SubnetFacts) if each.name not in ("name", "access_points")))

@@ -118,7 +118,7 @@ class TreePlanner:
         assert self.noises.noise is not None, "where nothing is promised nothing counts as raw"
         assert facts.place is not None, "raw updates get noise"
         span = self._span(facts.place, None, segment)
-        return self.noises.noise.exposures(span, facts.sampling_rates[rows], facts.records[rows])
+        return facts.asked(self.noises.noise.exposures(span, facts.sampling_rates[rows], facts.records[rows]), rows)
 
     def _span(self, place: Place, tier: Tier | None, segment: int) -> Span:
         return Span(place, tier, self._at[segment], self.plan.decision.local_steps)
@@ -148,7 +148,7 @@ class TreePlanner:
                 gradients += share * child.gradients
         if not phases:
             return None
-        records, devices = self._arriving(name, first, stop)
+        records, devices, mass = self._arriving(name, first, stop)
         return Branch(
             part=TierPlan(phases=tuple(phases)),
             records=records,
@@ -157,23 +157,27 @@ class TreePlanner:
             gradients=gradients,
             last=last,
             noise_variance=variance,
+            mass=mass,
         )
 
-    def _arriving(self, name: str, first: int, stop: int) -> tuple[float, int]:
-        """Records and number of the devices below a node of which anything arrives."""
+    def _arriving(self, name: str, first: int, stop: int) -> tuple[float, int, float]:
+        """Records and number of the devices below a node of which anything arrives, and its mass: 1, or the records,
+        times what is left where devices ask for an epsilon of their own; 0 where no device arrives."""
         if name in self.tiers:
-            arriving = [self._arriving(child, first, stop) for child in self.tiers[name].children]
-            return sum(records for records, _ in arriving), sum(devices for _, devices in arriving)
+            facts, found = self.tiers[name], [self._arriving(child, first, stop) for child in self.tiers[name].children]
+            records, devices, mass = (sum(column) for column in zip(*found, strict=True))
+            whole = records
+            if self.averaging.weighting == "uniform":  # a node is worth one, whatever is below it
+                whole, mass = float(devices > 0), mass / max(1, sum(each[1] > 0 for each in found))
+            return records, devices, mass * (mass / whole if whole and facts.guarded and facts.ends_chain else 1.0)
         if name not in self.plan.subnets:
-            return 0.0, 0
-        rows = self.plan.subnets[name].tasks.part(first, stop).arriving
-        return float(self.noises.facts[name].records[rows].sum()), len(rows)
+            return 0.0, 0, 0.0
+        rows, of_subnet = self.plan.subnets[name].tasks.part(first, stop).arriving, self.noises.facts[name]
+        return float(of_subnet.records[rows].sum()), len(rows), of_subnet.mass(rows, self.averaging.weighting)
 
     def _mass(self, name: str) -> float:
-        """The mass by which a node has its share in the whole interval: 1, or the records; 0 where no device
-        arrives."""
-        records, devices = self._arriving(name, 0, len(self.plan.heights))
-        return records if self.averaging.weighting == "by-size" else float(devices > 0)
+        """The mass by which a node has its share in the whole interval."""
+        return self._arriving(name, 0, len(self.plan.heights))[-1]
 
     def _weights(self, present: Mapping[str, Branch], first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) shares and (n,) weights of these children's uploads of the segments first .. stop - 1."""

@@ -248,8 +248,16 @@ def privacy(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
     notes = dict.fromkeys(note for run in runs for note in (run.summary.get("privacy") or {}).get("notes", ()))
     lead = " ".join([lead, *(f"{note[0].upper()}{note[1:]}." for note in notes)])
     tables = {"Epsilon of each observer at the end": known_columns(_OBSERVED, rows)} if rows else {}
-    tables |= card_table(runs[0]) if len(runs) == 1 and runs[0].private else {}
+    tables |= own_targets(runs[0]) | card_table(runs[0]) if len(runs) == 1 and runs[0].private else {}
     return ReportSection("privacy", "Privacy", lead.strip(), epsilon_figures(every), tables)
+
+
+def own_targets(run: RunView) -> dict[str, Table]:
+    """A row for each target of a finished run in which devices ask for an epsilon of their own."""
+    found = (run.summary.get("privacy") or {}).get("targets", [])
+    who = dict.fromkeys(observer for each in found for observer in each["accounted"])
+    rows = [[each["target"], each["devices"], *map(each["accounted"].get, who), each["verdict"]] for each in found]
+    return {"Devices by their own epsilon": Table(("target", "devices", *who, "verdict"), rows)} if rows else {}
 
 
 def card_table(run: RunView) -> dict[str, Table]:

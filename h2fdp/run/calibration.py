@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from h2fdp.config.own_parts import OwnPart
 from h2fdp.errors import UserError, not_one_of
 from h2fdp.privacy import Accounts, BudgetFilter, MechanismContext
-from h2fdp.privacy.accounting import ACCOUNTANTS, ReleaseType
+from h2fdp.privacy.accounting import ACCOUNTANTS, Accountant, ReleaseType
 from h2fdp.privacy.accounting.accountants import quick_epsilon
 from h2fdp.privacy.accounting.loss_composition import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE
 from h2fdp.privacy.accounts import COARSE, MARGIN, coarsened
 from h2fdp.privacy.calibration import Composition, smallest_factor
+from h2fdp.privacy.own_targets import EPSILON
 from h2fdp.privacy.vectors import LARGEST_NOISE, SMALLEST_NOISE
 from h2fdp.protocol.subnet_facts import most_of_tiers
 from h2fdp.run.forecast import ModelNoise, first_interval, forecast, planned_accounts
@@ -106,6 +109,8 @@ def met(inputs: RunInputs, noise: Noise, model: ModelNoise | None = None) -> Noi
     """
     devices, intervals = inputs.drawn.devices, inputs.config.training.intervals
     with noted_if_long(f"calibrating noise: {counted(intervals, 'interval')} of {counted(devices, 'device')}"):
+        if inputs.targets.own is not None:
+            noise = replace(noise, eases=_eases(inputs, planned_accounts(RunSetup.of(inputs, noise))))
         run = RunSetup.of(inputs, noise)
         accounts = planned_accounts(run, model)
         if inputs.prelude:
@@ -114,7 +119,7 @@ def met(inputs: RunInputs, noise: Noise, model: ModelNoise | None = None) -> Noi
         noise = _scaled_to_target(inputs, noise, accounts)
         if inputs.placement.rounding is not None:
             noise = _settled(inputs, noise)
-        if inputs.config.privacy.epsilon < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
+        if inputs.targets.distinct[0] < ABSOLUTE_TOLERANCE / RELATIVE_TOLERANCE:
             noise = _of_rough_accounts(inputs, noise)
     return noise
 
@@ -147,7 +152,8 @@ def _times(inputs: RunInputs, noise: Noise, factor: float) -> Noise:
 
 def _as(inputs: RunInputs, noise: Noise, alike: Noise) -> Noise:
     """The noise, multiplied as that of a run whose account is the same."""
-    return _times(inputs, replace(noise, before=tuple(each / alike.factor for each in alike.before)), alike.factor)
+    before = tuple(each / alike.factor for each in alike.before)
+    return _times(inputs, replace(noise, before=before, eases=alike.eases), alike.factor)
 
 
 def _settled(inputs: RunInputs, noise: Noise) -> Noise:
@@ -181,22 +187,26 @@ def _of_rough_accounts(inputs: RunInputs, noise: Noise) -> Noise:
         UserError: none was found.
     """
     privacy, accountant = inputs.config.privacy, ACCOUNTANTS[inputs.accountant]
-    reached = math.inf
+    reached = target = math.inf
     for _ in range(_ROUNDS):
         held = _distinct(inputs, planned_accounts(RunSetup.of(inputs, noise)))
-        reached = max(accountant.epsilon(each, privacy.delta) for each in held)
-        if reached <= privacy.epsilon:
+        accounted = [
+            (accountant.epsilon(each, privacy.delta), most) for most, theirs in held.items() for each in theirs
+        ]
+        reached, target = max(accounted, key=lambda each: each[0] / each[1])
+        if reached <= target:
             return noise
-        noise = _times(inputs, noise, reached / privacy.epsilon * MARGIN)
+        noise = _times(inputs, noise, reached / target * MARGIN)
     text = f"no noise was found whose account by {inputs.accountant} is so small: it stays at {reached:.3g}"
-    raise UserError(f"{text}; expected a larger epsilon or delta, found {privacy.epsilon:g}", key="privacy.epsilon")
+    raise UserError(f"{text}; expected a larger epsilon or delta, found {target:g}", key="privacy.epsilon")
 
 
-def _distinct(inputs: RunInputs, accounts: Accounts) -> list[Composition]:
-    """What the target observers hold about devices, each once."""
-    compositions: list[Composition] = [
-        each.composition for observer in inputs.target_observers for each in accounts.classes(observer)
-    ]
+def _distinct(inputs: RunInputs, accounts: Accounts) -> dict[float, list[Composition]]:
+    """What the target observers hold about devices, each once for each target."""
+    compositions, targets = dict[float, dict[Hashable, Composition]](), inputs.targets
+    for each in chain.from_iterable(map(accounts.classes, inputs.target_observers)):
+        of_target = compositions.setdefault(targets.of(each.devices), {})
+        of_target[tuple(sorted(each.composition.items()))] = each.composition
     if not compositions:
         intervals = inputs.config.training.intervals
         unseen = not any(True for observer in accounts.observers for _ in accounts.classes(observer))
@@ -207,24 +217,36 @@ def _distinct(inputs: RunInputs, accounts: Accounts) -> list[Composition]:
         watched = ", ".join(inputs.target_observers)
         text = f"expected an observer that sees noisy releases, found {watched}, which see none in this network"
         raise UserError(text, key="privacy.target_observers")
-    return list({tuple(sorted(each.items())): each for each in compositions}.values())
+    return {target: list(each.values()) for target, each in compositions.items()}
+
+
+def _eases(inputs: RunInputs, accounts: Accounts) -> np.ndarray:
+    """(I,) see `privacy.own_targets`, by the account of the run in which all devices weigh what the file says."""
+    known = ACCOUNTANTS[inputs.accountant], inputs.config.privacy.delta
+    held = [each for theirs in _distinct(inputs, accounts).values() for each in theirs]
+    of_targets = inputs.targets.eases(partial(_factor, *known, held))
+    return of_targets(np.minimum(inputs.topology.table.columns[EPSILON], inputs.targets.epsilon))
 
 
 def _multiple(inputs: RunInputs, accounts: Accounts) -> float:
-    """The smallest multiple of all noises at which the target observers' accounts meet the target."""
-    privacy, accountant = inputs.config.privacy, ACCOUNTANTS[inputs.accountant]
-    distinct = _distinct(inputs, accounts)
-    most = privacy.epsilon / (1 + accountant.spread)
+    """The smallest multiple of all noises at which the target observers' accounts meet their targets."""
+    known = ACCOUNTANTS[inputs.accountant], inputs.config.privacy.delta
+    return max(_factor(*known, held, target) for target, held in _distinct(inputs, accounts).items())
+
+
+def _factor(accountant: Accountant, delta: float, distinct: Sequence[Composition], target: float) -> float:
+    """The smallest multiple of all noises at which each of these accounts is at most the target."""
+    most = target / (1 + accountant.spread)
 
     def quick(held: Composition, enough: float) -> float:
         """By divergences where these will do. By losses it may be above the exact epsilon by as much as is added."""
         above: Counter[ReleaseType] = Counter()
         for kind, count in held.items():
             above[coarsened(kind)] += count
-        bound = quick_epsilon(above, privacy.delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
-        return bound if bound <= enough else accountant.epsilon(held, privacy.delta, enough)
+        bound = quick_epsilon(above, delta) * (1 + accountant.spread) + ABSOLUTE_TOLERANCE
+        return bound if bound <= enough else accountant.epsilon(held, delta, enough)
 
-    exact = partial(accountant.epsilon, delta=privacy.delta)
+    exact = partial(accountant.epsilon, delta=delta)
     return smallest_factor(distinct, most, exact, quick if accountant.name == "pld" else None)
 
 

@@ -22,6 +22,7 @@ from h2fdp.models.registry import Auto
 from h2fdp.network import Trust
 from h2fdp.privacy import Observer, Release
 from h2fdp.privacy.mechanisms.compression import link_in_words
+from h2fdp.privacy.own_targets import in_words
 from h2fdp.privacy.places import SINGLE_EDGE, height_of
 from h2fdp.protocol.interval_plan import range_of
 from h2fdp.run.forecast import forecast, nearness, noise_on_model, planned_work
@@ -132,9 +133,10 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     Returns:
         `lines`: of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
         its accounted `epsilon`, the smaller of two upper bounds on the worst device, None without an account, `by`
-        which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises`, see
-        `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`, `per_step`, see
-        `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`; `equal`, see `at_equal_epsilon`.
+        which; `bound`, `sensitivity`, `steps` of the release with the least noise for its sensitivity; `noises` and
+        `targets`, see `privacy_report`; `network`, see `PlannedWork.costs`; `noise_on_model`: `noise_std`, `way`,
+        `per_step`, see `NoiseOnModel`, and `scores`, see `noise_in_scores`; `pays`, see `changes`; `equal`, see
+        `at_equal_epsilon`.
 
     Raises:
         UserError: the method adds no noise, or leaks.
@@ -150,7 +152,8 @@ def explanation(run: RunSetup) -> dict[str, Any]:
     unit = "a whole device" if run.placement.protects == "device" else f"one record ({run.config.privacy.adjacency})"
     public = "" if run.data.public is None else f", {len(run.data.public)} public"
     about = f"what is learned about {unit}, delta {run.config.privacy.delta:g}{public}{f', by {by}' if by else ''}"
-    facts = [_of_bound(costly)]
+    facts = [("own epsilon", in_words(report["targets"]))] if report["targets"] else []
+    facts += [_of_bound(costly)]
     facts += [("noise", _of_noises(report["noises"])), *_of_compression(run), ("cost", _of_costs(network))]
     facts += [("" if at else "chosen", each.removeprefix("chosen: ")) for at, each in enumerate(run.chosen)]
     facts += [("" if at else "ranges", text) for at, text in enumerate(what_ranges_gain(run))]
@@ -182,6 +185,7 @@ def explanation(run: RunSetup) -> dict[str, Any]:
         "observers": learned,
         **{key: costly and getattr(costly, key) for key in ("bound", "sensitivity", "steps")},
         "noises": report["noises"],
+        "targets": report["targets"],
         "network": network,
         "noise_on_model": {**vars(model), "per_step": model.per_step, "scores": scores},
         "pays": pays,

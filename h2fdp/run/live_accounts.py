@@ -20,6 +20,7 @@ from h2fdp.privacy import AggregationCounts, BudgetFilter, Mechanism, Observer, 
 from h2fdp.privacy.accounting import ACCOUNTANTS
 from h2fdp.privacy.budget_filter import Reserve
 from h2fdp.privacy.mechanisms.secret_draws import COVERED, PASSING, SECRET
+from h2fdp.privacy.own_targets import OWN, of_targets
 from h2fdp.privacy.places import UNTARGETED, targeted_as
 from h2fdp.privacy.releases import ADJACENCY_NOTES
 from h2fdp.privacy.statement import about_delta, statement, verdict_of, worst_epsilon
@@ -86,6 +87,7 @@ def notes(setup: RunSetup) -> tuple[str, ...]:
         UNTIL: not SCORES.keys().isdisjoint(setup.config.training.until or {}),
         MOVING: setup.topology.visits is not None,
         LYING: setup.topology.adversaries is not None,
+        OWN: setup.targets.own is not None and setup.target is not None,
         _of_draw(setup): setup.blueprint.draw is not None,
         OVER_THE_AIR: setup.topology.radio.truncation is not None,
         ADJACENCY_NOTES.get(setup.config.privacy.adjacency): setup.config.privacy.adjacency in ADJACENCY_NOTES,
@@ -195,10 +197,13 @@ class LiveAccounts:
         depend on what was released: then what a run releases is fixed without looking at the data, and the account
         of a composition holds.
         """
-        target, accountant = self._setup.target, ACCOUNTANTS[self._setup.accountant]
-        assert target is not None, "only noise that was made for a target is held to it"
-        watched = self._setup.target_observers
-        return next((each for each in watched if self.accounts.exceeds(each, target, self._delta, accountant)), None)
+        setup, accounts = self._setup, self.accounts
+        assert setup.target is not None, "only noise that was made for a target is held to it"
+        known = setup.target, self._delta, ACCOUNTANTS[setup.accountant]
+        above = next((each for each in setup.target_observers if accounts.exceeds(each, *known)), None)
+        own = of_targets(accounts.held(), setup.targets, self._delta, setup.accountant, setup.target_observers)
+        missed = (max(each["accounted"], key=each["accounted"].get) for each in own if each["verdict"] != "met")
+        return above or next(missed, None)
 
     def _made_by_tiers(self, plan: IntervalPlan) -> Mapping[Tier, int]:
         """The local aggregations of each tier in which anything arrives, of the subnet that has most."""
@@ -314,9 +319,13 @@ class LiveAccounts:
             targeted = target is not None and observer in setup.target_observers
             numbers["left"] = max(0.0, target - accounted) if targeted else None  # what was not needed of the target
             numbers["verdict"] = verdict(setup, observer, claimed, accounted)
+        own = of_targets(accounts.held(), setup.targets, self._delta, setup.accountant, setup.target_observers)
+        if any(each["verdict"] != "met" for each in own):
+            for numbers in stated["worst"].values():
+                numbers["verdict"] = "open" if numbers["verdict"] == "met" else numbers["verdict"]
         silent = {each: setup.placement.silence(each) for each in setup.observers if each not in stated["worst"]}
         facts = {"claimed": claimed, "target": target, "target_by": by, "notes": list(notes(setup))}
-        return {**facts, **stated, "silent": silent}
+        return {**facts, **stated, "silent": silent, **({"targets": own} if own else {})}
 
     def _claimed(self, noise: Mechanism) -> float | None:
         return noise.claimed(self.accounts, AggregationCounts(self._local, self._global, self._unplanned, self._tiers))

@@ -97,6 +97,7 @@ def _planned(way: Way | None, inputs: RunInputs) -> NoisePlan:
     """The plan of a way, from one plan of each interval where nothing fails and all take part, and noise is no grid."""
     noise, training = uncalibrated(inputs), inputs.config.training
     draws = inputs.faults.possible or training.public_share < 1 or not inputs.traits.foreseen
+    draws = draws or inputs.targets.own is not None  # weights follow from a first account
     alike = inputs.target is not None and inputs.placement.rounding is None and not draws
     model = ModelNoise(RunSetup.of(inputs, noise)) if alike else None
     setup = RunSetup.of(inputs, noise if inputs.target is None else met(inputs, noise, model))

@@ -140,7 +140,7 @@ def noises_before(run: RunSetup, alone: float) -> tuple[float, ...]:
         UserError: faults keep all of a statistic's uploads.
     """
     privacy = run.config.privacy
-    whole = distance_of(privacy.epsilon, privacy.delta)
+    whole = distance_of(float(run.targets.distinct[-1]), privacy.delta)
     left = 1 - sum(each.statistic.share for each in run.prelude)
     factors = []
     for stage, part in zip(run.prelude, run.statistics, strict=True):

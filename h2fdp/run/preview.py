@@ -23,6 +23,7 @@ from h2fdp.methods import name_of
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
 from h2fdp.privacy.accounting import coarse
 from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
+from h2fdp.privacy.own_targets import of_targets
 from h2fdp.privacy.statement import epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import exhausted, first_interval, nearness, planned_accounts, planned_work, rough_accounts
@@ -55,6 +56,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
         raise UserError(LEAKS, key="method.schedule")
     accounts = planned_accounts(run)
     claimed = planned_claim(run, accounts)
+    known = run.targets, run.config.privacy.delta, run.accountant, run.target_observers
     return {
         "delta": run.config.privacy.delta,
         "adjacency": run.config.privacy.adjacency,
@@ -64,6 +66,7 @@ def privacy_report(run: RunSetup) -> dict[str, Any]:
             each: {"claimed": claimed, **_numbers(run, accounts, each, claimed)} for each in accounts.reported
         },
         "noises": noises(run),
+        "targets": [] if run.target is None else of_targets(accounts.held(), *known),
         "iterations": run.iterations,
         "notes": list(notes(run)),
     }

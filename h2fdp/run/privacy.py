@@ -22,10 +22,11 @@ from h2fdp.errors import Problem, UserError, not_one_of
 from h2fdp.experiment.sections import PrivacySection
 from h2fdp.network import read as read_topology
 from h2fdp.network.summary import headline
-from h2fdp.privacy import Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
+from h2fdp.privacy import OBSERVERS, Accounts, NoisePlacement, Observer, Release, noise_placement_of, observers
 from h2fdp.privacy.accounting import ACCOUNTANTS, Composition
 from h2fdp.privacy.accounts import DeviceClass
 from h2fdp.privacy.mechanisms.noise_placement import simulated
+from h2fdp.privacy.own_targets import Targets, of_targets
 from h2fdp.privacy.releases import Adjacency, release_of
 from h2fdp.privacy.statement import DELTA, about_delta, card, epsilons, statement
 from h2fdp.records import check_lines, line_number, read_json_lines, read_summary
@@ -72,6 +73,7 @@ class RunPrivacy:
         self.adjacency: Adjacency = "null-record"
         self.protects_devices = False  # rather than single records
         self._trust = "not stated, where the ledger is all there is"
+        self.targets = Targets(math.inf)
         topology = run / "topology.yaml"
         if self._whole and topology.exists():
             drawn = read_topology(topology, seed=0)
@@ -82,6 +84,7 @@ class RunPrivacy:
             self.accounts.add(self._releases(sizes))
             self.names = drawn.device_names()
             self._trust = headline(drawn)
+            self.targets = Targets.in_network(float(self._section("privacy").get("epsilon", math.inf)), drawn)
         else:
             self.accounts = Accounts.of_ledger(self._releases(None))
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
@@ -189,9 +192,11 @@ class RunPrivacy:
 
         Returns:
             `observers`: observer -> number -> value; the unit that is `protected`, `neighbours`, `delta`,
-            `accountant`; what is `assumed`: who is trusted, and what is hidden; `notes`, with public sources.
+            `accountant`; what is `assumed`: who is trusted, and what is hidden; `notes`, with public sources;
+            `targets`, see `own_targets.of_targets`.
         """
         held = self.accounts.held()
+        watched = self._section("privacy").get("target_observers", OBSERVERS)
         kinds = {kind for classes in held.values() for each in classes for kind in each.composition}
         drawn = any(kind.sampling == "poisson" and kind.sampling_rate < 1 for kind in kinds)
         what = "devices take part" if self.protects_devices else "records are in a batch"
@@ -201,6 +206,7 @@ class RunPrivacy:
             "delta": self.delta,
             "accountant": self.accountant,
             "observers": card(held, self.delta, self.accountant),
+            "targets": of_targets(held, self.targets, self.delta, self.accountant, watched),
             "assumed": {
                 "trusted": f"{self._trust} (edge servers that see raw updates are outside the account)",
                 "hidden": f"the noise{f', and which {what}' if drawn else ''}; observers do not collude",

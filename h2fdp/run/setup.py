@@ -20,6 +20,7 @@ from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.network import Topology
 from h2fdp.privacy import Accounts, BudgetFilter, Mechanism, NoisePlacement, Observer, Pipeline, observers
 from h2fdp.privacy.modular_sums import padded
+from h2fdp.privacy.own_targets import Targets
 from h2fdp.privacy.places import KEY_BITS, SHARE_BITS
 from h2fdp.protocol import Averaging, Cloud, InProcessNodes, IntervalPlan, NodeGroup, Planner
 from h2fdp.protocol.arrivals import Faults
@@ -156,6 +157,11 @@ class RunInputs:
         """The accounted epsilon that the noise was calibrated to; None where a formula was."""
         return self.config.privacy.epsilon if self.config.privacy.calibration == "accounted" else None
 
+    @property
+    def targets(self) -> Targets:
+        """The epsilon that each device's account is held to, where noise is calibrated to accounts."""
+        return Targets.in_network(self.config.privacy.epsilon, self.drawn)
+
     def empty_accounts(self) -> Accounts:
         """Accounts of the run's network with nothing released."""
         return Accounts(self.sizes, self.observers, self.topology.visits)
@@ -190,6 +196,7 @@ class Noise:
         watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
         on_model: the noise on the global model, if nothing fails; None where its plans were not those of the account.
         before: by what the noise of each statistic of the prelude is multiplied; empty until that is known.
+        eases: (I,) see `SubnetFacts.eases`.
     """
 
     noise: Mechanism | None = None
@@ -200,6 +207,7 @@ class Noise:
     reserve: Accounts | None = None
     on_model: NoiseOnModel | None = None
     before: tuple[float, ...] = ()
+    eases: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -209,6 +217,8 @@ class RunSetup(RunInputs, Noise):
     @classmethod
     def of(cls, inputs: RunInputs, noise: Noise) -> RunSetup:
         """The run of these inputs under this noise."""
+        if noise.eases is not None:
+            inputs = replace(inputs, blueprint=replace(inputs.blueprint, eases=noise.eases))
         return cls(**vars(inputs), **vars(noise))
 
     @cached_property
@@ -218,7 +228,8 @@ class RunSetup(RunInputs, Noise):
         for number, (each, factor) in enumerate(zip(self.prelude, factors, strict=True), start=1):
             own = replace(streams, attempt=f"{streams.attempt}|prelude {number} {each.statistic.name}")
             noise = None if each.run.noise is None else each.run.noise.scaled(factor)
-            found.append(replace(each.run, noise=noise, blueprint=replace(each.run.blueprint, streams=own)))
+            blueprint = replace(each.run.blueprint, streams=own, eases=self.eases)
+            found.append(replace(each.run, noise=noise, blueprint=blueprint))
         return tuple(found)
 
     @property

@@ -59,6 +59,7 @@ class Blueprint:
             what models pass before they are sent down.
         correlated: the law of all noise, where a node's noises are correlated.
         draw: by which devices take part, where that is secret.
+        eases: (I,) see `SubnetFacts.eases`.
     """
 
     streams: Streams
@@ -88,6 +89,7 @@ class Blueprint:
     downlink: Pipeline
     correlated: CorrelatedGaussian | None
     draw: SecretDraw | None = None
+    eases: np.ndarray | None = None
 
     @property
     def data_bytes(self) -> int:
@@ -138,6 +140,7 @@ class Blueprint:
             sealed=bool(self.uplink) or self.aggregation.at("edge").visible == "each",
             liars=topology.lying_devices(number),
             exposed=None if liars is None else self._exposed(liars, path, number),
+            eases=None if self.eases is None else self.eases[rows],
         )
 
     def _following(self, facts: Sequence[SubnetFacts], visits: Visits) -> tuple[SubnetFacts, ...]:

@@ -363,18 +363,18 @@ def _swept_seeds(config: ExperimentFile) -> list[int]:
     return []
 
 
-def _checked_corners(plan: TunePlan) -> list[ExperimentFile]:
-    """The configurations at the corners of the space that have one.
+def _checked_corners(plan: TunePlan) -> list[tuple[ExperimentFile, Topology]]:
+    """The configurations and networks at the corners of the space that have one.
 
     Values may exclude each other; a value is refused if it never fits, whatever the others are.
     """
-    files: list[ExperimentFile] = []
+    files: list[tuple[ExperimentFile, Topology]] = []
     problems: dict[tuple[str, str, str], Problem] = {}
     others = [plan.space.draw(seed) for seed in range(_REDRAWN)]
     for axis, point in plan.space.checked_points():
-        config, wrong = _tried(plan, point)
-        if config is not None:
-            files.append(config)
+        found, wrong = _tried(plan, point)
+        if found is not None:
+            files.append(found)
             continue
         persistent = wrong.intersection(*(_tried(plan, other | {axis.name: point[axis.name]})[1] for other in others))
         problems |= {(each.where, each.key, each.text): each for each in wrong & persistent}
@@ -386,8 +386,8 @@ def _checked_corners(plan: TunePlan) -> list[ExperimentFile]:
     return files
 
 
-def _tried(plan: TunePlan, point: Mapping[str, Drawn]) -> tuple[ExperimentFile | None, set[Problem]]:
+def _tried(plan: TunePlan, point: Mapping[str, Drawn]) -> tuple[tuple[ExperimentFile, Topology] | None, set[Problem]]:
     try:
-        return plan.experiment(plan.trial_settings(point, 0))[0], set()
+        return plan.experiment(plan.trial_settings(point, 0)), set()
     except UserError as error:
         return None, set(error.problems)

@@ -12,9 +12,11 @@ import numpy as np
 from h2fdp.config import Document
 from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.sections import ExperimentFile, TuneSection
+from h2fdp.network import Topology
 from h2fdp.privacy.accounting import ACCOUNTANTS, ORDERS, ReleaseType, total_rdp
 from h2fdp.privacy.accounting.selection import SearchBudget, TrialNumbers, budget_of_best
 from h2fdp.privacy.calibration import Composition, scaled, smallest_factor
+from h2fdp.privacy.own_targets import Targets
 from h2fdp.records.atomic import write_text
 from h2fdp.run.forecast import planned_accounts
 from h2fdp.run.prepare import with_settings
@@ -93,11 +95,11 @@ class Price:
         ]
 
 
-def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: Document) -> Price:
+def price_of(section: TuneSection, corners: Sequence[tuple[ExperimentFile, Topology]], document: Document) -> Price:
     """The price of a search.
 
     Args:
-        corners: configurations from all over the space.
+        corners: configurations from all over the space, with their networks.
 
     Raises:
         UserError: a search that is not covered by what it asks for; keys that mean nothing with what is stated.
@@ -107,7 +109,7 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
             problem = "means nothing with stand_in, as trials read no private records then"
             raise UserError([_problem(document, "privacy", problem)])
         return Price("public", section.trials, str(getattr(section.stand_in, "name", "your own")))
-    private = [config.method.privacy.private for config in corners]
+    private = [config.method.privacy.private for config, _ in corners]
     if section.privacy == "ignore" or not any(private):
         return Price("ignore" if any(private) else "none", section.trials)
     problems = unaccounted(corners, document)
@@ -119,7 +121,7 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
         problems.append(_problem(document, "objective", f"{text}tune.limits, or {_INSTEAD}"))
     if problems:
         raise UserError(problems)
-    config = corners[0]
+    config, _ = corners[0]
     epsilon, delta = config.privacy.epsilon, config.privacy.delta
     law = TrialNumbers.of_mean(section.trials)
     budget = budget_of_best(law, epsilon, delta)
@@ -132,10 +134,10 @@ def price_of(section: TuneSection, corners: Sequence[ExperimentFile], document: 
     return Price("account", section.trials, "", epsilon, delta, observers, law, budget, each)
 
 
-def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[Problem]:
+def unaccounted(corners: Sequence[tuple[ExperimentFile, Topology]], document: Document) -> list[Problem]:
     """Why a search with trials of these configurations has no account."""
     instead = f"expected {_INSTEAD}, or"
-    for config in corners:
+    for config, topology in corners:
         placement = config.method.privacy
         if not placement.private or config.privacy.calibration != "accounted":
             text = "some settings have no noise that is calibrated to an account"
@@ -143,6 +145,9 @@ def unaccounted(corners: Sequence[ExperimentFile], document: Document) -> list[P
         if placement.protects == "device":
             text = f"the account covers records, and {config.method.privacy.name} protects devices"
             return [_problem(document, "privacy", f"{text}; {instead} another method.privacy")]
+        if Targets.in_network(config.privacy.epsilon, topology).own is not None:
+            text = "trials divide privacy.epsilon, and devices ask for an epsilon of their own"
+            return [_problem(document, "privacy", f"{text}; expected {_INSTEAD}")]
         if getattr(config.data, "public", 0):
             text = "data.public draws public records by the seed, and trials have other seeds than final runs"
             return [_problem(document, "privacy", f"{text}; {instead} data.public: 0")]

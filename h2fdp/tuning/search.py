@@ -199,7 +199,7 @@ class Search(SilentWatcher):
             intervals = intervals_of(config, len(topology.subnets))
             settings = plan.trial_settings(trial.params, number, intervals)
             config, topology = plan.experiment(settings)
-            if plan.price.covered and (problems := unaccounted([config], plan.document)):
+            if plan.price.covered and (problems := unaccounted([(config, topology)], plan.document)):
                 raise UserError(problems)  # ranges are checked at some of their values only
         except UserError as error:
             self._fail(trial, Outcome(FAILED, error.report, mistake=True))
