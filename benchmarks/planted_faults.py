@@ -128,10 +128,22 @@ FAULTS = {
         ("tests/protocol/test_any_tree.py",),
     ),
     "weights by size are equal": Fault(
-        "protocol/averaging.py",
-        'mass = records if self.weighting == "by-size" else',
-        'mass = records if self.weighting == "size" else',
+        "protocol/subnet_facts.py",
+        'whole = float(counts.sum()) if weighting == "by-size" else',
+        'whole = float(counts.sum()) if weighting == "size" else',
         ("tests/protocol/test_weights_and_noise.py", "tests/protocol/test_protocol_by_hand.py"),
+    ),
+    "a device is held to the larger of two epsilons": Fault(
+        "privacy/own_targets.py",
+        "np.minimum(stated, epsilon)",
+        "np.maximum(stated, epsilon)",
+        ("tests/protocol/test_own_epsilons.py",),
+    ),
+    "devices that ask for more add no more noise": Fault(
+        "protocol/subnet_facts.py",
+        "return reach if self.eases is None else reach / self.eases[rows]",
+        "return reach",
+        ("tests/run/test_own_epsilons.py",),
     ),
     "shares of absent devices are lost": Fault(
         "protocol/messages.py",

@@ -102,7 +102,7 @@ OF_BATTERIES: Mapping[str, Column] = {
     ),
 }
 OF_TARGETS: Mapping[str, Column] = {
-    "epsilon": Column(1e9, "", Magnitude, "its account is held to, if below `privacy.epsilon`; it weighs less.", decimals=None),
+    "epsilon": Column(1e9, "", Magnitude, "of its account, if below `privacy.epsilon`; it weighs less.", decimals=None),
 }
 NEAREST_M = 1.0  # a device is not inside its edge server's antenna: path loss is relative to 1 m
 

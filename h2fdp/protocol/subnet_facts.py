@@ -187,7 +187,7 @@ class SubnetFacts:
     def mass(self, rows: np.ndarray, weighting: Weighting) -> float:
         """The mass by which the subnet has its share, of these devices: 1, or their records, times what is left of the
         weight of a noise that covers devices which ask for an epsilon of their own; 0 without devices."""
-        counts = self.records[rows] if weighting == "by-size" else np.full(len(rows), 1 / max(len(rows), 1))
+        counts = self.records[rows] if weighting == "by-size" else np.ones(len(rows))
         whole = float(counts.sum()) if weighting == "by-size" else float(len(rows) > 0)
         if self.eases is None or not whole:
             return whole
