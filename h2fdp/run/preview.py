@@ -20,6 +20,7 @@ from h2fdp.config.own_parts import OwnPart
 from h2fdp.costs.batteries import Batteries
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
+from h2fdp.models.registry import start_of
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
 from h2fdp.privacy.accounting import coarse
 from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
@@ -238,7 +239,7 @@ def notices(setup: RunSetup) -> list[str]:
 
 def without_effect(setup: RunSetup) -> list[str]:
     """A sentence about each thing that was stated and that this run does not read, or not as it was stated."""
-    found = [_of_trust, _unread, _of_batteries, _of_hosts, _unmoved, _capped, _idle, _featureless]
+    found = [_of_trust, _unread, _of_batteries, _of_hosts, _unmoved, _capped, _idle, _featureless, _baseless]
     return [line for of in found for line in of(setup)]
 
 
@@ -349,6 +350,13 @@ def _capped(setup: RunSetup) -> Iterator[str]:
     if "batch_size" in training.model_fields_set and (training.batch_size or 0) > least:
         text = f"training.batch_size: {training.batch_size} is more than the {least} records of the smallest device"
         yield f"{text}; such devices use all their records at each step"
+
+
+def _baseless(setup: RunSetup) -> Iterator[str]:
+    """A frozen rest that no file has."""
+    model = setup.config.model
+    if not isinstance(model, OwnPart) and (model.train or model.lora) and start_of(model) is None:
+        yield "model.train and model.lora freeze random numbers: no model.from names a file with those of a base"
 
 
 def _idle(setup: RunSetup) -> Iterator[str]:

@@ -9,6 +9,7 @@ import h2fdp
 from h2fdp import Experiment, UserError
 from h2fdp.models.construct import ParameterLayout, build
 from h2fdp.run import recorders
+from h2fdp.run.preview import notices
 from h2fdp.run.result import load_model
 from tests.run.test_resume import assert_same, crashing_at
 
@@ -68,6 +69,12 @@ def test_what_is_trained_alone_is_sent_accounted_and_stored(protects, tmp_path, 
     go_on = Experiment.from_file(file, [f"model.from={run.directory}"]).prepare()
     layout = ParameterLayout(go_on.blueprint.module())
     torch.testing.assert_close(layout.views(go_on.initial)["1.lora_b.weight"], end["1.lora_b.weight"], rtol=0, atol=0)
+
+
+def test_a_frozen_rest_of_no_file_is_said_to_be_random(tmp_path):
+    file = file_of(tmp_path)
+    said = [notices(Experiment.from_file(file, given).prepare()) for given in ([], ["model.from=null"])]
+    assert ["freeze random numbers" in " ".join(each) for each in said] == [False, True]
 
 
 def test_engines_agree_up_to_rounding(tmp_path):
