@@ -17,10 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from h2fdp.config.own_answers import FAILURES
+from h2fdp.config.own_answers import FAILURES, failure
 from h2fdp.config.own_parts import CONFIG, WEIGHTS, OwnPart
 from h2fdp.errors import UserError
 from h2fdp.models.weights import load_parameters
+
+_LONGEST = 300  # characters of what a library says
 
 
 def library_module(part: OwnPart, shape: tuple[int, ...] = (), classes: int | None = None) -> nn.Module:
@@ -46,6 +48,8 @@ def library_module(part: OwnPart, shape: tuple[int, ...] = (), classes: int | No
     except UserError:
         raise
     except FAILURES as error:
+        if part.library and len(words := failure(error)) > _LONGEST:  # as a list of all models that there are
+            raise part.origin.problem(f"cannot be made: {words[:_LONGEST]} ...") from error
         raise part.origin.failed("", error, "cannot be made") from error
     if not isinstance(made, nn.Module):
         raise part.origin.wrong("", "an nn.Module", made)
@@ -88,6 +92,9 @@ def _of_transformers(part: OwnPart, shape: tuple[int, ...], classes: int | None)
     options = {} if classes is None else {"num_labels": classes, "attn_implementation": "eager"}
     options |= part.options()
     config = part.given.get(CONFIG, {})
+    for place in (part.given.get(WEIGHTS), config):
+        if isinstance(place, str) and not Path(place).is_dir():
+            raise part.origin.problem(f"expected a folder of save_pretrained, found no folder {place}")
     if (weights := part.given.get(WEIGHTS)) is not None:
         same = {} if classes is None else {"ignore_mismatched_sizes": True}
         made = part.part.from_pretrained(weights, local_files_only=True, **same, **options)

@@ -233,3 +233,9 @@ def test_what_transformers_needs_is_told():
     pytest.importorskip("transformers")
     with pytest.raises(UserError, match=r"expected weights: a folder of save_pretrained, or config: .model_type: "):
         made("transformers:AutoModelForSequenceClassification", WORDS, (3,))
+    for given, told in (
+        ({"weights": "nowhere"}, r"expected a folder of save_pretrained, found no folder .*nowhere"),
+        ({"config": {"model_type": "gpt22"}}, r"cannot be made: .*Unrecognized model identifier: gpt22.{1,300}$"),
+    ):
+        with pytest.raises(UserError, match=told):
+            made({"name": "transformers:AutoModelForSequenceClassification", **given}, WORDS, (3,))
