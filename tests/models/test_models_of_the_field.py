@@ -14,6 +14,7 @@ from h2fdp.config import own_parts
 from h2fdp.models import construct, weights
 from h2fdp.models.construct import ParameterLayout, begin, build, builder_of
 from h2fdp.models.registry import CHOICES
+from h2fdp.training.gradients.rule import gradient_rule
 from h2fdp.training.losses import CROSS_ENTROPY, RecordLoss
 
 IMAGES, WORDS = (3, 8, 8), (6,)
@@ -46,6 +47,7 @@ def assert_gradients_are_those_of_a_plain_loop(module, x, y):
         return loss.each(model, record[None], label[None]).sum()
 
     found = torch.func.vmap(torch.func.grad(one), (None, 0, 0))(flat.to_vector(module), x, y)
+    clipped = torch.zeros(flat.size)
     for place in range(len(x)):
         module.zero_grad()
         functional.cross_entropy(module(x[place : place + 1]).flatten(0, -2), y[place].reshape(-1)).backward()
@@ -54,6 +56,10 @@ def assert_gradients_are_those_of_a_plain_loop(module, x, y):
         expected = torch.cat([each.reshape(-1) for each in zeros])
         assert expected.norm() > 0
         torch.testing.assert_close(found[place], expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
+        clipped += expected * min(1.0, 0.1 / float(expected.norm())) / len(x)
+    shares = torch.full((1, len(x)), 1 / len(x))
+    sums = gradient_rule(module, 0.1).sums(flat.to_vector(module)[None], x[None], y[None], shares)[0]
+    torch.testing.assert_close(sums, clipped, rtol=1e-3, atol=1e-4 * float(clipped.abs().max()))
 
 
 @pytest.mark.parametrize("name", cases())

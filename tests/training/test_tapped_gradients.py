@@ -48,7 +48,21 @@ class Reading(nn.Module):
         return self.scores(state)
 
 
-for kind in (Residual, Reading):
+class Placed(nn.Module):
+    """An embedding and a norm of places, in one row for all records, or in a row for each place."""
+
+    def __init__(self, rows=True):
+        super().__init__()
+        self.words, self.places, self.norm = nn.Embedding(5, 6), nn.Embedding(7, 6), nn.LayerNorm(6)
+        self.scores, self.rows = nn.Linear(6, 3), rows
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        places = self.norm(self.places(places[None] if self.rows else places))
+        return self.scores((self.words(x.long()) + places).tanh().mean(dim=1))
+
+
+for kind in (Residual, Reading, Placed):
     kind.__module__ = "h2fdp.tests"  # as if a library had it
 
 IMAGES, WORDS = (2, 8, 8), (7,)
@@ -78,6 +92,7 @@ MODELS = {
     "a head": (ending, IMAGES),
     "convolutions": (Residual, IMAGES),
     "words": (Reading, WORDS),
+    "places": (Placed, WORDS),
     "some layers of convolutions": (parts(Residual, "last"), IMAGES),
     "some layers of words": (parts(Reading, "scores"), WORDS),
     "adapters": (adapted, WORDS),
@@ -149,6 +164,13 @@ def test_no_record_passes_its_bound_and_one_that_is_no_number_counts_as_zero():
         own = rule.sums(models, x, y, functional.one_hot(torch.tensor([record]), 5).float())
         assert own.norm() == 0 if record == 1 else float(own.norm()) == pytest.approx(1e-3, rel=1e-4)
     assert rule.sums(models, x, y, whole).isfinite().all()
+
+
+def test_a_layer_that_is_called_with_rows_of_no_records_is_refused_though_there_be_as_many_records():
+    module = build(lambda: Placed(rows=False), WORDS, 3, seed_key=2, whole=True)
+    models = ParameterLayout(module).to_vector(module)[None]
+    with pytest.raises(ValueError, match="places is not called with a row for each record"):
+        gradient_rule(module, 0.5).sums(models, *drawn(WORDS, devices=1, width=7))
 
 
 class Own(nn.Module):

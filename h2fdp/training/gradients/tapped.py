@@ -80,6 +80,9 @@ class TappedGradients:
         """See `LayeredGradients.sums`; no device's sum depends on another one."""
         if not self._at_once:
             calls, _ = self._calls(models[0], x[0, :1])
+            for name, each in calls.items():
+                if any(len(given) != 1 or len(gave) != 1 for given, gave in each):  # places, or parts of records
+                    raise ValueError(f"{name} is not called with a row for each record")
             values = sum(given.numel() + gave.numel() for each in calls.values() for given, gave in each)
             self._at_once = max(1, _VALUES_AT_ONCE[x.device.type] // max(1, values))
         summed = models.new_zeros(models.shape)
@@ -98,8 +101,10 @@ class TappedGradients:
         calls: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in self._layers}
 
         def tap(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, name: str) -> Tensor:
-            left = output if output.requires_grad else output.detach().requires_grad_()
-            calls[name].append((inputs[0].detach(), left))
+            given, left = inputs[0].detach(), output if output.requires_grad else output.detach().requires_grad_()
+            if len(given) == len(left) == 1:  # of what all records share, as places, each has a gradient of its own
+                given, left = (each.expand(len(x), *each.shape[1:]) for each in (given, left))
+            calls[name].append((given, left))
             return left.clone()  # what follows may work in place
 
         with ExitStack() as taps, torch.enable_grad():
