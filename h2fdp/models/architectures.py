@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from h2fdp.errors import UserError
 from h2fdp.models.registry import VOCABULARY
@@ -273,6 +274,31 @@ def text_transformer(
     return TextTransformer(words_of("text-transformer", shape), outputs, known, width, heads, layers)
 
 
+class AttentionLayer(nn.Module):
+    """Attention and a perceptron, each behind a norm and beside the identity.
+
+    Of linear layers that are called, so that norms of records' gradients are known without these; torch's own attention
+    reads their weights.
+    """
+
+    def __init__(self, width: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.before, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.between, self.inner, self.outer = (
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        )  # fmt: skip
+        self.heads, self.causal = heads, causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, words, width) to the same."""
+        parts = self.qkv(self.before(x)).chunk(3, dim=-1)
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in parts)
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        found: Tensor = x + self.outer(functional.gelu(self.inner(self.between(x))))
+        return found
+
+
 class TextTransformer(Embedded):
     """Embedding and places, layers of attention and perceptrons, the mean of all words or each one to scores."""
 
@@ -280,23 +306,21 @@ class TextTransformer(Embedded):
         self, words: int, outputs: tuple[int, ...], vocabulary: int, width: int, heads: int, layers: int
     ) -> None:
         super().__init__(vocabulary, width)
-        self.places = nn.Parameter(torch.randn(words, width) * width**-0.5)
-        layer = nn.TransformerEncoderLayer(
-            width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.places = nn.Embedding(words, width)
+        self.layers = nn.ModuleList(AttentionLayer(width, heads, len(outputs) > 1) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, outputs[-1])
         self.each = len(outputs) > 1
 
     def forward(self, x: Tensor) -> Tensor:
         """Word numbers (n, words) to scores (n, *outputs); 0 is no word of a text."""
-        found = self.vectors(x) + self.places
-        if self.each:
-            later = torch.full((x.shape[1], x.shape[1]), -math.inf, device=x.device).triu(1)
-            found = self.layers(found, later, is_causal=True)
-        else:
+        found = self.vectors(x) + self.places(torch.arange(x.shape[1], device=x.device)[None])
+        for layer in self.layers:
+            found = layer(found)
+        found = self.norm(found)
+        if not self.each:
             own = (x > 0).to(found.dtype)[..., None]
-            found = (self.layers(found) * own).sum(dim=1) / own.sum(dim=1).clamp(min=1)
+            found = (found * own).sum(dim=1) / own.sum(dim=1).clamp(min=1)
         scores: Tensor = self.scores(found)
         return scores
 
