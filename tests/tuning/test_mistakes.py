@@ -66,6 +66,12 @@ def test_trials_without_a_known_account_are_refused(tmp_path, keys, ranges, mess
     assert "expected tune.privacy: ignore, or stand_in data, or" in str(error.value)
 
 
+def test_a_search_that_counts_in_epsilon_knows_one_for_all_devices(tmp_path):
+    base = PRIVATE.replace("{count: 2}", "{count: 2, epsilon: 0.5}") + "privacy: {calibration: accounted, epsilon: 3}\n"
+    with pytest.raises(UserError, match=r"tune.privacy: trials divide privacy.epsilon, and devices ask for an epsilon"):
+        tune(search(tmp_path, STEP, "", base))
+
+
 @pytest.mark.parametrize(("section", "told"), [("", "empty.yaml: tune: the section is missing; expected ranges")])
 def test_an_empty_section_is_told(tmp_path, section, told):
     path = tmp_path / "empty.yaml"
