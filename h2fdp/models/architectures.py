@@ -153,21 +153,16 @@ def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def vit_tiny(shape: tuple[int, ...], classes: int, patch: int) -> nn.Module:
-    """A vision transformer of torchvision in the size of DeiT-Ti (Touvron et al. 2021): 12 layers, 3 heads, width 192.
+    """A vision transformer (Dosovitskiy et al. 2021) in the size of DeiT-Ti (Touvron et al. 2021).
 
     Raises:
         UserError: images that are no squares of whole patches.
     """
-    from torchvision.models import VisionTransformer
-
     channels, height, width = image_shape("vit-tiny", shape, smallest=patch)
     if height != width or height % patch:
         text = f"vit-tiny needs square images of whole patches, found {height}x{width} and patch: {patch}"
         raise UserError(text, key="model.patch")
-    module: nn.Module = VisionTransformer(height, patch, 12, 3, 192, 768, num_classes=classes)
-    if channels != 3:
-        module.conv_proj = nn.Conv2d(channels, 192, patch, patch)
-    return module
+    return VisionTransformer(channels, (height // patch) ** 2, patch, classes)
 
 
 def lstm(shape: tuple[int, ...], classes: int, vocabulary: int | None, embedding: int, hidden: int) -> nn.Module:
@@ -297,6 +292,31 @@ class AttentionLayer(nn.Module):
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         found: Tensor = x + self.outer(functional.gelu(self.inner(self.between(x))))
         return found
+
+
+class VisionTransformer(nn.Module):
+    """Patches with a token before them and places, 12 layers of width 192 with 3 heads, the token's state to scores."""
+
+    def __init__(self, channels: int, patches: int, patch: int, classes: int, width: int = 192) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(channels, width, patch, patch)
+        self.token, self.places = nn.Embedding(1, width), nn.Embedding(1 + patches, width)
+        self.layers = nn.ModuleList(AttentionLayer(width, 3, causal=False) for _ in range(12))
+        self.norm, self.scores = nn.LayerNorm(width), nn.Linear(width, classes)
+        for layer in self.modules():  # as DeiT has it
+            if isinstance(layer, nn.Embedding | nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (n, channels, height, width) to scores (n, classes)."""
+        found = self.patches(x).flatten(2).transpose(1, 2)
+        places = torch.arange(1 + found.shape[1], device=x.device)[None]
+        token = self.token(places[:, :1]).expand(len(x), -1, -1)
+        found = torch.cat([token, found], dim=1) + self.places(places)
+        for layer in self.layers:
+            found = layer(found)
+        scores: Tensor = self.scores(self.norm(found[:, 0]))
+        return scores
 
 
 class TextTransformer(Embedded):

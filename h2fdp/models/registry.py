@@ -247,7 +247,7 @@ class VitTiny(ModelOptions):
         patch: side of a patch of an image, in pixels.
     """
 
-    description: ClassVar[str] = "a vision transformer of torchvision in the size of DeiT-Ti: 12 layers of width 192"
+    description: ClassVar[str] = "a vision transformer in the size of DeiT-Ti: 12 layers of width 192"
     builder: ClassVar[str] = "vit_tiny"
     parameters: ClassVar[int] = 5_362_762
     shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
