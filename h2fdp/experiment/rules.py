@@ -146,7 +146,7 @@ def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:
 
 
 def _of_optimizer(experiment: ExperimentFile, objective: LocalObjective) -> Found:
-    """What reckons with steps along gradients, where an optimiser of devices goes another way.
+    """Refusals of whatever reckons with steps along gradients, where an optimiser of devices goes another way.
 
     Under noise on steps the way is made of noisy gradients, and where whole updates are clipped any way is; else a
     record moves an upload without a bound.

@@ -202,7 +202,7 @@ def _of_rough_accounts(inputs: RunInputs, noise: Noise) -> Noise:
 
 
 def _distinct(inputs: RunInputs, accounts: Accounts) -> dict[float, list[Composition]]:
-    """What the target observers hold about devices, each once for each target."""
+    """Compositions that target observers hold about devices, each once for each target."""
     compositions, targets = dict[float, dict[Hashable, Composition]](), inputs.targets
     for each in chain.from_iterable(map(accounts.classes, inputs.target_observers)):
         of_target = compositions.setdefault(targets.of(each.devices), {})

@@ -62,7 +62,7 @@ from h2fdp.wording import counted
 INTERVALS, MOST_INTERVALS = 30, 60
 LITTLE, MUCH = 2.07, 9.3  # noise in the last model, see `_in_scores`: below and above which other features pay
 OVERWHELMING = 50.0  # such noise, of whole uploads: half of the intervals lead further
-LOUD, STEPS = 20.0, 5  # such noise, of whole uploads: above it an upload of so many steps leads further
+LOUD, STEPS = 15.0, 5  # such noise, of whole uploads: above it an upload of so many steps leads further
 _FEATURES = 384  # between them
 SCORES = {True: 1.3, False: 0.8}  # what the noise in the last model moves scores by, of linear models and of others
 FARTHEST = {True: 6_000.0, False: 1_200.0}  # what a way of 30 intervals of clipped gradients moves scores by, at most

@@ -160,11 +160,11 @@ class PerExampleGradients(Protocol):
         ...
 
     def add(self, factors: Tensor | None, name: str, target: Target) -> None:
-        """See `GhostGradients.add`."""
+        """Add the records' weighted gradients to the target, see `GhostGradients.add`."""
         ...
 
     def without(self, bad: Tensor) -> PerExampleGradients:
-        """See `GhostGradients.without`."""
+        """The gradients, those of bad records 0."""
         ...
 
 

@@ -77,7 +77,7 @@ class TappedGradients:
     def sums(
         self, models: Tensor, x: Tensor, y: Tensor, shares: Tensor, others: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        """See `LayeredGradients.sums`; no device's sum depends on another one."""
+        """(n, M) clipped sums, see `LayeredGradients.sums`; no device's sum depends on another one."""
         if not self._at_once:
             calls, _ = self._calls(models[0], x[0, :1])
             for name, each in calls.items():
@@ -181,12 +181,12 @@ class EmbeddingGradients:
         return rounded_up(products.mul_(self.words[:, :, None] == self.words[:, None, :]))[None]
 
     def add(self, factors: Tensor | None, name: str, target: Target) -> None:
-        """See `GhostGradients.add`."""
+        """Add the records' weighted gradients to the target, see `GhostGradients.add`."""
         assert factors is not None, "records are weighed"
         weighted = (self.deltas * factors[0, :, None, None]).flatten(0, 1)
         summed = weighted.new_zeros(self.rows, weighted.shape[1]).index_add_(0, self.words.flatten(), weighted)
         target.add(name, summed[None])
 
     def without(self, bad: Tensor) -> EmbeddingGradients:
-        """See `GhostGradients.without`."""
+        """The gradients, those of bad records 0."""
         return replace(self, deltas=self.deltas.masked_fill(bad[0, :, None, None], 0.0))
