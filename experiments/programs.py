@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -39,6 +41,16 @@ def require_between(values: np.ndarray | float, lowest: float, highest: float, a
 def require_count(value: int, lowest: int, argument: str) -> None:
     """Raise a `UserError` unless `value` is a whole number of at least `lowest`."""
     require(value >= lowest and value % 1 == 0, argument, value, f"a whole number of at least {lowest}")
+
+
+def append_row(table: Path, row: Mapping[str, object]) -> None:
+    """Print a row, and write it at the end of a CSV, after the names of its columns where the file is new."""
+    with table.open("a", newline="") as file:
+        lines = csv.DictWriter(file, list(row), lineterminator="\n")
+        if not file.tell():
+            lines.writeheader()
+        lines.writerow(row)
+    print(*row.values(), flush=True)
 
 
 def told(main: Callable[[], None]) -> None:

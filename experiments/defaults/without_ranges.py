@@ -12,7 +12,6 @@ training records, its best setting by test records under the seeds; no epsilon c
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -25,7 +24,7 @@ import yaml
 import h2fdp
 from experiments.defaults.records import FILES
 from experiments.frontier.page import Mean
-from experiments.programs import between_markers
+from experiments.programs import append_row, between_markers
 
 CSV, PAGE = Path(__file__).with_name("without_ranges.csv"), Path(__file__).with_name("README.md")
 COMMAND = "python -m experiments.defaults.without_ranges"
@@ -112,12 +111,7 @@ def run_what_is_left(out: Path, seeds: int, tune: int, only: list[str]) -> None:
             found = searched, tuned(file, paths[file], trusted == "all", epsilon, tune, out)
         best = found[1] if way == TUNED and found is not None else None
         row = measured(point, paths[file], best, out)
-        with CSV.open("a", newline="") as table:
-            lines = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-            if not table.tell():
-                lines.writeheader()
-            lines.writerow(row)
-        print(*row.values(), flush=True)
+        append_row(CSV, row)
 
 
 def cell(rows: pd.DataFrame, measure: str) -> str:

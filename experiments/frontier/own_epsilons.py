@@ -12,7 +12,6 @@ Appends to `own-epsilons.csv`, seed by seed.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ import pandas as pd
 
 import h2fdp
 from experiments.frontier.page import Mean
-from experiments.programs import between_markers
+from experiments.programs import append_row, between_markers
 
 CSV, PAGE = Path(__file__).with_name("own-epsilons.csv"), Path(__file__).with_name("README.md")
 COMMAND = "python -m experiments.frontier.own_epsilons"
@@ -68,12 +67,7 @@ def run_what_is_left(out: Path, data_root: Path | None, seeds: int) -> None:
         if (trust, asked, seed) in known:
             continue
         row = measured(trust, asked, seed, out, data_root)
-        with CSV.open("a", newline="") as table:
-            lines = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-            if not table.tell():
-                lines.writeheader()
-            lines.writerow(row)
-        print(*row.values(), flush=True)
+        append_row(CSV, row)
 
 
 def table(rows: pd.DataFrame) -> Iterator[str]:

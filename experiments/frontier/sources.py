@@ -12,7 +12,6 @@ a quarter of an hour on one core, once); Fashion-MNIST and MNIST by scattering. 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ import h2fdp
 from experiments.frontier.mechanisms import MECHANISMS
 from experiments.frontier.page import Mean
 from experiments.frontier.runs import FILE
-from experiments.programs import between_markers
+from experiments.programs import append_row, between_markers
 from experiments.reproduction.panels import COLOURS
 
 CSV, PAGE = FILE.with_name("sources.csv"), FILE.with_name("README.md")
@@ -81,12 +80,7 @@ def run_what_is_left(out: Path, data_root: Path | None, seeds: int, only: list[s
         if point[0] not in only or point in known:
             continue
         row = measured(point, out, data_root)
-        with CSV.open("a", newline="") as table:
-            lines = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-            if not table.tell():
-                lines.writeheader()
-            lines.writerow(row)
-        print(*row.values(), flush=True)
+        append_row(CSV, row)
 
 
 def at(rows: pd.DataFrame, **keys: Any) -> pd.DataFrame:
