@@ -97,7 +97,8 @@ def of_targets(
 
     Returns:
         Of each target, ascending: `target`, number of `devices`, `accounted` (observer -> an epsilon that none of them
-        exceeds) and the `verdict`. Empty where no device asks for a target of its own.
+        exceeds), the `largest` of these for targeted observers and the `verdict`. Empty where no device asks for a
+        target of its own.
     """
     found = []
     for target in targets.distinct.tolist() if targets.own is not None else ():
@@ -109,7 +110,7 @@ def of_targets(
         }
         every = tuple(targeted) == OBSERVERS  # the default stands for all that there are
         most = max((epsilon for observer, epsilon in accounted.items() if every or observer in targeted), default=0.0)
-        row = {"target": target, "devices": int(theirs.sum()), "accounted": accounted}
+        row = {"target": target, "devices": int(theirs.sum()), "accounted": accounted, "largest": most}
         found.append(row | {"verdict": verdict_of(target, most)})
     return found
 
@@ -117,14 +118,13 @@ def of_targets(
 def in_words(groups: Sequence[Mapping[str, Any]], most: int = 4) -> str:
     """A line about what `of_targets` returns, first about those that are not met.
 
-    >>> in_words([{"target": 0.5, "devices": 5, "accounted": {"edge": 0.4, "cloud": 0.31}, "verdict": "met"}])
+    >>> in_words([{"target": 0.5, "devices": 5, "accounted": {"edge": 0.6}, "largest": 0.4, "verdict": "met"}])
     '0.5 for 5 devices: at most 0.4, met'
     """
     ordered, words = sorted(groups, key=lambda each: each["verdict"] == "met"), []
     for each in ordered[:most]:
-        largest = max(each["accounted"].values(), default=0.0)
         devices = counted(each["devices"], "device")
-        words.append(f"{each['target']:g} for {devices}: at most {largest:.3g}, {each['verdict']}")
+        words.append(f"{each['target']:.4g} for {devices}: at most {each['largest']:.3g}, {each['verdict']}")
     return "; ".join([*words, *(f"{len(ordered) - most} more" for _ in ordered[most:][:1])])
 
 

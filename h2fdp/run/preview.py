@@ -21,10 +21,11 @@ from h2fdp.costs.batteries import Batteries
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.models.registry import start_of
+from h2fdp.network.network import COLUMNS
 from h2fdp.privacy import ADDED_BY, Accounts, AggregationCounts, Observer
 from h2fdp.privacy.accounting import coarse
 from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
-from h2fdp.privacy.own_targets import of_targets
+from h2fdp.privacy.own_targets import EPSILON, of_targets
 from h2fdp.privacy.statement import epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
 from h2fdp.run.forecast import exhausted, first_interval, nearness, planned_accounts, planned_work, rough_accounts
@@ -239,7 +240,7 @@ def notices(setup: RunSetup) -> list[str]:
 
 def without_effect(setup: RunSetup) -> list[str]:
     """A sentence about each thing that was stated and that this run does not read, or not as it was stated."""
-    found = [_of_trust, _unread, _of_batteries, _of_hosts, _unmoved, _capped, _idle, _featureless, _baseless]
+    found = [_of_trust, _asked, _unread, _of_batteries, _of_hosts, _unmoved, _capped, _idle, _featureless, _baseless]
     return [line for of in found for line in of(setup)]
 
 
@@ -260,6 +261,16 @@ def _of_trust(setup: RunSetup) -> Iterator[str]:
         yield f"the trust in {counted(above, 'edge server')} has no effect: {why}"
     if drawn.cloud_trust == "secure-sum" and placement.sees("secure-sum") == "each":
         yield f"topology.cloud.trust has no effect: privacy {placement.name} has no secure sums"
+
+
+def _asked(setup: RunSetup) -> Iterator[str]:
+    """Epsilons of devices that nothing is held to."""
+    stated, of_all = setup.drawn.table.columns.get(EPSILON, np.zeros(0)), setup.config.privacy.epsilon
+    asked = stated[stated < COLUMNS[EPSILON].default]
+    if asked.size and setup.target is None:
+        yield "devices.epsilon has no effect: no noise of this run is made for a target"
+    elif above := int((asked >= of_all).sum()):
+        yield f"devices.epsilon of {counted(above, 'device')} has no effect: they are held to the run's, {of_all:g}"
 
 
 def _of_batteries(setup: RunSetup) -> Iterator[str]:

@@ -45,6 +45,7 @@ from h2fdp.errors import Problem, UserError
 from h2fdp.experiment.file import conflicts
 from h2fdp.experiment.sections import ExperimentFile
 from h2fdp.models import registry
+from h2fdp.models.construct import ParameterLayout
 from h2fdp.models.registry import ModelSection
 from h2fdp.network import Topology
 from h2fdp.privacy import noise_placement_of
@@ -252,6 +253,8 @@ def completed(
     config = _of_single_steps(config)
     probe = probe_of(module(), data, config)
     gradient = _rounded((_CLIPPED_VALUES if probe.curvature else _CLIPPED) * probe.gradient)
+    if _of_updates(config) and config.training.optimizer is not None:  # whose coordinates move by a step size each
+        gradient = _rounded(math.sqrt(ParameterLayout(module()).size))
     rounds_of = _rounds(config, topology, gradient, linear=probe.linear)
     chosen = _with(config, rounds_of)
     if any(key == "training.budget_decay" for key, _ in conflicts(chosen)):
@@ -405,8 +408,8 @@ def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, lin
 def _weights(config: ExperimentFile) -> str:
     """Shares by size give every record an equal part; but they would tell whether a record is there, and a rule such as
     the median has none."""
-    private, of_devices = noise_placement_of(config.method.privacy).private, config.method.privacy.name == "devices"
-    shown = private and (config.privacy.adjacency == "add-remove" or of_devices)
+    placement = noise_placement_of(config.method.privacy)
+    shown = placement.private and (config.privacy.adjacency == "add-remove" or placement.protects == "device")
     return "uniform" if shown or aggregation_of(config.method.aggregation).visible == "each" else "by-size"
 
 

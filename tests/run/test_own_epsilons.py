@@ -21,7 +21,7 @@ from h2fdp.reports.run_view import RunView
 from h2fdp.run.forecast import forecast, planned_accounts
 from h2fdp.run.live_accounts import LiveAccounts
 from h2fdp.run.prelude import distance_of
-from h2fdp.run.preview import privacy_report
+from h2fdp.run.preview import privacy_report, without_effect
 from h2fdp.schedules import Decision, OwnSchedule
 from tests.networks import placed, stored
 
@@ -322,3 +322,22 @@ def test_a_target_that_changed_is_refused_when_a_run_goes_on(tmp_path):
     file.write_text(text)
     ended = resume(tmp_path / "run")
     assert {each["verdict"] for each in ended.summary["privacy"]["targets"]} == {"met"}
+
+
+def test_epsilons_that_nothing_is_held_to_are_named():
+    """A third of the devices ask for 8 under an epsilon of 4."""
+    (line,) = without_effect(experiment().prepare())
+    assert line == "devices.epsilon of 3 devices has no effect: they are held to the run's, 4"
+    plain = {key: value for key, value in USUAL.items() if key not in ("calibration", "accountant")}
+    told = without_effect(Experiment(topology=MIXED, **plain, method="hfl").prepare())
+    assert any(line.startswith("devices.epsilon has no effect: no noise") for line in told)
+
+
+def test_the_largest_account_that_is_stated_is_that_of_targeted_observers():
+    """Peers, who are no target here, see more than the cloud."""
+    rows = privacy_report(experiment(network("secure-sum", "secure-sum"), target_observers=["cloud"]).prepare())[
+        "targets"
+    ]
+    for row in rows:
+        assert row["largest"] == row["accounted"]["cloud"] <= row["target"]
+        assert row["verdict"] == "met"

@@ -93,6 +93,18 @@ def test_where_noise_on_devices_is_loud_they_take_five_steps_for_one_upload(sett
     assert next(public) == pytest.approx(next(public))
 
 
+def test_uploads_of_adamw_are_clipped_at_the_length_of_its_steps():
+    """A step moves each of M parameters by about a step size, whatever gradients are long."""
+    setup = asked({"optimizer": {"name": "adamw", "lr": 0.01}}, protects="device").prepare()
+    assert setup.config.training.clip_norm == pytest.approx(0.01 * math.sqrt(setup.initial.numel()), rel=0.01)
+
+
+@pytest.mark.parametrize("stated", [{"protects": "device"}, {"method": {"extends": "h2fdp", "privacy": "central"}}])
+def test_shares_do_not_tell_how_many_records_a_protected_device_has(stated):
+    trusted = {"edges": [{**NETWORK["edges"][0], "trusted": True}]}
+    assert asked(network=trusted, **stated).prepare().config.training.weights == "uniform"
+
+
 def test_under_a_budget_its_plan_decides_how_many_of_the_intervals_are_made():
     _, most, step = asked(control={"enabled": True, "turns": 0.5, "joules": 0.2}).prepare().chosen
     assert most.startswith("at most 60 intervals of 1 local step")
