@@ -210,7 +210,7 @@ class _Drawn:
     def central(rng, settings):
         for key in ("clip_scope", "sensitivity", "adjacency"):
             del settings[key]
-        settings |= ALONE | {"method": {"extends": "hfl", "privacy": "central"}}
+        settings |= ALONE | {"method": {"extends": "hfl", "privacy": "central"}, "weights": "uniform"}
         settings |= {"clip_norm": pick(rng, [1.0, 1.0, "normalized"])}
         return flat(rng, ["trusted"])
 

@@ -151,7 +151,7 @@ def interval_of(run, noise_scale=1.0):
     return cloud, edges, groups, plan
 
 
-@pytest.mark.parametrize("settings", [{}, {"weights": "by-size", "participation": 0.7}])
+@pytest.mark.parametrize("settings", [{}, {"participation": 0.7}])
 def test_the_cloud_adds_noise_for_the_largest_weight_of_those_averaged(settings):
     run = prepared({"name": "central", "noise_multiplier": 2.0}, clip_norm=0.01, **settings)
     cloud, edges, _, plan = interval_of(run)

@@ -166,6 +166,7 @@ RIGHT = {
 REFUSED = [
     ("method.objective", {"method": {"extends": "h2fdp", "objective": "scaffold", "server": "scaffold"}}),
     ("training.weights", {"weights": "by-size"}),
+    ("training.weights", {"weights": "by-size", "method": CENTRAL, "protects": None}),
     ("privacy.calibration", {"calibration": "paper"}),
     ("method.privacy", {"correlated": {"kind": "banded", "bands": 2}, "method": CENTRAL, "aggregate_every": 4}),
     ("privacy.adjacency", {"adjacency": "add-remove"}),

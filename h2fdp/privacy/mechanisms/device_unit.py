@@ -130,11 +130,12 @@ class _WholeUploads(StatedNoise):
         return (ABOUT_DEVICES,)
 
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what would reach an observer unclipped."""
-        name = experiment.method.objective.name
+        """Refusals of what would reach an observer unclipped, or tells how many records a device has."""
+        name, by_size = experiment.method.objective.name, experiment.training.weights == "by-size"
         yield from refused(
             "devices are protected as a whole",
             ("method.objective", name == "scaffold", "one that sends clipped uploads alone", name),
+            ("training.weights", by_size, "uniform, as the number of records of a device is private", "by-size"),
         )
         yield from super().problems(experiment)
         yield from uncontrolled(experiment)
@@ -184,12 +185,11 @@ class DeviceDp(_WholeUploads):
         return self._for_records.sees(trust)
 
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what tells how many records a device has, and of a formula about records."""
+        """Refusals of a formula about records, too."""
         by_formula = experiment.calibration == "paper" and self.noise_multiplier is None
-        stated, by_size = "accounted, or a stated noise_multiplier", experiment.training.weights == "by-size"
+        stated = "accounted, or a stated noise_multiplier"
         yield from refused(
             "devices are protected as a whole",
-            ("training.weights", by_size, "uniform, as the number of records of a device is private", "by-size"),
             ("privacy.calibration", by_formula, stated, "paper, whose formula is about records"),
         )
         yield from super().problems(experiment)
