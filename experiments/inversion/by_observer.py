@@ -103,10 +103,10 @@ def transcript(images: Images, trust: Trust, devices: int, epsilon: float, seed:
     cloud = replace(run, initial=torch.zeros_like(run.initial)).cloud(edges)
     plan = cloud.plan(0)
     cloud.run_interval(plan)
-    ((start, sent),) = edges.heard
+    ((start, _, sent),) = edges.heard
     found = []
     for c, (name, part) in enumerate(plan.subnets.items()):
-        ((_, uploads),) = below[name].heard
+        ((_, _, uploads),) = below[name].heard
         place = private.blueprint.facts[c].place  # who sees what; without noise, the same nodes see the same messages
         assert place is not None, "the method is private"
         found.append(

@@ -19,6 +19,7 @@ def context(**given):
         "local_steps": 3,
         "step_size": 0.5,
         "step_decay": "none",
+        "warm_up": 0,
         "sizes": STAR,
         "share": 1.0,
         "turns": 1,
