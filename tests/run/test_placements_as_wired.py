@@ -132,12 +132,10 @@ def test_central_noise_of_a_run_is_sized_for_those_really_averaged(tmp_path, mon
     )
     expected, noises = {}, []
     for interval in range(1, FAULTY_INTERVALS + 1):
-        there = {}
-        for edge in SIZES:
-            there |= dict.fromkeys((edge, device) for device in staying(interval, edge))
+        there = {edge: devices for edge in SIZES if (devices := staying(interval, edge))}
         if not there:
             continue
-        weights = dict.fromkeys(there, 1 / len(there))
+        weights = {(edge, each): 1 / len(there) / len(devices) for edge, devices in there.items() for each in devices}
         clip = CLIP / math.sqrt(interval)  # as the step size
         noise = 2.0 * clip * max(weights.values())
         noises.append(noise)
