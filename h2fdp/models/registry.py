@@ -277,7 +277,7 @@ class TextTransformer(OfWords):
         layers: of attention and a perceptron of four times the width.
     """
 
-    description: ClassVar[str] = "a transformer of torch.nn: classes of texts, or the next word at each position"
+    description: ClassVar[str] = "a transformer: classes of texts, or the next word at each position"
     builder: ClassVar[str] = "text_transformer"
     parameters: ClassVar[int] = 1_681_418
     shape: ClassVar[tuple[int, ...]] = (25,)
