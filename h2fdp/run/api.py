@@ -227,7 +227,7 @@ class Experiment:
         return f"Experiment({self.config.name!r}: {method} on {self.config.data.name}, {devices} devices)"
 
     def holdings(self, data_root: str | Path | None = None) -> pd.DataFrame:
-        """How many records of each label (columns) each device (rows) holds; nothing is trained.
+        """The number of records of each label (columns) that each device (rows) holds; nothing is trained.
 
         The frame's `attrs["records"]` has the number of records of each device; `attrs["owners"]` lists whose records
         each device has; it is empty where the data name none.
@@ -278,7 +278,7 @@ class Explanation:
 
 
 def explain(experiment: Experiment | str | Path, *, data_root: str | Path | None = None) -> Explanation:
-    """What each observer would learn, by which bound and under which noise, and what would buy most.
+    """An explanation of what each observer would learn, by which bound and noise, and of which changes pay most.
 
     Args:
         experiment: or its file.

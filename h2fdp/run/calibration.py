@@ -125,7 +125,7 @@ def met(inputs: RunInputs, noise: Noise, model: ModelNoise | None = None) -> Noi
 
 
 def _kept(inputs: RunInputs, planned: Accounts) -> Accounts:
-    """What a schedule that states that it is foreseen, or reads no releases, will be held to.
+    """The accounts that bind a schedule that states that it is foreseen, or that it reads no releases.
 
     Raises:
         UserError: it decided otherwise when it was asked again, so that what it will do is not foreseen.
@@ -157,7 +157,7 @@ def _as(inputs: RunInputs, noise: Noise, alike: Noise) -> Noise:
 
 
 def _settled(inputs: RunInputs, noise: Noise) -> Noise:
-    """The same where sums are of integers: their grid follows the noise, so that accounts do not scale with it.
+    """The calibrated noise of sums of integers: their grid follows the noise, so that accounts do not scale with it.
 
     It is scaled again by the account that it has, until that meets the target with at most 1 % of noise to spare, where
     whole grid cells allow.
@@ -184,7 +184,7 @@ def _of_rough_accounts(inputs: RunInputs, noise: Noise) -> Noise:
     """Noise whose account is at most the target, where accounts are rough: of epsilons that are near to 0.
 
     Raises:
-        UserError: none was found.
+        UserError: no such noise exists within the tries.
     """
     privacy, accountant = inputs.config.privacy, ACCOUNTANTS[inputs.accountant]
     reached = target = math.inf
@@ -239,7 +239,7 @@ def _factor(accountant: Accountant, delta: float, distinct: Sequence[Composition
     most = target / (1 + accountant.spread)
 
     def quick(held: Composition, enough: float) -> float:
-        """By divergences where these will do. By losses it may be above the exact epsilon by as much as is added."""
+        """An epsilon by divergences where that is at most `enough`, else by losses; both may exceed the exact one."""
         above: Counter[ReleaseType] = Counter()
         for kind, count in held.items():
             above[coarsened(kind)] += count
@@ -251,7 +251,7 @@ def _factor(accountant: Accountant, delta: float, distinct: Sequence[Composition
 
 
 def _context(inputs: RunInputs) -> MechanismContext:
-    """What the noise is worked out from, with the numbers of releases that are planned.
+    """The context from which noise is computed, with the planned numbers of releases.
 
     Where a schedule chooses tau, these are K_g intervals with the most local aggregations that any tau has, so that the
     claim covers whatever it does.

@@ -36,7 +36,7 @@ _UNSTATED = "what its file does not state (source)"
 
 
 def features_of(model: ModelSection, shape: tuple[int, ...]) -> PublicFeatures | None:
-    """What a model has for inputs in place of images of a shape; None where it has these.
+    """The public features that a model takes in place of images of a shape; None where it takes the images.
 
     Raises:
         UserError: no images; an encoder that is not installed, cannot be made, has other weights than its file, or is

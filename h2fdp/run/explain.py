@@ -40,7 +40,7 @@ _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
 
 def noise_in_scores(setup: RunSetup) -> float:
-    """By how much the noise in the last model moves its scores: a standard deviation, to first order."""
+    """The standard deviation of the last model's scores under its noise, to first order."""
     probe = probe_of(setup.blueprint.module(), setup.data, setup.config)
     return noise_on_model(setup).noise_std * probe.reach
 
@@ -88,14 +88,14 @@ _TRUSTS: Mapping[str, Trust] = {
 
 
 def at_equal_epsilon(setup: RunSetup) -> list[dict[str, Any]]:
-    """The same training under other trust, with more records or a larger epsilon: what noise is left, at which cost.
+    """Alternatives to a run (other trust, more records, a larger epsilon), with the noise and the cost of each.
 
     Noise is calibrated anew to the target; nothing is trained. Empty where no account is known
     before the run, or the objective leaves no choice.
 
     Returns:
-        Of each that can be stated and changes anything, first as it is: `setting`; `scores`, by how much noise moves
-        the scores of the model that the same way leads to; `energy_j` of all messages.
+        For the run as it is, then for each alternative that can be stated and changes anything: `setting`; `scores`,
+        by how much noise moves the scores of the model that the same way leads to; `energy_j` of all messages.
     """
     if not comparable(setup) or setup.target is None or settled(setup.config):
         return []
@@ -128,7 +128,7 @@ WIDTH = 80
 
 
 def explanation(run: RunSetup) -> dict[str, Any]:
-    """What `h2fdp privacy explain` says.
+    """The contents of `h2fdp privacy explain`.
 
     Returns:
         `lines`: of at most 80 columns, with what was chosen for the run; `observers`: what each `sees`, and
@@ -227,7 +227,7 @@ def _sees(run: RunSetup, observer: Observer) -> str:
 
 
 def _of_devices(run: RunSetup, sums: set[bool]) -> str:
-    """What an edge server sees of devices that add noise; `sums`: whether their sums alone."""
+    """The view that an edge server has of devices that add noise; `sums`: whether it sees their sums alone."""
     if sums == {True}:
         return "the noisy sum of its devices"
     single = "each noisy step" if run.placement.clips == "record" else "each noisy upload"
@@ -287,7 +287,7 @@ def _of_noises(levels: Sequence[dict[str, Any]]) -> str:
 
 
 def _of_compression(run: RunSetup) -> list[tuple[str, str]]:
-    """What links carry, and whose noise hides no other device any more; empty where vectors travel as they are."""
+    """A row on compressed links and on whether noise of others counts; empty where vectors travel as they are."""
     section = run.config.compression
     words = {"devices": link_in_words(section.device), "edge servers": link_in_words(section.edge)}
     links = "; ".join(f"{senders} {stated}" for senders, stated in words.items() if stated)
@@ -296,7 +296,7 @@ def _of_compression(run: RunSetup) -> list[tuple[str, str]]:
 
 
 def _of_costs(network: Mapping[str, Any]) -> str:
-    """What the network spends on the whole run."""
+    """The network's costs of the whole run, in words."""
     seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
     joules, sent = f"{network['energy_j']:.4g} J", f"{network['bytes'] / 1e6:.4g} MB sent"
     return f"{nearness(network)}{joules}, {seconds}, {sent}"
@@ -304,7 +304,7 @@ def _of_costs(network: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class FirstDecision:
-    """What the controller decides for the first interval, and why.
+    """The controller's decision for the first interval, with its reasons.
 
     Algorithm 1 decides under mean costs, and everything that it takes to recompute it is here; the controller of
     budgets and targets decides under the channels of the first interval.
@@ -356,7 +356,7 @@ class FirstDecision:
 
 
 def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
-    """See `h2fdp.plan`."""
+    """The controller's decision for the first interval; see `h2fdp.plan`."""
     if run.config.control.is_algorithm_1:
         section = run.config.control.model_copy(update={"channel": "expected"})
         schedule = H2fdpController(replace(run.context, control=section))
@@ -386,7 +386,7 @@ def first_decision(run: RunSetup, *, stated: bool = True) -> FirstDecision:
 
 
 def _edges(run: RunSetup) -> dict[str, dict[str, float | bool]]:
-    """Edge server -> what is known of it, and what a message of its devices costs on average in the first interval."""
+    """Edge server -> its noise, its devices, and the mean cost of a device's message in the first interval."""
     costs = run.costs.drawn(0)
     places = np.cumsum(run.context.sizes) - run.context.sizes
     joules, seconds = (np.add.reduceat(of, places) / run.context.sizes for of in (costs.joules, costs.seconds))

@@ -38,7 +38,7 @@ class EqualIntervals:
     times: int = 1
 
     def releases(self) -> Iterator[AlikeReleases]:
-        """What the ledger will have of the first of them, once for all subnets that look alike."""
+        """The releases of the first of these intervals, once for all subnets that look alike."""
         return self.cloud.alike_releases(self.plan)
 
 
@@ -71,7 +71,7 @@ def forecast(setup: RunSetup, *, by_participants: bool = True) -> Iterator[Equal
 
 
 def noise_choice(setup: RunSetup, accounts: Accounts) -> NoiseChoice | None:
-    """How the noise of each interval follows from these accounts; None where it is what it was made for.
+    """The rule by which each interval's noise follows from these accounts; None where noise stays as calibrated.
 
     A device is expected to take part in the intervals that are left as often as the devices of its subnet do now.
 
@@ -120,7 +120,7 @@ def planned_accounts(setup: RunSetup, model: ModelNoise | None = None) -> Accoun
 
 
 def exhausted(setup: RunSetup) -> RunSetup:
-    """The same devices taking every local iteration that there may be, one an interval."""
+    """The setup in which the same devices take every local iteration that there may be, one an interval."""
     config, iterations = setup.config, setup.iterations
     assert iterations is not None, "this schedule spends iterations"
     method = config.method.model_copy(update={"schedule": FixedOptions()})
@@ -217,7 +217,7 @@ _MOST_CHANNELS = 5_000_000  # that are drawn before a run, a few seconds of them
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What all intervals together do, and what the network spends on them.
+    """The work of all intervals together, and the network's costs of it.
 
     Attributes:
         costs: `energy_j`, `delay_s`, `clock_s`, `bytes`: what the metrics have of these after the last interval;
@@ -233,7 +233,7 @@ class PlannedWork:
 
 
 def nearness(costs: Mapping[str, Any]) -> str:
-    """What to write before a number of `PlannedWork.costs`."""
+    """The words before a number of `PlannedWork.costs`."""
     return {"exact": "", "at most": "at most "}.get(costs["kind"], "about ")
 
 
@@ -260,7 +260,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
             planned = replace(plan, interval=interval, began_s=spent["clock_s"])
             for column, more in run.bill.columns(planned).items():
                 spent[column] += more * (times / drawn)
-    drawn_all &= draw is None  # who comes is not known before
+    drawn_all &= draw is None  # participants are drawn during the run
     kind = "exact" if drawn_all else "estimate"
     if not run.traits.foreseen:
         kind = "forecast"

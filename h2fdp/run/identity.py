@@ -1,4 +1,4 @@
-"""What the bits of a run depend on, as digests: equal digests, equal bits.
+"""Digests of everything that the bits of a run depend on: equal digests, equal bits.
 
 A part of a digest has a name and a value for each thing in it, so that a message can say which file changed. They see
 what may compute something and no more: neither comments nor docstrings, nor libraries that the run does not use. Ray is
@@ -60,14 +60,14 @@ _MOST = 4  # names in a message
 
 @flushing(False)  # the same within a run and outside: numbers are read here
 def run_digest(run: RunSetup, directory: RunDirectory) -> Digest:
-    """Of everything that a run computes from, by part.
+    """The digest of everything that a run computes from, by part.
 
     Args:
         directory: has the run's configuration and topology.
     """
     written, parts = values_of(directory.config.read_text()), own_parts_of(run.config, run.drawn)
     own, homes = _digests_of_own(part.part for part in parts if not part.from_python)
-    # By a script, which changes where it resumes.
+    # A script hands these over, and it changes where it resumes.
     handed, homes_of_handed = _digests_of_own(part.part for part in parts if part.from_python)
     records = run.data.fingerprint()
     if run.prelude and run.image_shape is None and isinstance(run.given, FederatedData):
@@ -146,7 +146,7 @@ def _content(name: str, key: bytes) -> str:
 
 
 def untrained(module: nn.Module | None) -> dict[str, str]:
-    """Of parameters that are not trained, and of buffers; what is trained is in each checkpoint."""
+    """Digests of buffers and of parameters that are not trained; each checkpoint has the trained ones."""
     if module is None:
         return {}
     tensors = [*module.named_parameters(), *module.named_buffers()]
@@ -178,7 +178,7 @@ def counted(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _libraries_of_run(run: RunSetup) -> tuple[str, ...]:
-    """Those that compute something in it."""
+    """The libraries that compute something in a run."""
     noise = () if run.noise is None else ACCOUNTANTS[run.config.privacy.accountant].libraries
     return (*ARITHMETIC, *noise, *(COMPILERS if run.blueprint.engine == "compiled" else ()))
 
@@ -305,7 +305,7 @@ def _imported(module: str, file: Path, text: bytes) -> frozenset[str]:
 
 
 def _with_packages(name: str) -> Iterator[str]:
-    """Of `a.b` both `a` and `a.b`."""
+    """The names of a module and of its packages: of `a.b` both `a` and `a.b`."""
     parts = name.split(".")
     return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 

@@ -66,7 +66,7 @@ FILTERED = (
 
 
 def notes(setup: RunSetup) -> tuple[str, ...]:
-    """What must be said with every epsilon of this run."""
+    """The conditions that accompany every epsilon of this run."""
     if setup.noise is None:
         return setup.placement.notes
     protects_devices = setup.placement.protects == "device"
@@ -186,7 +186,7 @@ class LiveAccounts:
 
     @cached_property
     def _reserve(self) -> Reserve:
-        """What noise was calibrated to; planned once more where it was not kept, as few runs need it."""
+        """The accounts that noise was calibrated to; planned again where they were not kept, as few runs need them."""
         planned = planned_accounts(self._setup) if self._setup.reserve is None else self._setup.reserve
         return Reserve(planned, self._setup.target_observers)
 
@@ -215,13 +215,13 @@ class LiveAccounts:
         return most
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
-        """See `Recorder`: `admit`, or end the run."""
+        """Let `admit` decide, and end the run where it refuses; see `Recorder`."""
         if (observer := self.admit(plan, releases)) is not None:
             raise BudgetSpent(observer)
         self._missing = False  # an interval that is refused releases nothing: the row before it is the last
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`; adds the accounts to the row, all of them or none."""
+        """Add the accounts to the row, all of them or none; see `Recorder`."""
         if self._setup.noise is None or self._setup.leaks:
             return
         columns = self._columns(self._affordable(int(row["interval"])))
@@ -229,7 +229,7 @@ class LiveAccounts:
         row.update({"epsilon_claimed": self._claimed(self._setup.noise), **columns})
 
     def _affordable(self, done: int) -> int:
-        """How many types of releases may be composed for an observer after this interval; 0 where none are."""
+        """The number of types of releases that may be composed for an observer after this interval; 0 for none."""
         total = self._setup.config.training.intervals
         if done == total or done % max(1, total // 5) == 0:
             return _LONG
@@ -246,7 +246,7 @@ class LiveAccounts:
         return {"tiers": tiers} | {name: getattr(self, f"_{name}") for name in _KEPT}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """See `Recorder`; `enter` the ledger's releases too, so that no account ever starts again at zero."""
+        """Load a `state`; `enter` the ledger's releases too, so that no account ever starts again at zero."""
         planned = self._keeps_to_plan
         for name in _KEPT:
             setattr(self, f"_{name}", state[name])
@@ -267,7 +267,7 @@ class LiveAccounts:
     def enter_lost(self, releases: Iterable[Release]) -> None:
         """Enter releases of intervals whose outcome was lost: they are done again under fresh noise, and both count.
 
-        The run is held to its target from here on, also where nothing was lost: under fresh draws other devices may
+        The target binds the run from here on, also where nothing was lost: under fresh draws other devices may
         take part than those for which noise was calibrated.
         """
         self._keeps_to_target = self._setup.target is not None and self._setup.watched is None
@@ -284,7 +284,7 @@ class LiveAccounts:
             self._unplanned |= self._setup.traits.scales_noise  # rows do not say how far
 
     def _columns(self, most: float = math.inf) -> dict[str, float | None]:
-        """Each observer's account about the worst device, by the accountant that the run is held to.
+        """Each observer's account about the worst device, by the accountant that bounds the run.
 
         Args:
             most: see `worst_epsilon`; empty where some observer's account would take more.

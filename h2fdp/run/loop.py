@@ -69,7 +69,7 @@ def start_run(
     """
     sure = setup.traits.foreseen and not setup.config.training.until and not budgets_of(setup)
     if sure and not all(server.link.plain for server in setup.drawn.servers()):
-        planned_work(setup)  # links that close too early are told before anything is released
+        planned_work(setup)  # links that close too early are refused before anything is released
     state = RunState.begun(setup)
     with create(out, overwrite) as directory, logged_to(directory.log, verbose=verbose):
         try:
@@ -270,7 +270,7 @@ def _after_prelude(
 
 
 def has_reached(setup: RunSetup, state: RunState) -> str:
-    """What of `training.until` the newest interval reaches: an accuracy or a cost; empty where it is nothing."""
+    """The goal of `training.until` that the newest interval reaches, an accuracy or a cost; empty for none."""
     until, newest = setup.config.training.until or {}, state.rows[-1] if len(state.rows) else {}
 
     def reached(name: str, value: float) -> bool:

@@ -63,7 +63,7 @@ class ModelScores:
         return self.scores_of(cloud.model) | ({} if self._devices is None else self._devices.scores(cloud))
 
     def scores_of(self, model: Tensor) -> dict[str, float]:
-        """The same of any global model (M,)."""
+        """The scores of any global model (M,) on each set of records."""
         scores: dict[str, float] = {}
         for prefix, records in self._sets.items():
             found = self._evaluator.evaluate(model.to(self._device), records).measures
@@ -159,7 +159,7 @@ class DeviceScores:
         self._own = None if owners is None else [self._records(ordered, *ends) for ends in itertools.pairwise(offsets)]
 
     def _records(self, ordered: Records, first: int, stop: int) -> DeviceRecords | None:
-        """Those of a device; None where it has none."""
+        """The records of one device; None where it has none."""
         if first == stop:
             return None
         return device_records(self._run.data, ordered.part(slice(first, stop)), cut=False).to(self._device)

@@ -87,7 +87,7 @@ class NoisePlan:
 
 
 def _sizes(config: ExperimentFile) -> tuple[float, float]:
-    """By what the noise on the last model and the length of the way grow from a clip norm and a step size of 1."""
+    """The factors by which noise on the last model and length of the way grow from a clip norm and a step size of 1."""
     training, norm = config.training, config.training.largest_norm
     assert norm is not None, "what gets noise is clipped"
     return norm * (1.0 if config.method.privacy.clips == "update" else training.step_size), training.step_size

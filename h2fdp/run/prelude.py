@@ -333,7 +333,7 @@ Arrived = Callable[[int, Tensor], None]
 def with_prelude(
     run: RunSetup, averages: list[Tensor], announce: Announce | None = None, arrived: Arrived | None = None
 ) -> RunSetup:
-    """The run on the records that its prelude leaves; what of it is still missing is released.
+    """The run on the records that its prelude leaves; statistics that are still missing are released.
 
     Args:
         averages: (p,) of each statistic that was released before; the others are added.

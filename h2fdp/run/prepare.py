@@ -192,7 +192,7 @@ def _compile_if_likely(config: ExperimentFile, products: int) -> None:
 
 @one_thread()
 def with_settings(setup: RunSetup, config: ExperimentFile) -> RunSetup:
-    """The same devices, records and model under another method, training or target; without a noise key.
+    """A setup of the same devices, records and model under another method, training or target; without a noise key.
 
     Raises:
         UserError: see `prepare`.

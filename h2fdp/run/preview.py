@@ -1,4 +1,4 @@
-"""What is known of a run before it starts: its account, its costs, what a user may have overlooked.
+"""The preview of a run before it starts: its account, its costs, what a user may have overlooked.
 
 `run --dry-run` and `privacy calibrate` show it; nothing is trained.
 """
@@ -41,7 +41,7 @@ LEAKS = "devices send raw measurements for the schedule; no epsilon covers that"
 
 
 def privacy_report(run: RunSetup) -> dict[str, Any]:
-    """What the planned run gives each observer, each number about the device that is worst by it; and all noises.
+    """The planned epsilons of each observer, each about the device that is worst by it; and all noises.
 
     `claimed` is the paper's formula, `rdp` and `pld` upper bounds by the mixture of the specification, `coarse` the
     subsampled Gaussian of the whole upload. The verdict is about the claim, or about the `target` where noise was
@@ -91,7 +91,7 @@ def _numbers(run: RunSetup, accounts: Accounts, observer: Observer, claimed: flo
 
 
 def planned_claim(run: RunSetup, accounts: Accounts) -> float | None:
-    """What is claimed of the planned run, which will hold these accounts."""
+    """The epsilon claimed of the planned run, which will have these accounts."""
     assert run.noise is not None, "nothing is claimed where nothing is promised"
     intervals = run.config.training.intervals
     local = len(run.aggregation_times.offsets(run.local_steps)) * intervals
@@ -264,7 +264,7 @@ def _of_trust(setup: RunSetup) -> Iterator[str]:
 
 
 def _asked(setup: RunSetup) -> Iterator[str]:
-    """Epsilons of devices that nothing is held to."""
+    """Warnings about epsilons of devices that bind nothing."""
     stated, of_all = setup.drawn.table.columns.get(EPSILON, np.zeros(0)), setup.config.privacy.epsilon
     asked = stated[stated < COLUMNS[EPSILON].default]
     if asked.size and setup.target is None:
@@ -320,7 +320,7 @@ _TIMES = ("aggregate_every", "aggregations_per_interval")
 
 
 def _stated(name: str, section: Section, keys: Sequence[str]) -> list[str]:
-    """Those of these keys that have another value than their default, with the section's name."""
+    """The keys among these whose value is not the default, with the section's name."""
     fields = type(section).model_fields
     other = [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]
     return [f"{name}.{key}" for key in other if key in section.model_fields_set]

@@ -90,7 +90,7 @@ class RunPrivacy:
             self.names = [f"{edge}/{row + 1}" for edge, size in self.accounts.sizes.items() for row in range(size)]
 
     def _section(self, name: str) -> Mapping[str, Any]:
-        """Of the configuration; empty where it is none, or that of a user's own part."""
+        """A section of the configuration; empty where there is none, or where it names a user's own part."""
         section = self._configuration.get(name)
         return section if isinstance(section, dict) else {}
 
@@ -109,7 +109,7 @@ class RunPrivacy:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What must be said with the accounts: as the run's summary has it, or that it is not known."""
+        """The conditions that accompany the accounts: those of the run's summary, or that they are not known."""
         if not self._whole:
             return ("ledger: the conditions under which these numbers hold are stated in the run, not in its ledger",)
         stated = [each for each in self._summary.get("notes", (_NO_NOTES,)) if not each.startswith(DELTA)]
@@ -134,7 +134,7 @@ class RunPrivacy:
 
     @property
     def data(self) -> str | None:
-        """What data the records are from; None where the ledger is all there is.
+        """The data that the records are from; None where the ledger is all there is.
 
         Records that the seed draws are others under another seed.
         """
@@ -164,7 +164,7 @@ class RunPrivacy:
         return key
 
     def epsilon(self, observer: Observer, accountant: str | None = None, device: str | None = None) -> float | None:
-        """What an observer holds about a device (default: the worst one); None where it received nothing private.
+        """An observer's epsilon about a device (default: the worst one); None where it received nothing private.
 
         Args:
             accountant: a name of `ACCOUNTANTS`; null is `accountant` of the run.
@@ -188,7 +188,7 @@ class RunPrivacy:
         return {"notes": list(self.notes), **statement(self.accounts.held(), self.names, self.delta, accountants)}
 
     def card(self) -> dict[str, Any]:
-        """What no attack of each observer exceeds, by the accountant of the run; see `privacy.statement.card`.
+        """The bounds on every attack of each observer, by the accountant of the run; see `privacy.statement.card`.
 
         Returns:
             `observers`: observer -> number -> value; the unit that is `protected`, `neighbours`, `delta`,
@@ -276,7 +276,7 @@ class SeveralRuns:
 
     @property
     def warnings(self) -> list[str]:
-        """What makes these runs together less private than apart."""
+        """The reasons why these runs together are less private than apart."""
         lines = [
             f"{one} and {other} have equal noise keys: the difference of what they released has no noise, so no "
             "epsilon covers both"
@@ -287,12 +287,12 @@ class SeveralRuns:
         return lines
 
     def _held(self) -> dict[Observer, list[DeviceClass]]:
-        """What each observer of any of the runs holds of all of them together."""
+        """The accounts of each observer of any of the runs, composed over all of them."""
         names = dict.fromkeys(observer for run in self.runs for observer in run.accounts.observers)
         return {each: list(_together([_of_each(run, each) for run in self.runs], self.by_device)) for each in names}
 
     def statement(self, accountants: Sequence[str] = ("rdp", "pld")) -> dict[str, Any]:
-        """See `RunPrivacy.statement`; with the `runs` and the `warnings`, and infinite where keys are equal."""
+        """The statement of `RunPrivacy`, with the `runs` and the `warnings`; infinite where keys are equal."""
         names = self.runs[0].names if self.by_device else [ANY]
         stated = statement(self._held(), names, self.delta, accountants)
         if self.equal_keys:

@@ -146,7 +146,7 @@ def _one_shot(model: ModelSection, data: DeviceData, objective: ObjectiveOptions
 def _noise_of_linear(
     config: ExperimentFile, plans: NoisePlans, topology: Topology, head: dict[str, str]
 ) -> float | None:
-    """See `_in_scores`, of any features under this head; None where they are not chosen by it."""
+    """The noise in scores of any features under this head; None where it does not choose them. See `_in_scores`."""
     # A budget buys more turns with short messages.
     if config.control.enabled or not (config.training.left_open and noise_placement_of(config.method.privacy).private):
         return None
@@ -177,7 +177,7 @@ def has_rule(config: ExperimentFile) -> bool:
 
 
 def _no_rule(config: ExperimentFile) -> str:
-    """What no rule is known for, in words; empty where one is."""
+    """The choice for which there is no rule, in words; empty where there is one for all."""
     method, training = config.method, config.training
     placement, schedule = noise_placement_of(method.privacy), chosen_schedule(method.schedule)
     plain, one_step = method.objective.name in ("plain", "scaffold"), training.local_steps == 1
@@ -351,8 +351,8 @@ def _of_single_steps(config: ExperimentFile) -> ExperimentFile:
 
 
 def foreseen(config: ExperimentFile, topology: Topology) -> ExperimentFile | None:
-    """The experiment as far as it is known before features are: under the number of intervals and steps that will be
-    chosen, at a clip norm and a step size of 1. None where a method decides by more than these."""
+    """The experiment before its features are made: under the number of intervals and steps that will be chosen, at a
+    clip norm and a step size of 1. None where a method decides by more than these."""
     if not config.training.left_open:
         return config
     if not (has_rule(config) and noise_placement_of(config.method.privacy).private):
@@ -421,14 +421,14 @@ def _without_noise(config: ExperimentFile, data: DeviceData, module: Callable[[]
 
 
 def probe_of(module: nn.Module, data: DeviceData, config: ExperimentFile) -> Probe:
-    """See `Probe.of`."""
+    """The probe of a model on the devices' records; see `Probe.of`."""
     unit = isinstance(config.model, registry.PublicFeatures)
     loss = loss_of(config.training.loss, data.classes, data.target)
     return Probe.of(module, data, loss, Streams(config.seed).open("cloud", "recipe"), unit_inputs=unit)
 
 
 def best_noise(target: Target) -> float:
-    """By about how much the noise in a well trained model moves its scores: more decides, less learns too little."""
+    """The noise in scores of a well trained model, roughly: with more, noise decides; with less, it learns little."""
     return VALUES if target.task == "regression" else 1.0
 
 
@@ -450,8 +450,8 @@ def _in_star(config: ExperimentFile, topology: Topology) -> bool:
 
 
 def _as_the_paper(config: ExperimentFile, topology: Topology) -> Recipe:
-    """With the paper's values for all that is open, and no local aggregations where the method has none, as no rule is
-    known that is better.
+    """The recipe with the paper's values for all that is open, and no local aggregations where the method has none:
+    there is no better rule.
 
     Raises:
         UserError: these do not fit the method.
@@ -477,7 +477,7 @@ def _with(config: ExperimentFile, values: dict[str, Any]) -> ExperimentFile:
 
 
 def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
-    """What was chosen, in a line or two."""
+    """The choices that were made, in a line or two."""
     training = config.training
     model = "for your model" if isinstance(config.model, OwnPart) else f"model {config.model.name}"
     features = isinstance(config.model, registry.PublicFeatures)

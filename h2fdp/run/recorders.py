@@ -1,4 +1,4 @@
-"""What follows a run interval by interval: each recorder sees a plan before it is run, and the interval's row after.
+"""The recorders of a run, interval by interval: each sees a plan before it is run, and the interval's row after.
 
 What they have recorded so far goes into checkpoints, and outlives the loop, so that a failure loses nothing.
 
@@ -66,7 +66,7 @@ class Recorder:
         """Called when the interval has run; `row` is its row of the metrics, to be completed or written."""
 
     def state(self) -> Any:
-        """What it must know to continue, for a checkpoint: plain values and arrays."""
+        """The state from which it continues, for a checkpoint: plain values and arrays."""
 
     def load(self, state: Any) -> None:
         """Continue from a `state`."""
@@ -88,7 +88,7 @@ class Journal(Recorder):
             self.decisions.append([dict(plan.decision.reasons) | chosen])
 
     def state(self) -> dict[str, Any]:
-        """How far both files reach."""
+        """The marks to which both files reach."""
         return {"ledger": vars(self.ledger.mark()), "decisions": vars(self.decisions.mark())}
 
 
@@ -120,7 +120,7 @@ class Metrics(Recorder):
         return {name: before.get(name, 0.0) + more for name, more in setup.bill.columns(plan, cost).items()}
 
     def before(self, plan: IntervalPlan, releases: Sequence[Release]) -> None:
-        """See `Recorder`; widens the ranges of noises."""
+        """Widen the ranges of noises; see `Recorder`."""
         if self._setup.noise is None:
             return
         for _, source, kind, levels in plan.noises(self._setup.noise, self._setup.blueprint.facts):
@@ -129,7 +129,7 @@ class Metrics(Recorder):
                 self._noises[kind, source] = (min(low, float(levels.min())), max(high, float(levels.max())))
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`; adds the sums of costs to the row, which is whole then."""
+        """Add the sums of costs to the row, which is whole then; see `Recorder`."""
         row.update(self._added(self._setup, plan, self.rows[-1] if len(self.rows) else self._spent))
         self.rows.append(row)
         _log.debug("interval", extra=about(**row))
@@ -172,7 +172,7 @@ def _no_row(row: Row) -> None:
 
 @dataclass(frozen=True)
 class RunCallbacks(Recorder):
-    """What is called of a run from outside, and may stop it.
+    """Functions from outside that a run calls, and that may stop it.
 
     Attributes:
         on_start: called when the hosts are up.
@@ -233,7 +233,7 @@ class RunState:
 
     @classmethod
     def restored(cls, setup: RunSetup, values: Mapping[str, Any], directory: RunDirectory) -> RunState:
-        """As it was when `values` were stored; the accounts come from the ledger itself."""
+        """The state when `values` were stored; the accounts come from the ledger itself."""
         state = cls.begun(setup)
         state.accounts.load(values["accounts"])
         state.metrics.load(values["metrics"])
@@ -337,7 +337,7 @@ class Checkpoints(Recorder):
         self._write(alone=True)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:
-        """See `Recorder`; writes a checkpoint if one is due."""
+        """Write a checkpoint if one is due; see `Recorder`."""
         late = self._seconds() - self._last >= _SECONDS
         if late or len(self._state.rows) % self._section.checkpoint_every == 0:
             self.save()

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its files, written at its start and its end, and read again."""
+"""The files of a run, written at its start and its end, and read again."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """How the run ended and what it ran with."""
+        """The contents of `summary.json`: how the run ended and what it ran with."""
         summary = read_summary(self.directory)
         if summary is None:
             raise UserError("not a run directory: there is no summary.json", str(self.directory))
@@ -147,7 +147,7 @@ class Run:
 
     @property
     def privacy(self) -> RunPrivacy:
-        """What each observer holds, recomputed from the ledger: `run.privacy.epsilon(observer="cloud")`."""
+        """The accounts of each observer, recomputed from the ledger: `run.privacy.epsilon(observer="cloud")`."""
         return RunPrivacy(self.directory)
 
     def report(self, out: str | Path | None = None, *, with_private: bool = False) -> Path:

@@ -1,4 +1,4 @@
-"""What determines a run, its noise, and the run that is ready to start: its cloud, planner and schedule."""
+"""The inputs that determine a run, its noise, and the run that is ready to start: its cloud, planner and schedule."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from h2fdp.training.local_steps import gradients_in_uploads, pull_of
 def adapts(config: ExperimentFile) -> bool:
     """Whether decisions depend on what a run releases.
 
-    An own schedule may read releases that it is not handed. With `calibration: accounted` its run is held to its
-    forecast (`Reserve`), which is sound whatever it reads; without, nothing would hold it, so it has to say.
+    An own schedule may read releases that it is not handed. With `calibration: accounted` its forecast
+    bounds the run (`Reserve`), which is sound whatever it reads; without, nothing would, so it has to say.
     """
     traits = config.method.traits
     reads = traits.reads_releases
@@ -49,7 +49,7 @@ def adapts(config: ExperimentFile) -> bool:
 
 
 def accountant_of(config: ExperimentFile) -> str:
-    """Of the account that a run is held to: `privacy.accountant`, or `rdp` where a privacy filter keeps it to its
+    """The accountant that bounds a run: `privacy.accountant`, or `rdp` where a privacy filter keeps the run to its
     target, or to budgets in place of one."""
     filtered = adapts(config) or (config.privacy.calibration == "paper" and config.privacy.budget)
     return "rdp" if filtered else config.privacy.accountant
@@ -96,12 +96,12 @@ class RunInputs:
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:
-        """Of the images whose public features the data are; None where they are no features."""
+        """The shape of the images whose public features the data are; None where they are no features."""
         return None if self.features is None else self.given.shape
 
     @property
     def server_context(self) -> ServerContext:
-        """What the server update is built from."""
+        """The context from which the server update is built."""
         blueprint = self.blueprint
         return ServerContext(self.initial.numel(), blueprint.objective, blueprint.module, blueprint.clipping)
 
@@ -122,7 +122,7 @@ class RunInputs:
 
     @property
     def accountant(self) -> str:
-        """By which a target is met, see `accountant_of`."""
+        """The accountant by which a target is met; see `accountant_of`."""
         return accountant_of(self.config)
 
     @property
@@ -148,7 +148,7 @@ class RunInputs:
 
     @property
     def target_observers(self) -> tuple[Observer, ...]:
-        """Those whose accounts have to meet a calibration's target; by default all observers of the network."""
+        """The observers whose accounts must meet a calibration's target; by default all observers of the network."""
         stated = tuple(self.config.privacy.target_observers)
         return self.observers if stated == observers() else stated
 
@@ -159,7 +159,7 @@ class RunInputs:
 
     @property
     def targets(self) -> Targets:
-        """The epsilon that each device's account is held to, where noise is calibrated to accounts."""
+        """The epsilon that bounds each device's account, where noise is calibrated to accounts."""
         return Targets.in_network(self.config.privacy.epsilon, self.drawn)
 
     def empty_accounts(self) -> Accounts:
@@ -167,17 +167,17 @@ class RunInputs:
         return Accounts(self.sizes, self.observers, self.topology.visits)
 
     def without_faults(self) -> Self:
-        """The same run in a world where nothing fails: what was planned."""
+        """The run as planned, in a world where nothing fails."""
         return replace(self, faults=Faults()) if self.faults.possible else self
 
     def drawing(self, attempt: str) -> Self:
-        """The same run with noise, batches and participants drawn under another name; see `Streams.attempt`."""
+        """A run with noise, batches and participants drawn under another name; see `Streams.attempt`."""
         streams = replace(self.blueprint.streams, attempt=attempt)
         return replace(self, blueprint=replace(self.blueprint, streams=streams))
 
     @property
     def traits(self) -> ScheduleTraits:
-        """What is known of the schedule before the run."""
+        """The traits of the schedule, which are known before the run."""
         return self.config.method.traits
 
 
@@ -191,11 +191,11 @@ class Noise:
         factor: by which `calibration: accounted` multiplied the noises.
         uncalibrated: the noise before it was calibrated to an account. What a controller weighs: its decisions are then
             the same, to the bit, in the forecast that the noise is calibrated to and in the run.
-        reserve: what a controller is held to, or a user's own schedule that reads no releases: they decide what they
+        reserve: the bound on a controller, or on a user's own schedule that reads no releases: they decide what they
             like, whatever was foreseen. None elsewhere; all other schedules make their forecast true.
         watched: the filter that keeps a run to the target whose decisions depend on what it releases; None elsewhere.
         on_model: the noise on the global model, if nothing fails; None where its plans were not those of the account.
-        before: by what the noise of each statistic of the prelude is multiplied; empty until that is known.
+        before: the factor on the noise of each statistic of the prelude; empty until these are known.
         eases: (I,) see `SubnetFacts.eases`.
     """
 
@@ -262,7 +262,7 @@ class RunSetup(RunInputs, Noise):
         )
 
     def _server(self) -> ServerUpdate:
-        """What the cloud does with an average."""
+        """The cloud's update of the model from an average."""
         method, context = self.config.method, self.server_context
         server = server_of(method.server, context)
         if method.upcycle is not None:
@@ -276,7 +276,7 @@ class RunSetup(RunInputs, Noise):
 
     @cached_property
     def bill(self) -> PlanCosts:
-        """What intervals cost."""
+        """The costs of intervals."""
         holders: list[str | None] = [each.name for each in self.topology.aggregators if each.trust == "secure-sum"]
         if self.placement.sees(self.topology.cloud_trust) == "sum":
             holders.append(None)
@@ -286,7 +286,7 @@ class RunSetup(RunInputs, Noise):
 
     @cached_property
     def exchange_sizes(self) -> ExchangeSizes | None:
-        """Of what devices exchange under secure-sum edge servers; None where the method has no secure sums."""
+        """The sizes of devices' exchanges under secure-sum edge servers; None where the method has no secure sums."""
         if self.placement.sees("secure-sum") == "each":
             return None
         message = vector = self.costs.message_bits
@@ -301,11 +301,11 @@ class RunSetup(RunInputs, Noise):
 
     @property
     def noise_key(self) -> bytes:
-        """See `records.noise_key`; empty where there is none."""
+        """The noise key (`records.noise_key`); empty where there is none."""
         return self.blueprint.streams.secret
 
     def keyed(self, key: bytes | None = None) -> Self:
-        """The same run under this noise key, by default a new one; unchanged where it has none."""
+        """A run under this noise key, by default a new one; unchanged where it has none."""
         if not self.has_noise_key:
             return self
         streams = replace(self.blueprint.streams, secret=noise_key.drawn() if key is None else key)
@@ -362,7 +362,7 @@ class RunSetup(RunInputs, Noise):
 
     @property
     def context(self) -> ScheduleContext:
-        """What the schedule is built from."""
+        """The context from which the schedule is built."""
         training, privacy = self.config.training, self.config.privacy
         subnets = self.blueprint.facts
         return ScheduleContext(

@@ -1,4 +1,4 @@
-"""Where a run's metrics go besides its own files while it runs: a notebook or terminal, TensorBoard, MLflow, W&B.
+"""Sinks of a run's metrics while it runs, other than its files: a notebook or terminal, TensorBoard, MLflow, W&B.
 
 A further place is a `Sink`, and a line in `sinks_of`.
 """
@@ -48,7 +48,7 @@ def progress_bar(total: int, show: bool | None) -> tqdm:
 
 @contextmanager
 def shown(total: int, progress: bool | None, on_interval: OnInterval | None) -> Iterator[RunCallbacks]:
-    """What watches a run from Python: its progress, and the user's own function."""
+    """The callbacks of a run from Python: its progress, and the user's own function."""
     with progress_bar(total, progress) as bar:
 
         def both(row: dict[str, Any]) -> None:

@@ -108,7 +108,7 @@ def _try_step(setup: RunSetup) -> None:
 
 
 def _work(setup: RunSetup, model: Tensor) -> WorkAccumulator:
-    """Of two devices, before their first step in their first interval."""
+    """The work of two devices before their first step in their first interval."""
     blueprint, size = setup.blueprint, setup.initial.numel()
     plan = Plan(
         at=Segment.row(0, 0, (1,), _STEP_SIZE),
