@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,23 @@ def generator_of(key: int, skipped: int = 0) -> np.random.Generator:
     return _BORROWED.generator
 
 
+_KERNELS: list[ModuleType] = []  # `compiled_streams`, once it has drawn the same numbers
+
+
+def compile_rows() -> None:
+    """Draw rows of numbers by machine code from here on in this process, where that gives NumPy's bits. Needs numba."""
+    from h2fdp import compiled_streams
+
+    if not _KERNELS and compiled_streams.proved():
+        _KERNELS.append(compiled_streams)
+
+
 def standard_normal_rows(keys: Sequence[int], size: int) -> NDArray[np.float32]:
     """(s, size) from N(0, 1): in each row the first numbers of the stream of this key."""
     normals = np.empty((len(keys), size), np.float32)
+    if _KERNELS:
+        _KERNELS[0].normals(_KERNELS[0].halves(keys), normals)
+        return normals
     for row, key in zip(normals, keys, strict=True):
         generator_of(key).standard_normal(dtype=np.float32, out=row)
     return normals
@@ -73,6 +88,10 @@ def uniform_rows(
     """
     assert length % PER_STEP == 0, "rows begin at whole steps"
     drawn = np.empty((len(keys), len(owners), length))
+    if _KERNELS:
+        halves = _KERNELS[0].halves([key for of_slot in keys for key in of_slot])
+        _KERNELS[0].uniforms(halves.reshape(len(keys), -1, 2), owners, steps, drawn)
+        return drawn
     # Rows that follow each other in a stream are read at once.
     firsts = np.flatnonzero((np.diff(owners, prepend=-1) != 0) | (np.diff(steps, prepend=-1) != length // PER_STEP))
     stops = [*firsts[1:].tolist(), len(owners)]

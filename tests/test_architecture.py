@@ -17,6 +17,7 @@ from h2fdp.run.identity import ABOVE_RUNS
 PACKAGE = Path(__file__).parents[1] / "h2fdp"
 FLOORS = {
     "arithmetic": 0,
+    "compiled_streams": 0,
     "errors": 0,
     "streams": 0,
     "wording": 0,
@@ -43,7 +44,12 @@ FLOORS = {
     "cli": 11,
     "__main__": 12,
 }
-ALLOWED_ON_ONE_FLOOR = {("config", "errors"), ("config", "streams"), ("experiment", "methods")}
+ALLOWED_ON_ONE_FLOOR = {
+    ("config", "errors"),
+    ("config", "streams"),
+    ("experiment", "methods"),
+    ("streams", "compiled_streams"),
+}
 
 
 @cache
@@ -120,8 +126,9 @@ def test_the_digest_of_a_runs_code_leaves_out_what_makes_no_bit_of_it():
 # Four measures of the house, which only go down: a commit that lowers one states the new number, one that has to raise
 # it says why.
 # Up by 6 modules, 1,108 lines and 20 keys: models and data of the field by name (469), fine-tuning, AdamW and clipping
-# by what enters and leaves layers (453), an epsilon for each device (166), what whole devices choose (34).
-MODULES, LINES, KEYS = 225, 35_357, 274
+# by what enters and leaves layers (453), an epsilon for each device (166), what whole devices choose (34). Then by 1
+# and 143: NumPy's random numbers by machine code, in a third of the time.
+MODULES, LINES, KEYS = 226, 35_500, 274
 STAYS, CLIMBS = 222, 73  # 211, 68 before devices could draw in secret whether they take part
 
 

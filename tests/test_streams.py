@@ -5,9 +5,10 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from h2fdp import streams as module
 from h2fdp.streams import Streams, generator_of, standard_normal_rows, uniform_rows
 
 NAMES = st.text(max_size=8)
@@ -63,6 +64,17 @@ def test_each_thread_has_a_generator_of_its_own():
     assert mine.random() == Streams(1).open("library", "noise").random()
 
 
+@pytest.fixture(params=["numpy", "kernels"])
+def rows_by(request, monkeypatch):
+    """Rows are drawn by NumPy, and then by machine code."""
+    monkeypatch.setattr(module, "_KERNELS", [])
+    if request.param == "kernels":
+        pytest.importorskip("numba")
+        module.compile_rows()
+        assert module._KERNELS
+
+
+@pytest.mark.usefixtures("rows_by")
 @pytest.mark.parametrize("size", [1, 7, 300, 7841])
 @pytest.mark.parametrize("devices", [0, 1, 5])
 def test_rows_of_normals_are_each_their_own_streams(devices, size):
@@ -78,6 +90,8 @@ def test_rows_of_normals_are_each_their_own_streams(devices, size):
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.one_of(st.integers(0, 40), st.integers(0, 2**40))), max_size=8)
 
 
+@pytest.mark.usefixtures("rows_by")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 3), ROWS, st.integers(1, 5), NUMBERS)
 def test_rows_of_uniforms_are_numpys_to_the_bit_wherever_they_begin(slots, rows, blocks, seed):
     """Neighbouring rows may be read at once."""

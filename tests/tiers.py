@@ -35,6 +35,7 @@ MARKS = {
     "tests/experiments/test_association.py": "run",
     "tests/experiments/test_utility.py": "run",
     "tests/experiments/test_inversion.py": "slow",
+    "tests/test_compiled_streams.py": "slow",
     "tests/test_integrity.py": "run",
     "tests/docs/test_commands.py": "process",
     "tests/docs/test_extending.py": "process",

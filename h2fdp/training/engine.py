@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from h2fdp.config.own_answers import FAILURES, failure
 from h2fdp.errors import UserError
 from h2fdp.models.construct import ParameterLayout
+from h2fdp.streams import compile_rows
 from h2fdp.training.batches import Batches
 from h2fdp.training.clipping import Clipping
 from h2fdp.training.compiled.chains import numba_is_there, why_not_compiled
@@ -98,12 +99,15 @@ def build_engine(
     assert optimizer is None, "kernels know plain steps and momentum"
     from h2fdp.training.compiled.engine import CompiledEngine  # numba is for those who ask for it
 
+    compile_ahead()  # on hosts, too
     return CompiledEngine(module, clipping, objective, momentum, loss)
 
 
 @cache
 def compile_ahead() -> None:
     """Begin to compile all kernels, or to read them from disk, in a thread of their own; a second call does nothing.
+
+    Random numbers are NumPy's, to the bit, before those that draw them are there and after.
 
     A thread that trains meanwhile waits for them. A process that ends earlier waits until they are on disk, unless
     Ctrl-C ends it.
@@ -123,6 +127,7 @@ def _compile_all() -> None:
             from h2fdp.training.compiled.kernels import compile_both
 
             compile_both()
+            compile_rows()
     finally:
         sys.setswitchinterval(before)
 

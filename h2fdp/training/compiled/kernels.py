@@ -13,6 +13,7 @@ import numpy as np
 from numba.core import event
 from numpy.typing import NDArray
 
+from h2fdp.compiled_streams import compiled
 from h2fdp.training.compiled.blocks import (
     BLOCK,
     Floats,
@@ -202,14 +203,6 @@ def digest_of_sources(folder: Path = Path(__file__).parent) -> int:
     return int.from_bytes(blake2b(b"||".join(texts), digest_size=8).digest(), "little") >> 1
 
 
-def _compiled(function: Any) -> Any:
-    """Without the interpreter's lock; the machine code is kept on disk, where there is a place to write to."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
-
-
 def _ways_in(sources: int) -> tuple[Any, Any]:
     """What Python calls; the other kernels are compiled into it."""
 
@@ -247,7 +240,7 @@ def _ways_in(sources: int) -> tuple[Any, Any]:
                 for c in range(out.shape[1]):
                     out[first + r, c] = found[r, c]
 
-    return _compiled(train), _compiled(score)
+    return compiled(train), compiled(score)
 
 
 # `train`: the local steps of the devices from the first to before the last. `score`: (b, classes) scores of the b
