@@ -1,4 +1,4 @@
-"""How a run computes, so that equal seeds give equal bits whatever the number of threads.
+"""The arithmetic of a run, by which equal seeds give equal bits whatever the number of threads.
 
 How a sum is split over threads changes its last bits. So every sum and product is computed by one thread, and more
 threads compute more parts side by side: blocks of subnets, batches of an evaluation, images of a fixed number.
@@ -25,11 +25,11 @@ os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def set_arithmetic() -> None:
-    """How each thread of a run computes with torch.
+    """Set torch's arithmetic for a thread of a run.
 
-    Besides one intra-op thread: numbers below 1e-38 count as 0. A noisy softmax model is full of such shares, and
-    products with them took seven times as long. Convolutions on a GPU compute with 32 bits, too, which is not what
-    torch does by default.
+    There is one intra-op thread, and numbers below 1e-38 count as 0. A noisy softmax model is full of such shares,
+    and products with them took seven times as long. Convolutions on a GPU compute with 32 bits, too, which is not
+    what torch does by default.
     """
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -109,8 +109,8 @@ def worker_threads(count: int) -> Iterator[Executor | None]:
 
 
 def on_threads(work: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
-    """What `work` makes of each, in their order, on as many threads as torch has here, each with the arithmetic of a
-    run. Within `work` torch has one, so that what it calls has no more.
+    """The results of `work` for the items, in their order, on as many threads as torch has here, each with the
+    arithmetic of a run. Within `work` torch has one thread, so that what it calls has no more.
 
     >>> on_threads(lambda _: torch.get_num_threads(), range(3))
     [1, 1, 1]

@@ -95,7 +95,7 @@ class Aggregation(ABC):
         return weighted_sum(updates, weights)
 
     def reach(self, weights: np.ndarray) -> np.ndarray | None:
-        """(n,) how far the result moves at most (L2) where one of the updates moves by 1; None where no bound is known.
+        """(n,) how far the result moves at most (L2) where one of the updates moves by 1; None without a bound.
 
         Args:
             weights: see `combine`.

@@ -1,4 +1,4 @@
-"""Devices with models of their own: pulled to the mean (MR-MTL, Liu et al. 2022), beside it (Ditto, Li et al. 2021), or
+"""Devices with models of their own: pulled to the mean (MR-MTL, Liu et al. 2022), a second (Ditto, Li et al. 2021), or
 in their last layers alone (FedPer, Arivazhagan et al. 2019).
 
 An own model is made of gradients and of received models. Under noise on each step it is as noisy as what was uploaded,

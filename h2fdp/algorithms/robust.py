@@ -8,7 +8,7 @@ by 1 / (n - 2k) of it at most. Updates need not be of devices that tell the trut
 
 Of n uploads, of which f may be anything, Krum scores each by the sum of the squared distances to its n - f - 2 nearest
 others, and takes the one with the lowest score; multi-Krum averages the n - f with the lowest, which has the noise of
-many devices averaged. A single upload can turn the choice, so no bound is known by how much the result moves with it:
+many devices averaged. A single upload can turn the choice, so there is no bound on how far the result moves with it:
 where an edge server would add the noise, these rules are refused. So is the geometric median, of two uploads any point
 between them.
 

@@ -51,7 +51,7 @@ class ServerUpdate(ABC):
 
     @property
     def variate(self) -> Tensor | None:
-        """(M,) what is sent down beside the model; None for nothing."""
+        """(M,) the vector that is sent down with the model; None for none."""
         return None
 
     @abstractmethod

@@ -30,7 +30,7 @@ from h2fdp.training.losses import CROSS_ENTROPY, Loss
 CanaryKind = Literal["dirac", "dominating", "turning"]  # of records
 AnyCanary = CanaryKind | Literal["device"]
 _LARGE = 1e6  # a data gradient under clip_scope batch whose length does not matter any more
-_OVERWHELMING = 1e14  # beside it a float32 forgets a batch of large gradients; its square is still a float32
+_OVERWHELMING = 1e14  # added to it, a batch of large gradients vanishes in a float32; its square is still a float32
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class CanaryDesign:
     """N canaries; canary j owns the j-th of N coordinates that are appended to the model.
 
     Attributes:
-        kind: `dirac` canaries have a gradient of the clip norm, beside the data as they are; `dominating` ones
-            outweigh every other record, and the data beside them are the worst for them: they pull the other way;
+        kind: `dirac` canaries have a gradient of the clip norm, among the data as they are; `dominating` ones
+            outweigh every other record, and the data with them are the worst for them: they pull the other way;
             `turning` ones do so too, and from the first draw on until the upload the data pull their way; `device`: a
             device whose every upload is as long as any, along its coordinate, and nothing where it is out.
         owners: (N,) number over the whole network of the device that each is a record of.
@@ -109,7 +109,7 @@ class CanaryRecords:
     """The canaries of one subnet's devices.
 
     A canary's gradient is G e_j. Where canaries are to dominate, it outweighs all others, and the device's data are the
-    worst that there can be beside it: each record's gradient, instead of what it would be, is a large multiple of
+    worst that there can be with it: each record's gradient, instead of what it would be, is a large multiple of
     -sum_j e_j over the device's canaries, in or out.
 
     Canaries that turn the data do so by a second coordinate of their own, in which they move the model by as little as
@@ -146,7 +146,7 @@ class CanarySampler(BatchSampler):
     together: ClassVar[bool] = False
 
     def draw(self, interval: int, slots: Sequence[int], rows: np.ndarray, purpose: str = "batch") -> Batches:
-        """See `BatchSampler.draw`; no canary is in a batch for anything but training."""
+        """Draw batches (`BatchSampler.draw`); no canary is in a batch for anything but training."""
         assert self.sampling == "poisson", "a canary is drawn independently of everything else"
         batches = super().draw(interval, slots, rows, purpose)
         if purpose != "batch":
@@ -179,7 +179,7 @@ class CanaryEngine(LoopEngine):
     -G sum_k e_k / sqrt(n_i) to G e_j: with one canary a device, by the 2 G that the account allows. One that turns the
     data does so at all later steps.
     Scope `record`: the sum of data gradients and canaries, each clipped to G, over what batches are divided by. There
-    no other record weakens a canary, and none can strengthen it: data beside a dominating one are as they are. Without
+    no other record weakens a canary, and none can strengthen it: data with a dominating one are as they are. Without
     clipping, where records' gradients are bounded by themselves, the same; a canary's loss is linear and does not
     expand. Where steps are noisy, so are canaries' coordinates.
     """
@@ -200,7 +200,7 @@ class CanaryEngine(LoopEngine):
     def train(
         self, starts: Tensor, records: DeviceRecords, rows: np.ndarray, *rest: Any, **more: Any
     ) -> TrainingResult:
-        """As `LoopEngine`; of devices that are canaries, the updates are longer than any clip norm, or null."""
+        """Train as `LoopEngine` does; updates of devices that are canaries are longer than any clip norm, or null."""
         trained = super().train(starts, records, rows, *rest, **more)
         for position, row in enumerate(rows.tolist() if self._canaries.whole else ()):
             if len(own := self._canaries.coordinates[row]):

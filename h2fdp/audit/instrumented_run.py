@@ -110,7 +110,7 @@ class CanaryObservation:
 
     @property
     def steps(self) -> int:
-        """Of all uploads."""
+        """The steps of all uploads."""
         return sum(self.segments)
 
 
@@ -340,7 +340,7 @@ class InstrumentedRun:
 
 
 def canary_gradient(run: RunSetup) -> tuple[str, float]:
-    """What bounds a record's gradient, and its length G: clipping, or what is known of the loss without.
+    """The bound on a record's gradient, by its name and its length G: of clipping, or of the loss without.
 
     Where devices are protected, the length of an upload of the first interval, if the device takes part.
     """

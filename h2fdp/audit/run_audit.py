@@ -283,7 +283,7 @@ def _effects(run: RunSetup, design: CanaryDesign) -> dict[int, CanaryEffect | Tu
 
 
 def as_dict(found: Audit) -> dict[str, Any]:
-    """The audit with the numbers that it is held against: for tables and JSON."""
+    """The audit with the accounted numbers that it is compared with: for tables and JSON."""
     numbers = {key: value for key, value in vars(found).items() if key != "compositions"}
     return numbers | {accountant: found.accounted(accountant) for accountant in ("rdp", "pld")}
 
@@ -365,7 +365,7 @@ def refuted(mu: float, right: int, guesses: int, canaries: int, delta: float, do
 
 
 def mu_of_independent(right: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
-    """As `mu_lower_bound`, of a guess about every canary, where what is seen of one says nothing of another.
+    """A bound like `mu_lower_bound`, from a guess about every canary, where views of canaries are independent.
 
     Then each guess is right with a probability of at most Phi(mu / 2) + delta / 2, and independently: Clopper's and
     Pearson's bound on that. It finds nearly all of mu where noise on different coordinates is independent. A bound that

@@ -67,7 +67,7 @@ class Columns:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be said with every epsilon of a run on these features."""
+        """The notes that accompany every epsilon of a run on these features."""
         return (note_of_texts(),) if self.texts else ()
 
     def and_label(self, label: str) -> Columns:
@@ -100,7 +100,7 @@ class Arrays(NamedTuple):
 
 
 class Tries:
-    """Calls whose problems are kept, so that all are told at once."""
+    """Calls whose problems are kept, so that all are reported at once."""
 
     def __init__(self) -> None:
         self.problems = list[Problem]()

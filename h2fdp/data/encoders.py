@@ -66,11 +66,11 @@ class Encoder(nn.Module):
 
     @property
     def declared(self) -> str:
-        """What is said with each epsilon of a run on its features."""
+        """The statement that accompanies each epsilon of a run on its features."""
         return f"{self.name}, trained on {self.source}"
 
     def forward(self, pixels: Tensor) -> Any:
-        """What the module answers; of transformers the pooled output, or that of the first token."""
+        """The module's output; of transformers the pooled output, or that of the first token."""
         if self.channels and pixels.shape[1] != self.channels:  # grey in three colours, or colours by their mean
             pixels = pixels.mean(1, keepdim=True).expand(-1, self.channels, -1, -1)
         found = self.encoder(((pixels - self.mean) / self.deviation).to(self.kind))
@@ -105,7 +105,7 @@ _AT_ONCE = 1_000  # records
 
 
 class Encoded(PublicFeatures):
-    """What an encoder makes of images, less what it makes of photographs, on average.
+    """The features of images by an encoder, less their average over photographs.
 
     Outputs that are never negative have much in common, which is half their length. Without it more of the length that
     is clipped tells images apart; that of photographs costs no budget. Fewer features than the encoder has outputs are
@@ -126,7 +126,7 @@ class Encoded(PublicFeatures):
 
     @property
     def note(self) -> str:
-        """See `PublicFeatures`."""
+        """The note of `PublicFeatures` that names the encoder."""
         text = f"model public-features: by the encoder {self.declared}; no account covers what it learned there"
         return f"{text}, so no record of a device may be among that"
 

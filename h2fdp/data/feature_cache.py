@@ -107,7 +107,7 @@ def _digest(key: str, content: memoryview) -> bytes:
 
 
 def _read(path: Path, key: str) -> NDArray[Any] | None:
-    """What was written under this key; None where there is nothing, or anything else."""
+    """The rows written under this key; None where there is nothing, or anything else."""
     with contextlib.suppress(Exception):  # NumPy, zipfile and ast have many for a damaged file
         content = memoryview(path.read_bytes())
         if content[-_DIGEST:] == _digest(key, content[:-_DIGEST]):

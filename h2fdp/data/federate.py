@@ -73,7 +73,7 @@ def load(
 ) -> DeviceData:
     """Load a data set and spread it over devices.
 
-    The public records are set aside first, then validation records are held out of the rest (of data with a validation
+    The public records are set aside first, then validation records from the rest (of data with a validation
     part of their own only where a share is stated), then the others are partitioned. Of data that come with their
     owners, each device gives up its share of both, rounded down. With `test` the test records count as training records
     until devices have theirs, and then each device gives up its share for tests.

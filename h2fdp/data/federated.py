@@ -109,7 +109,7 @@ class FederatedData(DataSet):
         return digest.hexdigest()
 
 
-DeviceData = FederatedData | DrawnData  # records of I devices, held or drawn
+DeviceData = FederatedData | DrawnData  # records of I devices, in memory or drawn when needed
 
 
 # Runs of one process may share these records, which are most of what there is to read.

@@ -213,7 +213,7 @@ def _splits(folder: Path) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _arrow(folder: Path) -> pa.Table:
-    """What `state.json` names: files of Arrow's streaming format."""
+    """The table of the files that `state.json` names, in Arrow's streaming format."""
     files = [each["filename"] for each in json.loads((folder / "state.json").read_text())["_data_files"]]
     tables = []
     for name in files:

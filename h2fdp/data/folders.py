@@ -161,7 +161,7 @@ class Part:
         return self
 
     def owners(self, by: str) -> NDArray[np.str_]:
-        """Who holds each image, from the table beside the folders of classes."""
+        """The owner of each image, from the table in the folder of the classes."""
         import pandas as pd
 
         table = self.home / _OWNERS

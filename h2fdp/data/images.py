@@ -221,7 +221,7 @@ def download(reader: str, root: Path, folder: str, files: list[str]) -> str:
     """Download torchvision's data set `reader` and put its files into root/folder.
 
     Torchvision writes where it reads and would take an interrupted file for a whole one at the next start. So it
-    works in a folder of its own beside the destination, from which whole files are moved.
+    works in a folder of its own next to the destination, from which whole files are moved.
 
     Returns:
         why it failed, in a few words; empty when it did not.
@@ -241,10 +241,10 @@ def download(reader: str, root: Path, folder: str, files: list[str]) -> str:
 
 
 def _torchvision() -> Any:
-    """Its data sets.
+    """The data sets of torchvision.
 
     Raises:
-        UserError: it cannot be imported beside this torch.
+        UserError: it cannot be imported with this torch.
     """
     try:
         return import_module("torchvision.datasets")

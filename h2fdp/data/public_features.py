@@ -33,14 +33,14 @@ BIAS = 0.1  # a feature that is the same for all records; the others have length
 
 
 def _nothing() -> None:
-    """What begins meanwhile where nothing else has to."""
+    """Do nothing meanwhile: the default."""
 
 
 class PublicFeatures(ABC):
     """A map from images to features.
 
     Attributes:
-        size: number of features besides the constant one.
+        size: number of features without the constant one.
         key: a digest of all that an image's features depend on but the images.
         called: what is computed, in words.
         note: what every account of a run on these features says.
@@ -57,7 +57,7 @@ class PublicFeatures(ABC):
     @property
     @abstractmethod
     def note(self) -> str:
-        """See the class."""
+        """The sentence that every account of a run on these features has."""
 
     @property
     def width(self) -> int:
@@ -87,7 +87,7 @@ class PublicFeatures(ABC):
     def kept(
         self, images: NDArray[Any], lowest: float, highest: float, meanwhile: Callable[[], None] = _nothing
     ) -> NDArray[np.float32]:
-        """The same, to 16 bits, of stored images from `lowest` to `highest`: from the user's cache, or kept there.
+        """The features, to 16 bits, of stored images from `lowest` to `highest`: from the user's cache, or kept there.
 
         Args:
             meanwhile: called where computing them will take seconds.

@@ -146,7 +146,7 @@ def _means(maps: Tensor, side: int) -> Tensor:
 
 
 _FLOOR = 1e-6  # of the mean variance: directions in which public records do not differ are not blown up
-_SPARE, _ITERATIONS = 32, 4  # directions besides those that are wanted, and iterations that turn to them
+_SPARE, _ITERATIONS = 32, 4  # directions in addition to those that are wanted, and iterations that turn to them
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,21 +247,21 @@ class Scattering(PublicFeatures):
 
     @property
     def key(self) -> str:  # type: ignore[override]
-        """See `PublicFeatures`."""
+        """A digest of all that the features depend on but the images."""
         return digest(f"{_RECIPE}|{_CROPS}|{_LEAVES}|{self.channels}|{self.side}|{self.size}")
 
     @property
     def note(self) -> str:
-        """See `PublicFeatures`."""
+        """The note of `PublicFeatures` that names the images of the whitening."""
         source = SOURCE if self.channels == 1 else "dead leaves, images of discs that a fixed seed draws"
         return f"model public-features: whitened on {source}; no account covers these, and no device holds them"
 
     def rows(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """See `PublicFeatures`."""
+        """(n, width) scattering coefficients of length 1, whitened; see `PublicFeatures`."""
         return of_length_1(_whitening(self)(scattering(squared(images, self.side))))
 
     def begin(self, count: int, meanwhile: Callable[[], None]) -> None:
-        """See `PublicFeatures`; the whitening is fitted."""
+        """Begin as `PublicFeatures` does, and fit the whitening."""
         super().begin(count, meanwhile)
         _whitening(self)
 

@@ -90,7 +90,7 @@ class DataOptions(Options):
         """All records of the data set."""
 
     def partition_of(self, pool: Pool) -> Partition:
-        """As stated, else by owner where there are owners."""
+        """The partition as stated, else by owner where there are owners."""
         if self.partition is not None:
             by_label = isinstance(self.partition, PartitionSection) and self.partition.by_label
             if by_label and pool.target.task != CLASS.task:
@@ -111,7 +111,7 @@ class DataOptions(Options):
         return self.test
 
     def depends_on(self, request: DataRequest) -> Hashable:
-        """The settings besides the data set's name on which the pool depends."""
+        """The settings other than the data set's name on which the pool depends."""
         return request.root
 
 
@@ -231,7 +231,7 @@ class Pool(DataSet):
         """A copy with the test records among the training records, and none apart.
 
         Raises:
-            UserError: it is known who holds the training records, not who holds the test records.
+            UserError: the training records have owners, and the test records none.
         """
         train = Records.joined([self.train, self.test])
         if self.owners is None:

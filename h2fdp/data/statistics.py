@@ -118,7 +118,7 @@ class Statistic(Options):
         """The largest length of f of a record of this shape."""
 
     def hides(self, noise_std: float) -> str:
-        """What noise of this deviation on the average leaves nothing of, in words; empty where it leaves enough."""
+        """The values that noise of this deviation on the average hides, in words; empty where it leaves enough."""
         return ""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class OwnStatistic(Checked):
 
     @property
     def name(self) -> str:
-        """As the file has it."""
+        """The name of the part in the file."""
         return self._origin.name
 
     def check_rows(self, shape: tuple[int, ...]) -> None:
@@ -182,11 +182,11 @@ class OwnStatistic(Checked):
             raise self._origin.problem("a record's row depends on the other records; expected rows of single records")
 
     def hides(self, noise_std: float) -> str:
-        """Nothing is known of it."""
+        """An empty text: the package cannot judge a user's own statistic."""
         return ""
 
     def use(self, average: Averages, noise_std: float, shape: tuple[int, ...]) -> Standardizing:
-        """See `Statistic`."""
+        """The standardising by the means and deviations of the user's `use`."""
         mean, deviation = self._ask("use", self._own.use, average, noise_std, shape)
         return Standardizing(np.array(mean, np.float64), np.array(deviation, np.float64))
 

@@ -43,7 +43,7 @@ _LOG_MEAN, _LOG_DEVIATION, _LEAST = 4.0, 2.0, 50  # of sizes, as LEAF draws them
 
 
 class Synthetic(DataOptions):
-    """What is drawn.
+    """Records drawn from a linear task of each device.
 
     Attributes:
         test: the share of a device's records that go to the common test set, rounded up; one stays in any case; null:
@@ -189,7 +189,7 @@ def _draw_sizes(recipe: Synthetic, devices: int, rng: np.random.Generator) -> In
 
 
 def _number_of_model_normals(recipe: Synthetic, devices: int) -> int:
-    """Of all devices' u, B, W, b and v; none where all share one model."""
+    """The count of the numbers in all devices' u, B, W, b and v; 0 where all share one model."""
     each = 2 + recipe.features * recipe.classes + recipe.classes + recipe.features
     return 0 if recipe.iid else devices * each
 
@@ -218,7 +218,7 @@ def _models(
 
 @dataclass(frozen=True, eq=False)
 class DrawnData:
-    """A `DeviceData` that holds sizes and test records only; the same records as if all were held.
+    """A `DeviceData` with sizes and test records only, which draws records when needed: always the same ones.
 
     Attributes:
         groups: name and number of devices of each subnet.
@@ -262,7 +262,7 @@ class DrawnData:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one record."""
+        """The shape of one record."""
         return (self.recipe.features,)
 
     @property
@@ -281,7 +281,7 @@ class DrawnData:
         return Records.joined(parts)
 
     def subnet(self, first: int, count: int) -> tuple[Records, NDArray[np.int64]]:
-        """See `FederatedData.subnet`; draws the subnets that these devices are of."""
+        """The records of these devices (`FederatedData.subnet`), drawn with the subnets that they are of."""
         starts = self._starts
         numbers = range(int(np.searchsorted(starts, first, "right")) - 1, int(np.searchsorted(starts, first + count)))
         drawn = Records.joined([self._draw(*self.groups[number]).train for number in numbers])

@@ -252,7 +252,7 @@ def section_of(file: Path, table: Table) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """As YAML writes it."""
+    """The value as YAML writes it."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
     return text.removesuffix("...\n").strip()
 

@@ -29,7 +29,7 @@ PADDING = -100  # in place of the label of a position that is no record's own, a
 MOST_CLASSES = 65_536  # a label beyond this is a mistake (an identifier, a pixel count), not a class
 REAL = "labels are numbers of classes; for real values state data.task: regression"
 _SEVERAL = "; state data.task: multilabel for labels of 0 or 1 each, or tokens for a class at each position"
-# What is measured on test records besides the loss; the first one is what a run is judged by.
+# Measures on test records other than the loss; a run is judged by the first one.
 MEASURED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "classification": ("accuracy",),
@@ -49,7 +49,7 @@ class Target:
             y (n, labels) of 0 and 1, scores alike; `tokens`: y (n, positions), scores (n, positions, classes).
         width: labels of a record, or positions; null where a record has one label.
         shift, scale: of real values: a model predicts (y - shift) / scale. They are public.
-        bound: devices' real values are cut to -bound .. bound on that scale; infinite where no scale is known yet.
+        bound: devices' real values are cut to -bound .. bound on that scale; infinite before there is a scale.
         column: of real values without a public range.
 
     >>> Target("regression", None, 250.0, 250.0).seen(np.array([0.0, 250.0, 700.0]))
@@ -87,7 +87,7 @@ class Target:
 
     @property
     def open(self) -> bool:
-        """Whether these are real values whose scale is not known yet."""
+        """Whether these are real values that have no scale yet."""
         return math.isinf(self.bound)
 
     def scaled(self, shift: float, scale: float, bound: float) -> Target:

@@ -78,7 +78,7 @@ def embedded(cells: Sequence[Any], gaps: NDArray[np.bool_]) -> NDArray[np.float6
 
 
 def note_of_texts() -> str:
-    """What is said at the start, and with every epsilon, of numbers that stand for texts."""
+    """The note at the start, and with every epsilon, on numbers that stand for texts."""
     if (found := _tokens()) is None:
         return "data.text: hashes of words stand for texts; pip install 'h2fdp[text]' for vectors of tokens"
     return (

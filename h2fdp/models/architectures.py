@@ -270,10 +270,10 @@ def text_transformer(
 
 
 class AttentionLayer(nn.Module):
-    """Attention and a perceptron, each behind a norm and beside the identity.
+    """Attention and a perceptron, each behind a norm and with a residual connection.
 
-    Of linear layers that are called, so that norms of records' gradients are known without these; torch's own attention
-    reads their weights.
+    Both call linear layers, so that norms of records' gradients follow without the gradients; torch's own attention
+    reads the layers' weights.
     """
 
     def __init__(self, width: int, heads: int, causal: bool) -> None:

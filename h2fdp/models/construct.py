@@ -238,7 +238,7 @@ def _make(
     name = getattr(source, "__name__", "the factory")
     try:
         module = source()
-    except UserError:  # of a library's, whose arguments are known
+    except UserError:  # of a library's, whose arguments we know
         raise
     except FAILURES as error:
         text = f"{name}() cannot be made without arguments: {failure(error)}"
@@ -309,7 +309,7 @@ def unlike(module: nn.Module, shape: tuple[int, ...], whole: bool) -> Tensor:
 
 
 def unfit_forward(module: nn.Module, shape: tuple[int, ...], outputs: tuple[int, ...], whole: bool) -> str:
-    """What a few records through the module show: failures, the output's shape, randomness, mixing, state."""
+    """A problem that a few records show in the module: failures, the output's shape, randomness, mixing, state."""
     first = _scores(module, torch.ones(2, *shape))  # lazy layers are there now
     if not isinstance(first, Tensor) or first.shape != (2, *outputs):
         actual = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__

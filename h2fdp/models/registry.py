@@ -65,7 +65,7 @@ class FineTuning(Section):
 
 
 class ModelOptions(FineTuning, _Startable):  # type: ignore[misc]
-    """The options of a named model under `model:`, and what is known of it without building it.
+    """The options of a named model under `model:`, and its facts that need no building.
 
     Attributes:
         description: one line for `h2fdp models`.

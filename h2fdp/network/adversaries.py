@@ -58,7 +58,7 @@ class LabelFlip(Attack):
     poisons: ClassVar[bool] = True
 
     def lie(self, own: Tensor, others: Tensor) -> Tensor:
-        """The same."""
+        """The upload as it is: the lie is in the labels."""
         return own
 
 

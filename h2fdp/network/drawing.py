@@ -35,7 +35,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 @dataclass(frozen=True)
 class TrustStyle:
-    """How nodes and links of one kind of trust look; `device` fills the dots of devices."""
+    """The look of nodes and links of one kind of trust; `device` fills the dots of devices."""
 
     trust: Trust
     colour: str

@@ -303,7 +303,7 @@ def _misplaced(ends: Sequence[tuple[str, str]]) -> str:
 
 
 def _ours(attributes: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """The attributes meant for us: known ones and misspelt ones; other programs' (positions, colours) are theirs.
+    """The attributes meant for us, which may be misspelt; other programs' (positions, colours) are left out.
 
     Words spell numbers and booleans, as other programs write these as texts.
     """

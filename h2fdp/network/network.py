@@ -153,7 +153,7 @@ class Subnet:
             default.
         link: the edge server's link to the node above it.
         names: the devices' names; None when they are ``<edge>/1`` to ``<edge>/s``.
-        rules: how the numbers of a column were drawn, where that is known; no part of equality.
+        rules: how the numbers of a column were drawn, where there is a rule; no part of equality.
         relays: in a star, the access points that pass the devices' messages on to the cloud; None where the edge server
             is the access point itself. Only the cloud's own edge server has them, in a network without others; they
             are not written to topology files.

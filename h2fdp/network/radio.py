@@ -34,7 +34,7 @@ from h2fdp.network.devices import Column, Decibels, Floats, Integers
 
 Model = Options | OwnPart
 
-# Wide bounds: beyond them lie slips of sign, unit or zeros, told here with line and key.
+# Wide bounds: beyond them lie slips of sign, unit or zeros, reported here with line and key.
 FadingFloor = Annotated[float, Field(ge=-100, le=20), Expect("a number from -100 to 20")]
 Bandwidth = Annotated[float, Field(ge=1e-6, le=1e6), Expect("a number from 1e-6 to 1e6")]
 Bits = Annotated[int, Field(ge=1, le=1024), Expect("a whole number from 1 to 1024")]

@@ -211,7 +211,7 @@ class Reserve:
 
 
 def _within(spent: _Counts, reserve: _Counts) -> bool:
-    """Whether every release held can be given one of the reserve, of as little noise or less, each only once.
+    """Whether every release spent can be matched with one of the reserve, of as little noise or less, each once.
 
     Types that differ in nothing but their noise are ordered by it, so that it is enough to count: at no level may more
     have been released with at most so much noise than is in reserve (Hall's condition).

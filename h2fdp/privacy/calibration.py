@@ -16,7 +16,7 @@ from h2fdp.privacy.accounting.renyi import classic_epsilon_from_rdp
 from h2fdp.privacy.places import AggregationKind, Tier
 
 Composition = dict[ReleaseType, int]
-_PRECISION = 1e-3  # relative; the factor found is on the safe side of it
+_PRECISION = 1e-3  # relative; the factor returned is on the safe side of it
 _SMALLEST, _LARGEST = 1e-6, 1e6
 
 

@@ -208,7 +208,7 @@ class StreamPast:
     def joined(
         self, noise: CorrelatedGaussian, uploads: Uploads, sensitivities: Sensitivities, liars: Sequence[int]
     ) -> tuple[StreamPast, Uploads, Sensitivities]:
-        """The past after these uploads, and the row of C (y / L) that they make known, as uploads of independent noise.
+        """The past after these uploads, and the row of C (y / L) that they reveal, as uploads of independent noise.
 
         Args:
             sensitivities: of a record, in a release alone.
@@ -267,9 +267,9 @@ class StreamPast:
 
 
 _LEAST = 1e-24  # squared, in units of noise: a row of the ledger is of a record that moves something
-_MOST_NUMBERS = 32_000_000  # of rows that are held at once
+_MOST_NUMBERS = 32_000_000  # of rows that are in memory at once
 
-Rows = tuple[np.ndarray, ...]  # (sets, 1), (sets, 2), ...: of C, for each set of devices whose noises are known
+Rows = tuple[np.ndarray, ...]  # (sets, 1), (sets, 2), ...: of C, for each set of devices whose noises are public
 
 
 @dataclass(frozen=True)
@@ -304,8 +304,8 @@ class SumPast(StreamPast):
         return self.moved.tobytes(), self.counts.tobytes(), self.numbers.tobytes(), self.parts.tobytes()
 
     def afresh(self) -> SumPast:
-        """The past under fresh draws, see `StreamPast.afresh`: sums that were lost told other sets of devices most
-        than those before them."""
+        """The past under fresh draws, see `StreamPast.afresh`: sums that were lost revealed most to other sets of
+        devices than the sums before them."""
         return SumPast.after(self.counts)
 
     def joined(

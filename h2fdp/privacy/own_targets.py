@@ -43,7 +43,7 @@ _KNOTS = 12  # different targets of which each has its own f; between more, log 
 
 @dataclass(frozen=True)
 class Targets:
-    """The epsilon that each device's account is held to, for every target observer.
+    """The epsilon that bounds each device's account, for every target observer.
 
     Attributes:
         epsilon: of devices that ask for no smaller one.

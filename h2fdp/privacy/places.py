@@ -164,7 +164,7 @@ class Place:
 
         Args:
             weights: (s,) of the devices in the average, 0 for those that are not in it; of shares: of all that begin,
-                as they are added before it is known who drops out.
+                as they are added before anyone can drop out.
             exposures: (s,) see `Mechanism.exposures`.
         """
         if self.by_node:

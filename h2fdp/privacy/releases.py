@@ -48,7 +48,7 @@ class Release:
         sampling_rate: q of these devices.
         sampling: how their batches are drawn; `poisson` ones amplify, and `allocated` ones of an epoch, whose row is
             that of all its 1 / q steps.
-        bound: how the sensitivity is known, see `ReleaseType`.
+        bound: the kind of bound on the sensitivity, see `ReleaseType`.
         own_gradient: how far a draw's own gradient moves its step under the bound `record`, in units of 2 eta G.
         adjacency: what the sensitivity is about; of rows for which it is `replace` the ledger says so.
         law: of the noise, in whose norm the sensitivity is; the ledger says so where it is not `gaussian`.

@@ -30,14 +30,14 @@ CARD = {  # the numbers of a card, and how tables call them
     "reconstruction": f"right among {CANDIDATES}",
 }
 _POINTS = 24  # of a profile: true-positive rates are at most 2 % above those of a fine grid
-_NEARLY = 1e-3  # 0, beside the stated epsilon
+_NEARLY = 1e-3  # counts as 0 against the stated epsilon
 _HALVINGS = 70  # of logarithms: to the last bit of a double
 _FARTHEST = 3.5  # standard deviations: beyond the threshold with a false-positive rate of 0.001
 _QUICK = ("rdp", "classic-rdp")
 
 
 def about_delta(delta: float, count: int, devices: bool) -> str | None:
-    """What must be said of a delta that allows to publish a record, or a device's update, of so many; else None."""
+    """The warning about a delta that allows to publish a record, or a device's update, of so many; else None."""
     if delta * count <= 1:
         return None
     what = f"{count} devices" if devices else f"the {count} records of the smallest device"
@@ -51,12 +51,12 @@ def statement(
     """Accounted epsilon of every observer.
 
     Args:
-        held: see `Accounts.held`; of several runs, what they hold together.
+        held: see `Accounts.held`; of several runs, the accounts composed over them.
         names: of all devices, in the order of the tree.
         accountants: names of `ACCOUNTANTS`; slow ones look at those accounts that may be the worst, see `epsilons`.
 
     Returns:
-        `delta`; `worst`: observer -> accountant -> an epsilon that no device's exceeds, the smallest known, and the
+        `delta`; `worst`: observer -> accountant -> the smallest computed epsilon that no device's exceeds, and the
         `device` that is worst by the first accountant, and of `single-edge` the `edge` server; `devices`: name ->
         observer -> accountant -> epsilon, null where it was not looked for (empty for more than 10,000 devices). An
         observer that received nothing private about a device is missing there.
@@ -80,7 +80,7 @@ def statement(
 
 
 def _larger(one: Mapping[str, float | None] | None, other: Mapping[str, float | None]) -> Mapping[str, float | None]:
-    """Of what two edge servers hold about a device; null where one of them was not looked for."""
+    """The larger epsilons of two edge servers about a device; null where one of them was not computed."""
     if one is None:
         return other
     pairs = {name: (one[name], value) for name, value in other.items()}
@@ -91,8 +91,8 @@ def epsilons(accountant: str, compositions: Sequence[Composition], delta: float)
     """Epsilon of each account, None where it was not looked for; and the largest of all.
 
     A slow accountant takes them by falling epsilon by `rdp`, which bounds all that are left, until that bound is not
-    above what it has found: then it has found the largest. However many that takes, none is cut short: a run that is
-    held to a target by this accountant is asked about all of them, too.
+    above its largest epsilon so far: that is the largest of all. However many that takes, none is cut short: a run
+    whose target this accountant judges is asked about all of them, too.
 
     Returns:
         (n,) epsilons; a number that is an upper bound for every account.

@@ -162,8 +162,8 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def norm_ratio(self, parameters: int) -> float:
-        """How much longer a vector of so many numbers may be in the norm of the law than in L2: sensitivities are in
-        that norm."""
+        """The factor by which a vector of so many numbers may be longer in the norm of the law than in L2:
+        sensitivities are in that norm."""
 
     @abstractmethod
     def pair(self, release: ReleaseType) -> LawPair:

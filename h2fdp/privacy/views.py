@@ -1,4 +1,4 @@
-"""What observers receive of a subnet's uploads at one aggregation: how far a record moves it, under which noise.
+"""Views of a subnet's uploads at one aggregation, by observer: how far a record moves them, under which noise.
 
 A view is in the unit of the vector in which the upload was first seen by its observer, or broadcast; weights further up
 scale sensitivity and noise alike.
@@ -55,13 +55,13 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """How far one record of each device - or one device: `bound` says which - moves what the device sends, in L2 or in
-    the norm of the noise's law.
+    """The distance by which one record of each device - or one device: `bound` says which - moves what the device
+    sends, in L2 or in the norm of the noise's law.
 
     Attributes:
         moved: (s,) in the unit of the model.
         rates, steps: (s,) q_j, and the local steps behind it, as an account counts them.
-        bound: how it is known, see `ReleaseType`.
+        bound: the kind of bound, see `ReleaseType`.
         own_gradient: (s,) how far a draw's own gradient moves its step, in units of 2 eta G; None for 1.
         least: (s,) of a single step: no move is less; None where that is not asked for.
         of_peers: (s,) how far it moves what a peer sees, who knows another device's noise; None where that is `moved`.
@@ -79,7 +79,7 @@ class Sensitivities:
     law: str = "gaussian"
 
     def grown(self, by: float, weights: np.ndarray) -> Sensitivities:
-        """The same where an average of these weights moves by so much more, as devices round what they send."""
+        """The sensitivities where an average of these weights moves by so much more, as devices round their uploads."""
         assert self.least is not None, "rounded updates are sums of steps"
         # Every move is at least that of one step, so it grows by this share at most.
         return replace(self, moved=self.moved * (1 + by / (weights * self.least)))

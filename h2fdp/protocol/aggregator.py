@@ -76,7 +76,7 @@ class Children(Protocol[S]):
     phases: Sequence[S]
 
     def work(self, phase: S, model: Tensor) -> Sequence[Broadcast]:
-        """What the children upload in a phase to which the aggregator has `model` (M,): a part for each model that some
+        """The children's uploads in a phase to which the aggregator has `model` (M,): a part for each model that some
         of them began with."""
         ...
 

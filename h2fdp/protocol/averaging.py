@@ -89,13 +89,13 @@ class Averaging:
         return self.aggregation.at("edge")
 
     def reach(self, weights: np.ndarray, raw: bool, link: Link) -> np.ndarray:
-        """(n,) see `Aggregation.reach`; the weights where no bound is known and none is needed.
+        """(n,) see `Aggregation.reach`; the weights where there is no bound and none is needed.
 
         Args:
             raw: some of the updates have no noise yet, and that of the result is sized by how far they move it.
 
         Raises:
-            UserError: none is known, and one is needed.
+            UserError: there is no bound, and one is needed.
         """
         reaches = self.aggregation.at(link).reach(weights)
         if reaches is None and raw:

@@ -145,7 +145,7 @@ class Cloud:
         """The plan of interval k, counted from 0.
 
         Args:
-            noise: chooses the noise of the interval, once it is known what it would release; None: as it was made.
+            noise: chooses the noise of the interval by the releases that it plans; None: as it was made.
         """
         decision = self._schedule.decide(interval, self.next_slot)
         plan = self._planner.plan(interval, self.next_slot, decision, self._past)
@@ -309,7 +309,7 @@ class Cloud:
         return {name: state(name, part) for name, part in plan.subnets.items()}
 
     def _refuse_unprotected_variate(self) -> None:
-        """Beside a variate, devices send how their memory changed: raw, unless each of their steps has noise.
+        """Refuse a variate whose devices send changes of their memory raw, as not each of their steps has noise.
 
         Raises:
             UserError: the run promises a guarantee.

@@ -1,4 +1,4 @@
-"""Devices of one subnet on one host: local training, noise before anything leaves them, and what they hold besides.
+"""Devices of one subnet on one host: local training, noise before anything leaves them, and their own memories.
 
 What a device remembers, during an interval and from one to the next, is refused under a guarantee, unless each of its
 steps has noise: then all that it remembers is made of these. What a stage of its upload remembers has noise, too.
@@ -93,7 +93,7 @@ class DeviceGroup:
         return np.full(len(order.rows), self.pipeline.divisor)
 
     def moment(self, order: Order) -> Moment:
-        """The facts that stages of an order's uploads depend on besides the updates."""
+        """The facts that stages of an order's uploads depend on in addition to the updates."""
         noisy = self.pipeline.noisy
         if noisy and len(order.noise_std) != len(order.rows):
             raise AssertionError("no device here uploads without noise")
@@ -115,7 +115,7 @@ class DeviceGroup:
 
 
 def released(pipeline: Pipeline, trained: TrainingResult, received: Tensor, at: Moment) -> TrainingResult:
-    """What may leave devices, of one group or of many, and what they keep; it may overwrite their updates (s, M).
+    """The updates that may leave devices, of one group or many, and what they keep; may overwrite updates (s, M).
 
     Threads that release side by side wait for the interpreter at each call, so the devices of all are given at once.
 

@@ -87,8 +87,8 @@ class IntervalPlan:
     def noises(
         self, noise: Mechanism, subnets: Iterable[SubnetFacts]
     ) -> Iterator[tuple[str, NoiseSource, ReleaseKind, Floats]]:
-        """Of each noise: whose average it is on, who adds it, the kind of release, (n,) all its levels above 0 (it is 0
-        where a node further up adds it)."""
+        """The noises: for each, whose average it is on, who adds it, the kind of release, (n,) all its levels above 0
+        (a level is 0 where a node further up adds it)."""
         sources = {facts.name: facts.adds_noise for facts in subnets}
         for name, part in self.subnets.items():
             for phase in part.aggregations():
@@ -140,7 +140,7 @@ class PlanCosts:
         device takes part.
 
         Args:
-            cost: `of` the plan, where it is known.
+            cost: `of` the plan, where the caller has it.
         """
         cost = self.of(plan) if cost is None else cost
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))

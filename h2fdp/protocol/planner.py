@@ -281,7 +281,7 @@ class Planner:
     def _coded(
         self, pipeline: Pipeline, sums: Sequence[PlannedSum], noise_std: np.ndarray
     ) -> tuple[tuple[StageFacts, ...], np.ndarray]:
-        """How other vectors stand for updates in each sum of a subnet, and the noises (segments, s) that go with it."""
+        """The codes by which other vectors stand for updates in each sum of a subnet, and the noises (segments, s)."""
         found = map(pipeline.coded, sums, noise_std)
         codes, levels = zip(*(each for each in found if each is not None), strict=True)
         return tuple(StageFacts(code) for code in codes), np.stack(levels)
@@ -307,7 +307,7 @@ class Planner:
             assert place is not None, "somebody adds noise"
             span = Span(place, tiers[number], segment, sum(tasks.segments))
             exposures, weights = subnet.asked(self.noise.exposures(span, rates, records), rows), reach[number]
-            if subnet.shares_noise:  # added before it is known who drops out
+            if subnet.shares_noise:  # added before anyone can drop out
                 weights = subnet.shares(rows, self.averaging.weighting)
             elif portions is not None:
                 exposures = exposures * portions[number]

@@ -156,7 +156,7 @@ class Tiers:
         """The upload of each of these children of the cloud, from the model (M,) with which it began.
 
         Args:
-            variate: (M,) what devices are sent besides the model, if anything.
+            variate: (M,) the vector that devices receive with the model, if any.
             states: of each subnet below; renewed by its uploads.
         """
         uploads = self._of_edges(asked, variate, states)

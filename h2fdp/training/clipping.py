@@ -43,7 +43,7 @@ class Clipping:
 
     @property
     def for_batches(self) -> Clipping:
-        """What is done to batch gradients: an average of vectors that were normalised one by one is cut."""
+        """The clipping of batch gradients: an average of vectors that were normalised one by one is cut."""
         return self if self.scope == "batch" else replace(self, gamma=None)
 
     def apply(self, gradients: Tensor, out: Tensor | None = None) -> Tensor:

@@ -116,7 +116,7 @@ Scores = Callable[[Tensor, DeviceRecords, slice], Tensor]
 
 
 class ModuleScores:
-    """By calling a module functionally: meanwhile the model's parameters hang in it."""
+    """Scores by a functional call of a module, which has the model's parameters meanwhile."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module, self._layout = module, ParameterLayout(module)

@@ -133,7 +133,7 @@ def _compile_all() -> None:
 
 
 def build_scores(name: EngineName, module: nn.Module) -> Scores:
-    """How models are evaluated that this engine trains: in the same way for every placement, so that bits are equal."""
+    """The evaluation of models that this engine trains: in one way for every placement, so that bits are equal."""
     if name != "compiled":
         return ModuleScores(module)
     from h2fdp.training.compiled.engine import CompiledScores
@@ -296,7 +296,7 @@ def _check_rounding(engine: EngineName, module: nn.Module, device: torch.device,
 
 
 def lacks_bfloat16() -> bool:
-    """Whether this process's CPU is known to have no products of bfloat16 numbers."""
+    """Whether this process's CPU states that it has no products of bfloat16 numbers."""
     try:
         flags = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
@@ -312,5 +312,5 @@ class ThreadLocalEngine(threading.local):
 
     @cached_property
     def train(self) -> Any:
-        """See `Engine.train`."""
+        """The `Engine.train` of the engine, which is built at the first call."""
         return self._build().train

@@ -30,8 +30,8 @@ class LocalObjective:
     Attributes:
         memory: what a device keeps of its data from one interval to the next, in words; None where it keeps nothing.
             It begins at zero, is the device's own, and outlasts releases: no account covers that but one of every step.
-        personal: whether a device trains a model of its own beside the shared one.
-        gradients: how many of a batch a step asks for; 1 of objectives that do not state it, and are held to it.
+        personal: whether a device trains a model of its own in addition to the shared one.
+        gradients: the number of a batch that a step asks for; 1, and no more, of objectives that do not state it.
     """
 
     memory: ClassVar[str | None] = None
@@ -79,7 +79,7 @@ class LocalObjective:
         """(s, M) added to every direction of an interval, by the devices' memories (s, M); None for nothing.
 
         Args:
-            variate: (M,) what the cloud sent beside the model, if it does.
+            variate: (M,) the vector that the cloud sent with the model, if it does.
         """
         return None
 

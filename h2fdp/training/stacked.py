@@ -178,7 +178,7 @@ class StackedEngine:
     ) -> TrainingResult:
         size = self._stack_size(records.x.shape[1:], records.x.device.type)
         trained = TrainingResult.room(starts, self._descent.objective.personal, terms.watched)
-        # Devices that stop early stand last in their stack, and alike beside each other.
+        # Devices that stop early stand last in their stack, and like devices next to each other.
         order = np.argsort(-batches.steps_done, kind="stable")
         for stack in np.array_split(order, max(1, -(-len(rows) // size))):
             padded = np.resize(stack, max(len(stack), min(size, 2)))

@@ -168,7 +168,7 @@ class Accountant:
 
     Attributes:
         bound: of releases that reveal anything, at a delta; one that is at most the last argument need not be sharp.
-        libraries: that compute its epsilon, beside NumPy.
+        libraries: that compute its epsilon, in addition to NumPy.
         spread: by which part its epsilon may be above its exact bound, and so differ between nearly equal accounts.
     """
 
@@ -180,7 +180,7 @@ class Accountant:
     def epsilon(self, composition: Composition, delta: float, enough: float = 0.0) -> float:
         """Epsilon at `delta`, in nats: 0 for nothing released, inf where a release carries no noise.
 
-        Where an upper bound is found that is at most `enough`, it may be that one.
+        The result may be any upper bound that is at most `enough`.
 
         >>> from h2fdp.privacy.accounting import ReleaseType
         >>> round(ACCOUNTANTS["rdp"].epsilon({ReleaseType(1.1, steps=1, sampling_rate=0.015): 900}, delta=1e-5), 3)

@@ -32,7 +32,7 @@ _BITS = 6  # of t, which is rounded down to so many digits: fewer batches hide l
 
 @dataclass(frozen=True, eq=False)
 class _Law:
-    """Of a sum of ratios under Q.
+    """The distribution of a sum of ratios under Q, on a grid.
 
     Attributes:
         interval: of the grid, in nats.
@@ -66,7 +66,7 @@ class _Law:
         return _Law(self.interval, self.lowest + first, kept, zero, self.infinite + float(means[last:].sum()))
 
     def plus(self, other: _Law, finer: int = 1) -> _Law:
-        """Of the sum with an independent one on the same grid, on a grid that is so much finer."""
+        """The distribution of the sum with an independent one on the same grid, on a grid `finer` times as fine."""
         assert self.interval == other.interval, "one grid"
         interval = self.interval / finer
         low = min(self.lowest, other.lowest)
@@ -108,7 +108,7 @@ def _below(masses: np.ndarray, gap: int, interval: float) -> tuple[np.ndarray, n
 
 
 def _of_one(noise_multiplier: float) -> _Law:
-    """Of the ratio of one batch: exp(x / z - 1 / (2 z^2)), x standard normal under Q and of mean 1 / z under P."""
+    """The law of one batch's ratio: exp(x / z - 1 / (2 z^2)), x standard normal under Q, of mean 1 / z under P."""
     shift = 1 / noise_multiplier
     interval = shift / _STEPS
     lowest, highest = (round((sign * _REACH * shift + sign * shift**2 / 2) / interval) for sign in (-1, 1))
@@ -180,8 +180,8 @@ class Allocation(LawPair):
         return moved, unmoved
 
     def divergence(self, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
-        """Of P from Q that of M^a, by the multinomial theorem; of Q from P at most what the geometric mean of the t
-        ratios has, which M is not below; both at most that of a plain Gaussian."""
+        """The larger divergence of two: of P from Q, by the moments of M^a (multinomial theorem); of Q from P, at most
+        that of the geometric mean of the t ratios, which M is not below; both at most that of a plain Gaussian."""
         square, powers = 1 / noise_multiplier**2, np.arange(int(orders[-1]) + 1)
         one = powers * (powers - 1) * square / 2 - gammaln(powers + 1)  # log E Y^k / k!
         moments = _power(one, self.batches)[orders] + gammaln(orders + 1) - orders * math.log(self.batches)

@@ -132,7 +132,7 @@ class _Bulk:
         return cls(low, np.maximum(masses, 0.0), tilt, log_moment, low > lowest, high < highest)
 
     def epsilon(self, interval: float, delta: float, infinite: float) -> float | None:
-        """See `epsilon_of`; None where it is positive and below the window.
+        """The epsilon of `epsilon_of`; None where it is positive and below the window.
 
         With S_k the mass of the losses from grid point k on, infinite ones included, and G_k their mass weighted by
         exp(loss_k - loss): delta(epsilon) = S_k - exp(epsilon - loss_k) G_k for epsilon between points k-1 and k.
@@ -190,7 +190,7 @@ def _product(factors: Sequence[tuple[np.ndarray, int]]) -> np.ndarray:
 
 
 def _length(least: int) -> int:
-    """Of a transform: 2^k or 3 2^k, so that few different ones occur.
+    """The length of a transform: 2^k or 3 2^k, so that few different ones occur.
 
     >>> _length(1), _length(9), _length(1025)
     (16, 16, 1536)
@@ -234,7 +234,7 @@ def converged_epsilon(parts: _Parts, delta: float, enough: float = 0.0) -> float
 
 
 def _of_direction(parts: _Parts, delta: float, direction: int, enough: float) -> float:
-    """By a rough grid, one that should do, and finer ones until what a grid took away says that little is left.
+    """The epsilon of one direction, by a rough grid and finer ones until the last change says that little is left.
 
     A grid adds v to the variance of the loss, and an error that falls with v to epsilon: of two grids the finer one has
     at most 1 / (v_rough / v_fine - 1) of what it took away.
@@ -301,12 +301,12 @@ def _promising_interval(parts: _Parts, interval: float, tilt: float, epsilon: fl
 
 
 def _added_variance(parts: _Parts, interval: float) -> float:
-    """By the grid, to the sum of all losses."""
+    """The variance that the grid adds to the sum of all losses."""
     return math.fsum(count * loss_shape(*mixture).added_variance(interval) for mixture, count in parts)
 
 
 def _deviation(parts: _Parts) -> float:
-    """Of the sum of all losses."""
+    """The standard deviation of the sum of all losses."""
     return math.sqrt(math.fsum(count * loss_shape(*mixture).deviation ** 2 for mixture, count in parts))
 
 

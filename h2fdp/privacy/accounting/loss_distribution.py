@@ -59,7 +59,7 @@ class LossDistribution:
         return np.asarray(weights / weights.sum())
 
     def tilted_variance(self, tilt: float) -> float:
-        """Of the position. Kept."""
+        """The variance of the position under the tilt; kept."""
         if tilt not in self._variances:
             weights, positions = self.tilted(tilt), np.arange(self.masses.size)
             self._variances[tilt] = float(weights @ (positions - float(weights @ positions)) ** 2)
@@ -96,7 +96,7 @@ _BEYOND_REACH = 1e-7  # of delta: what may lie beyond the reach, of all releases
 
 def reach_of(delta: float, releases: int) -> float:
     """Standard deviations beyond its outermost shifts to which a release is followed; what is beyond is counted as an
-    infinite loss, which must not matter beside `delta`."""
+    infinite loss, which must be negligible against `delta`."""
     exact = -float(ndtri(max(_BEYOND_REACH * delta / releases, 1e-290)))
     return min(max(LEAST_REACH, math.ceil(2 * exact) / 2), MOST_REACH)  # in halves, so that runs share what is cached
 
@@ -124,7 +124,7 @@ class LossShape:
         return float(self.losses[-1] - self.losses[0])
 
     def added_variance(self, interval: float) -> float:
-        """What putting each loss on the two grid points around it adds to the variance; kept."""
+        """The variance that a grid adds, which has each loss on the two grid points around it; kept."""
         if interval not in self._added:
             position = (self.losses[1:] + self.losses[:-1]) / (2 * interval)
             position -= np.floor(position)
@@ -198,7 +198,7 @@ def loss_distributions(
 def _of_law(
     pair: LawPair, noise_multiplier: float, shape: LossShape, interval: float
 ) -> tuple[LossDistribution, LossDistribution]:
-    """Of a loss that stays what it is beyond the ends: the masses there are cells of no width, none is infinite."""
+    """The laws of a loss that is constant beyond the ends: masses there are cells of no width, none is infinite."""
     edges = shape.edges(partial(pair.loss, noise_multiplier), interval)
     if pair.gaussian:
         return _both(pair.loss(noise_multiplier, edges), *pair.masses(noise_multiplier, edges), interval)
@@ -209,7 +209,7 @@ def _of_law(
 def _both(
     losses: np.ndarray, moved: np.ndarray, unmoved: np.ndarray, interval: float
 ) -> tuple[LossDistribution, LossDistribution]:
-    """Of losses (n,), with masses (n + 1,) below, between and above them under P and under Q."""
+    """The distributions of losses (n,), with masses (n + 1,) below, between and above them under P and under Q."""
     removed = _on_grid(losses, moved[1:-1], unmoved[1:-1], below=moved[0], above=moved[-1], interval=interval)
     reverse = slice(None, None, -1)
     added = _on_grid(

@@ -48,7 +48,7 @@ class ReleaseType:
         sampling: `poisson` draws the record independently of everything else, so that sampling amplifies; so does
             `allocated`, all 1 / q batches of an epoch as one release, one of which the record chose by itself; `fixed`
             batches claim no amplification: a plain Gaussian of the full sensitivity.
-        bound: how the sensitivity is known, which also says how much less a record does that is drawn later.
+        bound: the kind of bound on the sensitivity, which also says how much less a record does that is drawn later.
         own_gradient: of a draw under `record`: how far the record's own clipped gradient moves that step, in units of
             2 eta G; 1 elsewhere.
         replaced: neighbours differ in a record that becomes another one, not a null record; the sensitivity is then the
@@ -93,7 +93,7 @@ def revealing(composition: Composition) -> dict[ReleaseType, int]:
     }
 
 
-CHUNK = 1 << 20  # entries of a (points, components) table held at once
+CHUNK = 1 << 20  # entries of a (points, components) table in memory at once
 
 
 class Mixture(NamedTuple):
@@ -127,7 +127,7 @@ class MirroredMixture(NamedTuple):
 
     @property
     def distance(self) -> float:
-        """See `Mixture.distance`."""
+        """The largest distance between a centre with the record and a centre without it."""
         return 2 * max(self.shifts)
 
 

@@ -72,7 +72,7 @@ class ClippedUploads(Mechanism):
     rate: float = 1.0
 
     def unit(self, span: Span) -> float:
-        """See `Mechanism.unit`: the same for every number of local steps."""
+        """The unit of the noise (`Mechanism.unit`), equal for every number of local steps."""
         return self.noise_multiplier * self.longest(span.segment.step_size, span.planned) / self.rate
 
     def sensitivities(self, uploads: Uploads) -> Sensitivities:
@@ -92,7 +92,7 @@ class ClippedUploads(Mechanism):
 
 @dataclass(frozen=True)
 class CentralMechanism(ClippedUploads):
-    """The same on the cloud's average: sigma = z C max_i(rho_i varrho_c).
+    """Clipped uploads with noise on the cloud's average: sigma = z C max_i(rho_i varrho_c).
 
     Attributes:
         formula: (15) at a sensitivity and a rate of 1: what z it asks for.

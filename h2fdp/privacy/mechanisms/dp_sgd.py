@@ -57,7 +57,7 @@ class DpSgdMechanism(Mechanism):
         clip_norm: C, of each record's gradient.
         exposed: a step of the device with the largest rate, at a noise multiplier of 1.
         planned: steps of a device in the planned run.
-        search: how R_c is found; None where the noise is made for the planned steps, which then are all there are.
+        search: the search for R_c; None where the noise is made for the planned steps, which then are all there are.
         amplified: whether sampling hides a record. A sum that is divided by the number of records drawn tells that
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
@@ -119,7 +119,7 @@ class DpSgdMechanism(Mechanism):
         return self.noise_multiplier
 
     def iterations(self, epsilon: float, accountant: Accountant) -> int:
-        """See `Mechanism.iterations`: R_c of the device with the largest rate, for all; every slot counts as a step.
+        """The budget R_c of the device with the largest rate, for all; every slot counts as a step.
 
         No more than are planned, where a run cannot take more.
         """

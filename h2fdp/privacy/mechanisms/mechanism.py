@@ -46,13 +46,13 @@ class MechanismContext:
     Attributes:
         intervals: K_g, the global aggregations planned.
         local_aggregations: l_c, the local ones of a subnet over the whole run.
-        tiers: the same of each tier of aggregators, in a network of more than one.
+        tiers: the local aggregations of each tier of aggregators, in a network of more than one.
         local_steps: the most that a device takes in an interval.
         step_releases: the most that noise on steps counts of a device in an interval: its steps, or its epochs.
         records, sampling_rates: (I,) D_i and q_i.
         gain: maps m steps to the number of gradients that their upload adds up (more than m with momentum).
         by_record: each record's gradient is clipped, and their sum divided by the public q_i D_i.
-        own_objective: the objective is a user's own, of which no more is known than that it keeps 2 eta m G.
+        own_objective: the objective is a user's own, with no bound but 2 eta m G.
         step_size: the largest that the schedule can choose.
         mu: of the proximal pull; 0 for none.
         biased: whether the model has a bias: a feature that is always 1.

@@ -30,7 +30,7 @@ class UploadClipping:
         step_size: the largest, of the first interval.
         by_record: records' gradients are clipped one by one.
         gamma: of whole updates or models that are normalised, see `clip_rows`; None for others.
-        longest: from a step size and a number of steps to the longest update; None where none is known.
+        longest: from a step size and a number of steps to the longest update; None where it has no bound.
         draw: by which devices take part, where that is secret.
     """
 
@@ -65,7 +65,7 @@ class NoisePlacement(Options, ABC):
 
     @property
     def clips(self) -> Clips:
-        """What `training.clip_norm` bounds: a step's gradient, one by one the records' gradients, a device's whole
+        """The vector that `training.clip_norm` bounds: a step's gradient, each record's gradient, a device's whole
         update or model, or nothing that the guarantee needs."""
         return "gradient"
 
@@ -127,7 +127,7 @@ class NoisePlacement(Options, ABC):
         """
 
     def sees(self, trust: Trust) -> Seen:
-        """What an aggregator of this trust, or the cloud, sees of what its children send."""
+        """The part of its children's uploads that an aggregator of this trust, or the cloud, sees."""
         return "each"
 
     @abstractmethod

@@ -67,7 +67,7 @@ class ObjectivePerturbationMechanism(Mechanism):
         return 0 * levels
 
     def sensitivities(self, uploads: Uploads) -> Sensitivities:
-        """Of something that leaves without noise; its sensitivity is unknown and recorded as 1."""
+        """Sensitivities of uploads that leave without noise: unknown, and recorded as 1."""
         ones = np.ones(len(uploads.rows))
         return Sensitivities(ones, ones, uploads.steps, "fixed", "none")
 
@@ -131,7 +131,7 @@ class ObjectivePerturbation(StatedNoise, BoundedInputs):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """That nothing sound is known."""
+        """The note that there is no sound account."""
         return (NO_ACCOUNT,)
 
     def place(self, chain: Sequence[Trust], passed: int) -> Place:

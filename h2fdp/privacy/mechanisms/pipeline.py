@@ -28,7 +28,7 @@ Divisor = Literal["expected", "drawn"] | float
 class StageFacts:
     """The public facts that stages need of one aggregation: the planner makes them, plans and orders carry them.
 
-    Besides the stages, the ledger's rows follow from the code.
+    The ledger's rows follow from the code, too.
 
     Attributes:
         code: of a sum in which integers stand for the updates; None elsewhere.
@@ -64,7 +64,7 @@ class PlannedSum:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(Rows):
-    """What a stage may depend on besides the vectors of some devices, over one stretch of local steps.
+    """The facts that a stage may depend on in addition to the vectors of some devices, over a stretch of local steps.
 
     Attributes:
         nodes: (s,) names of the devices; empty where they add no noise, as the levels are.
@@ -174,8 +174,8 @@ class Stage(Protocol):
         return updates
 
     def message_bits(self, bits: float, size: int) -> float:
-        """Of a message of `size` numbers, of what it would have without the stage. Of these alone: a length that hung
-        on records would leak by energy, clock and arrival."""
+        """The bits of a message of `size` numbers that has `bits` without the stage. They depend on these alone: a
+        length that hung on records would leak by energy, clock and arrival."""
         return bits
 
     def coded(self, planned: PlannedSum, levels: np.ndarray) -> tuple[IntegerSum, np.ndarray] | None:

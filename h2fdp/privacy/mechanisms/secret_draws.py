@@ -113,7 +113,7 @@ def as_one(rows: Iterable[Release]) -> Iterator[Release]:
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """What would give the draw away, or decides itself who takes part.
+    """Refusals of settings that would reveal the draw, or that decide themselves who takes part.
 
     Args:
         experiment: an `ExperimentFile`.

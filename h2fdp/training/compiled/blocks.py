@@ -132,7 +132,7 @@ class Stored(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Of one call, used for block after block.
+    """The memory of one call, used for block after block.
 
     Attributes:
         values: inputs of each layer and scores of a block.
@@ -150,7 +150,7 @@ class Memory(NamedTuple):
 
 
 def memory_for(network: Network, parameters: int) -> Memory:
-    """Of one thread. Torch's memory begins at cache lines, which NumPy's does not."""
+    """The memory of one thread. Torch's memory begins at cache lines, which NumPy's does not."""
     block = BLOCK * int(network.places[-1] + network.outputs[-1])
     sizes = block, block, BLOCK, parameters, BLOCK * BLOCK
     return Memory(*(torch.empty(size).numpy() for size in sizes))
@@ -252,7 +252,7 @@ def loss_gradient(smoothing: np.float32, scores: Floats, label: int, delta: Floa
 
 @kernel
 def _activate(kind: int, values: Floats) -> None:
-    """What follows a layer, in place."""
+    """Apply the activation after a layer, in place."""
     for r in range(values.shape[0]):
         if kind == RELU:
             for c in range(values.shape[1]):

@@ -90,7 +90,7 @@ def why_not_compiled(
     """The reason why a compiled engine cannot train these, as the end of a sentence; None where it can.
 
     Args:
-        shape: one record's; None where it is not known.
+        shape: one record's; None where the caller has none.
     """
     network = network_of(module)
     if network is None:

@@ -60,7 +60,7 @@ class CompiledEngine:
         step_size: float,
         terms: StepTerms = PLAIN_TERMS,
     ) -> TrainingResult:
-        """See `Engine.train`; records and models are on the CPU."""
+        """`Engine.train` with records and models on the CPU."""
         starts = starts.contiguous()
         trained = TrainingResult.room(starts, False, terms.watched)
         models = trained.updates.copy_(starts)
@@ -100,7 +100,7 @@ class CompiledEngine:
 
 
 def _noise_of(terms: StepTerms, divisors: np.ndarray, models: Tensor) -> Floats:
-    """(slots, M) of the device that the terms are of: its noise of all its steps is held at a time."""
+    """(slots, M) of the device that the terms are of: its noise of all its steps is in memory at a time."""
     assert terms.noise is not None, "there is noise"
     noise = models.new_zeros(len(divisors), models.shape[1])
     for slot, divisor in enumerate(divisors):
@@ -140,7 +140,7 @@ class CompiledScores:
         self._network = network
 
     def __call__(self, model: Tensor, records: DeviceRecords, part: slice) -> Tensor:
-        """See `Scores`; all is on the CPU."""
+        """The scores of a model on a part of the records (`Scores`), all on the CPU."""
         network = self._network
         first, stop, _ = part.indices(len(records.y))
         scores = torch.empty(stop - first, int(network.outputs[-1]))

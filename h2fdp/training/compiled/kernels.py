@@ -40,7 +40,7 @@ _PART = 1024  # numbers whose squares are added in float32, before the sums are 
 
 
 class Rules(NamedTuple):
-    """What a step follows.
+    """The constants of a step.
 
     Attributes:
         smoothing: of the labels.
@@ -204,7 +204,7 @@ def digest_of_sources(folder: Path = Path(__file__).parent) -> int:
 
 
 def _ways_in(sources: int) -> tuple[Any, Any]:
-    """What Python calls; the other kernels are compiled into it."""
+    """The functions that Python calls; the other kernels are compiled into them."""
 
     def train(
         network: Network,

@@ -71,7 +71,7 @@ class _Numbers:
         return self._builder.shuffle_vector(one, nothing, _mask([0] * self.lanes))
 
     def sum(self, value: ir.Value) -> ir.Value:
-        """Of all lanes, half by half."""
+        """The sum of all lanes, half by half."""
         lanes = self.lanes
         while lanes > 1:
             lanes //= 2

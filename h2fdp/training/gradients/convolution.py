@@ -32,7 +32,7 @@ _VALUES_AT_ONCE = 250_000  # of unfolded records, as float32 1 MB: what a core's
 
 @dataclass(frozen=True)
 class Convolution(Step):
-    """Of images (n, W, C, H, W'), without dilation or groups.
+    """A convolution of images (n, W, C, H, W'), without dilation or groups.
 
     Attributes:
         numbers: to which the factors of products are rounded. Gradients of clipped records are added up as they were

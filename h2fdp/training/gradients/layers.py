@@ -277,7 +277,7 @@ def _ends_in_probabilities(module: nn.Module) -> bool:
 
 
 def _step(module: nn.Module, names: tuple[str, ...], numbers: torch.dtype) -> Step | None:
-    """What runs a layer over a stack; None for a layer, or a form of it, that nothing here knows."""
+    """The step that runs a layer over a stack; None for a layer, or a form of it, that is not supported."""
     if not names:
         # A user's own would be handed the records of a batch at once here. Elsewhere it sees them one by one where each
         # is clipped, so that it cannot couple them.

@@ -42,7 +42,7 @@ class InPlace:
 
     Attributes:
         held: (1, *shape) views of a vector, perhaps of the model.
-        kept: 0 to overwrite what is held, 1 to add to it.
+        kept: 0 to overwrite the views, 1 to add to them.
     """
 
     held: Mapping[str, Tensor]
@@ -71,7 +71,7 @@ class Summed:
     gradients: Tensor
 
     def add(self, factors: Tensor | None, name: str, target: Target) -> None:
-        """See `GhostGradients.add`."""
+        """Add the sums to the target (`GhostGradients.add`)."""
         assert factors is None, "records are weighted already"
         target.add(name, self.gradients)
 
@@ -93,13 +93,13 @@ class ExplicitGradients:
         return norms.square_()
 
     def add(self, factors: Tensor | None, name: str, target: Target) -> None:
-        """See `GhostGradients.add`."""
+        """Add the weighted gradients to the target (`GhostGradients.add`)."""
         assert factors is not None, "records are weighed"
         total = torch.bmm(factors[:, None, :], self.gradients)[:, 0]
         target.add(name, total if self.as_parameter is None else self.as_parameter(total))
 
     def without(self, bad: Tensor) -> ExplicitGradients:
-        """See `GhostGradients.without`."""
+        """The gradients with those of bad records set to 0 (`GhostGradients.without`)."""
         return replace(self, gradients=self.gradients.masked_fill(bad[..., None], 0.0))
 
 

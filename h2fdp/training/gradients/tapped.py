@@ -68,7 +68,7 @@ class TappedGradients:
     def __init__(self, module: nn.Module, layers: dict[str, nn.Module], loss: Loss, add_clipped: AddClipped) -> None:
         self._module, self._layers, self._loss, self._add_clipped = module, layers, loss, add_clipped
         self._flat = ParameterLayout(module)
-        self._at_once = 0  # records of a pass; 0: not known yet
+        self._at_once = 0  # records of a pass; 0 before the first
 
     def padding(self, width: int) -> int:
         """None, see `FunctionalGradients.padding`."""
