@@ -1,4 +1,4 @@
-"""User errors: file and line, key, what was found and what is expected."""
+"""User errors: file and line, key, the value and the expectation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Problem:
     """One mistake.
 
     Attributes:
-        text: what was found and what would be right, as one short sentence without a final stop.
+        text: the value and what would be right, as one short sentence without a final stop.
         where: the place, as ``file.yaml:7``, ``--set`` or a path; empty when there is none.
         key: the dotted key, as ``training.intervals``; empty when there is none.
         trace: Python's traceback through the user's own code, where that failed.
@@ -61,7 +61,7 @@ def refused(reason: str, *rows: tuple[str, object, object, object]) -> Iterator[
 
     Args:
         reason: why, of all rows.
-        rows: key, whether it is wrong, what would be right, what was found.
+        rows: key, whether it is wrong, what would be right, the value.
 
     >>> list(refused("devices move", ("method.schedule", True, "fixed", "h2fdp"), ("seed", False, 1, 2)))
     [('method.schedule', 'devices move; expected fixed, found h2fdp')]
@@ -108,7 +108,7 @@ def check_addresses() -> None:
 
 
 def meant(found: object, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The name that was meant: nearest to what was found, as a whole or without what is before its last point.
+    """The name that was meant: nearest to the word, as a whole or without what is before its last point.
 
     >>> meant("acuracy", ["loss", "accuracy"]), meant("epsilo", ["seed", "privacy.epsilon"]), meant("x", ["seed"])
     ('accuracy', 'privacy.epsilon', None)
@@ -152,7 +152,7 @@ def near_file(path: str | Path) -> str:
 
 
 def no_directory(text: str, path: str | Path) -> UserError:
-    """What a folder lacks, in words, or that there is no such folder.
+    """An error that says, in words, what a folder lacks, or that there is no such folder.
 
     >>> str(no_directory("not a run directory", "runs/nowhere"))
     'runs/nowhere: no such directory'

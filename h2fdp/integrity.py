@@ -36,14 +36,14 @@ from h2fdp.run.result import FINISHED
 
 @dataclass
 class Findings:
-    """What a check of one directory found.
+    """The findings of a check of one directory.
 
     Attributes:
         state: how the run stands, or `sweep`, or `search`.
         confirmed: what is as it should be, a phrase each.
-        problems: what is not, each with its file, and its line where that is known.
+        problems: what is not, each with its file, and its line where it has one.
         unknown: what could not be checked, and why.
-        runs: of a sweep or a search, what was found of each of its runs, by name.
+        runs: of a sweep or a search, the findings of each of its runs, by name.
     """
 
     directory: Path
@@ -73,7 +73,7 @@ class Findings:
         return holds
 
     def as_json(self) -> dict[str, Any]:
-        """As `h2fdp runs --check --json` prints it."""
+        """The findings as `h2fdp runs --check --json` prints them."""
         return vars(self) | {
             "directory": str(self.directory),
             "whole": self.whole,
@@ -122,7 +122,7 @@ def check(path: str | Path) -> Findings:
 
 
 def found_in(path: Path) -> Findings:
-    """What `check` finds of a run, whether or not a process is writing to the directory."""
+    """The findings of `check` about a run, whether or not a process is writing to the directory."""
     directory, findings = RunDirectory(path), Findings(path)
     summary: dict[str, Any] = {}
     with findings.noting():
@@ -220,7 +220,7 @@ def _accounts(directory: RunDirectory, summary: Mapping[str, Any], findings: Fin
 
 
 def _epsilons(privacy: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """What each epsilon of a statement is of, and its value."""
+    """The epsilons of a statement, each with its accountant, observer and device in words."""
     about = {"": privacy["worst"], **{f" about {device}": epsilons for device, epsilons in privacy["devices"].items()}}
     for device, observers in about.items():
         for observer, numbers in observers.items():

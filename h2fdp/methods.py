@@ -62,12 +62,12 @@ class Method(Section):
 
     @property
     def local_objective(self) -> LocalObjective:
-        """What a device minimises; made anew where it is a user's own."""
+        """The objective that a device minimises; made anew where it is a user's own."""
         return own_objective(self.objective) if isinstance(self.objective, OwnPart) else self.objective
 
     @property
     def combination(self) -> Aggregation:
-        """What every aggregator makes of its uploads."""
+        """The rule by which every aggregator combines its uploads."""
         return aggregation_of(self.aggregation)
 
     @property
@@ -77,7 +77,7 @@ class Method(Section):
 
     @property
     def traits(self) -> ScheduleTraits:
-        """What is known of the schedule before a run."""
+        """The traits of the schedule, which are known before a run."""
         return chosen(self.schedule)
 
 

@@ -2,7 +2,7 @@
 
 There is no generator state anywhere. A stream is the Philox generator under the 128-bit key
 ``blake2b(seed, node, purpose, interval, slot)``, so a draw is the same whatever was drawn before it, on any
-host, and again after a crash. What protects privacy is drawn under a secret key besides, for a seed can be guessed.
+host, and again after a crash. What protects privacy is drawn under a secret key, too, for a seed can be guessed.
 (torch's CPU generator keeps 32 bits of its seed: among 20,000 noise vectors two would be equal with a probability of
 5 %, and a repeated noise vector breaks privacy. Hence Philox.)
 """
@@ -141,7 +141,7 @@ class Streams:
         return np.random.Generator(np.random.Philox(key=self.key(node, purpose, interval, slot)))
 
     def borrowed(self, node: str, purpose: str, interval: int = 0, slot: int = 0) -> np.random.Generator:
-        """The same stream, by a generator that this thread lends again at the next call: four times as fast.
+        """The stream of `open`, by a generator that this thread lends again at the next call: four times as fast.
 
         >>> streams = Streams(seed=1)
         >>> float(streams.borrowed("library", "trust").random()) == float(streams.open("library", "trust").random())

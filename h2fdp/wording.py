@@ -112,14 +112,14 @@ def table_html(title: str, rows: Sequence[Mapping[str, Any]], most: int = 20) ->
 
 
 def _html(rows: Sequence[Any], header: bool = True) -> str:
-    """As notebooks show a frame of pandas, whose texts are escaped."""
+    """The HTML by which notebooks show a frame of pandas, with texts escaped."""
     import pandas as pd  # takes a second
 
     return str(pd.DataFrame(rows, dtype=object).map(word).to_html(header=header, index=False, border=0))
 
 
 def curve_svg(values: Sequence[float], title: str, width: int = 320, height: int = 70) -> str:
-    """A line through values from 0 to 1, with the last one beside it."""
+    """A line through values from 0 to 1, with the last value at its right."""
     if len(values) < 2:
         return ""
     inner, step = height - 10, (width - 60) / (len(values) - 1)

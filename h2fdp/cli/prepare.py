@@ -1,4 +1,4 @@
-"""What comes before a run: a folder to begin with, what there is to choose from, the first decision of a controller."""
+"""Commands before a run: a folder to begin with, the choices that there are, the first decision of a controller."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def learned(summary: dict[str, Any], config: ExperimentFile, again: str) -> dict
 
 
 def _guess(loss: str, classes: int) -> float | None:
-    """The loss of a model that knows nothing, where that is known; of real values, of the middle of their range."""
+    """The loss of a model that has learned nothing, None where no rule gives it; of real values, by mid-range."""
     known = {"squared": 1.0, "sigmoid-cross-entropy": math.log(2)} | dict.fromkeys(_OF_PROBABILITIES, math.log(classes))
     return known.get(loss)
 
@@ -309,7 +309,7 @@ def show_result(summary: dict[str, Any], directory: Path, learned: Mapping[str, 
 
 
 def _epsilons(privacy: dict[str, Any], accountant: str) -> str:
-    """What each observer's account is, by which accountant, and whether it confirms the target, or else the claim."""
+    """The account of each observer, by which accountant, and whether it confirms the target, or else the claim."""
     from h2fdp.privacy import observers_beside
     from h2fdp.privacy.places import UNTARGETED
 

@@ -1,4 +1,4 @@
-"""What runs left: side by side, whether they are intact, a page about them; a sweep as a table or figure of a paper."""
+"""Commands after runs: runs side by side, their integrity, a page about them; a sweep as a paper's table or figure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _folders(home: Path) -> list[Path]:
 
 
 def _name(run: Path, directories: list[Path]) -> str:
-    """Of a run in a sweep of a folder with its sweep; the path where several folders are listed."""
+    """The name of a run, in a sweep of a folder with its sweep; the path where several folders are listed."""
     if len(directories) > 1:
         return str(run)
     inside = run.relative_to(directories[0]).parts
@@ -66,7 +66,7 @@ def _name(run: Path, directories: list[Path]) -> str:
 
 
 def _row(name: str, summary: dict[str, Any], scores: Iterable[str]) -> dict[str, Any]:
-    """What a run reached, at which epsilon of the worst observer by `pld`, in how much time."""
+    """The row of a run: its scores, the epsilon of the worst observer by `pld`, its time."""
     worst, planned = (summary.get("privacy") or {}).get("worst") or {}, summary.get("planned_intervals")
     since = summary.get("not_finite_from")
     return {
@@ -116,7 +116,7 @@ def runs_command(
 
 
 def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Of the directory itself, of the runs in it, and of those of sweeps in it; a damaged one is noted."""
+    """The summaries of the directory itself, of runs in it, and of runs of sweeps in it; a damaged one is noted."""
     from h2fdp.records import read_summary
 
     homes = [directory, directory / "runs", *(path / "runs" for path in _folders(directory))]
@@ -133,7 +133,7 @@ def _summaries(directory: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def _check(directories: list[Path], as_json: bool) -> None:
-    """Of runs, sweeps and searches, or of all that are in a folder."""
+    """Check runs, sweeps and searches, or all that are in a folder."""
     from h2fdp.integrity import check, is_checked
 
     inside = [[] if is_checked(home) else list(filter(is_checked, _folders(home))) for home in directories]

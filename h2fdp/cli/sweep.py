@@ -271,7 +271,7 @@ class SweepProgress:
 
 
 def ending(name: str, outcome: Outcome, again: bool) -> str:
-    """How a run ended, in a line."""
+    """The end of a run, in a line."""
     if not outcome.error:
         return f"{name}: {outcome.ended_early or outcome.state}"
     reason = outcome.error.strip().rpartition("\n")[2]

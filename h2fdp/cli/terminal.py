@@ -162,7 +162,7 @@ class Interrupt:
 
     @property
     def exit_code(self) -> int:
-        """Of a process that stopped for it."""
+        """The exit code of a process that stopped for the signal."""
         return 128 + (self.signal or signal.SIGINT)
 
     def listen(self) -> None:
@@ -201,14 +201,14 @@ _WIDE = 110  # columns of a terminal that holds the live line with energy and si
 
 
 class Target(NamedTuple):
-    """The epsilon that the accounts of these observers are held to; None is all that there are."""
+    """The epsilon that bounds the accounts of these observers; None is all that there are."""
 
     epsilon: float
     observers: Sequence[str] | None = None
 
 
 def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = None, most: int | None = None) -> str:
-    """What a user wants to know of an interval, as far as it is known.
+    """The words about an interval: its score, its epsilon and its costs, as far as the row has them.
 
     Args:
         costs: say what it cost, too.
@@ -241,7 +241,7 @@ def words_of(row: dict[str, Any], costs: bool = True, target: Target | None = No
 def progress(
     total: int, *, quiet: bool, verbose: bool, target: Target | None = None
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What shows a row of a run's metrics, as it suits where the output goes: standard error, for results are piped.
+    """A function that shows a row of a run's metrics on standard error, for results are piped: as a line or a log.
 
     Args:
         total: intervals of the run.

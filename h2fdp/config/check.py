@@ -1,4 +1,4 @@
-"""Check a document against its schema and report every problem in one line: file, line, key, found, expected."""
+"""Check a document against its schema and report every problem in one line: file, line, key, value, expectation."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def key_meant(
 
 
 def _words(detail: dict[str, Any]) -> str:
-    """What would be right, in pydantic's words, for a type that brings none of its own."""
+    """The expectation in pydantic's words, for a type that brings none of its own."""
     return {
         "list_type": "a list",
         "dict_type": "keys and values",
@@ -112,7 +112,7 @@ def _words(detail: dict[str, Any]) -> str:
 
 
 def quote(value: Any) -> str:
-    """A found value in few characters, as the user wrote it."""
+    """A value in few characters, as the user wrote it."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -149,7 +149,7 @@ class Options(Section):
 def shape(value: Any) -> str:
     """Which of "mapping", "list" and "scalar" a value is.
 
-    A union whose members are told apart by it, ``Annotated[Annotated[Positive, Tag("scalar")] | Annotated[Uniform,
+    A union whose members it tells apart, ``Annotated[Annotated[Positive, Tag("scalar")] | Annotated[Uniform,
     Tag("mapping")], Discriminator(shape), Expect(...)]``, reports the problems of the member that the user meant only.
     """
     if isinstance(value, (dict, BaseModel)):
@@ -178,7 +178,7 @@ def ascending(value: list[Any]) -> list[Any]:
 
 
 def _absolute(value: str, info: ValidationInfo) -> str:
-    """A path relative to the user's file, found from anywhere."""
+    """The absolute path of one relative to the user's file."""
     folder = (info.context or {}).get("folder")
     try:
         return value if folder is None else str((folder / value).resolve())

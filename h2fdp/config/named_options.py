@@ -1,6 +1,6 @@
 """A choice among named things with options of their own: a model, an objective, a server update.
 
-Each choice is a pydantic model with its options, told apart by `name`. A field of a schema takes any of them, a word
+Each choice is a pydantic model with its options, distinguished by `name`. A field of a schema takes any of them, a word
 that abbreviates one with its defaults, or a user's own part.
 """
 
@@ -69,7 +69,7 @@ class Choices(Generic[OptionsType]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all choices that are offered, in the order in which they were registered."""
+        """The names of all choices that are offered, in the order in which they were registered."""
         return tuple(name for name, model in self.models.items() if model.listed)
 
     def section(self) -> Any:
@@ -82,7 +82,7 @@ class Choices(Generic[OptionsType]):
         return [*(Annotated[model, Tag(name)] for name, model in self.models.items()), Annotated[OwnPart, Tag(_OWN)]]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Of the union of all choices that are registered by then."""
+        """The schema of the union of all choices that are registered by then."""
 
         def complete(value: Any, info: ValidationInfo) -> Any:
             return self.complete(value, (info.context or {}).get("folder") or Path.cwd())
@@ -115,7 +115,7 @@ class Choices(Generic[OptionsType]):
         return name if name in self.models else self.names[0]
 
     def complete(self, value: Any, folder: Path) -> Any:
-        """A word as a mapping, an own part found; null stands for an option's default, whether it has one or not."""
+        """A word as a mapping, an own part loaded; null stands for an option's default, whether it has one or not."""
         if isinstance(value, (Options, OwnPart)):
             return value
         word = isinstance(value, str)

@@ -37,7 +37,7 @@ def failure(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """What Python prints of an error, of the calls those in the user's own files; empty where there are none.
+    """Python's traceback of an error, with the calls in the user's own files alone; empty where there are none.
 
     The calls that led from us to them are no news, and neither are those of a library below: `failure` has its words.
     """
@@ -139,7 +139,7 @@ class Origin:
     key: str = ""
 
     def call(self, method: str, function: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What a function of the part answers; empty as `method` where the part itself is the function.
+        """The answer of a function of the part; `method` is empty where the part itself is the function.
 
         Raises:
             UserError: the user's code fails; it has their traceback.
@@ -157,12 +157,12 @@ class Origin:
         return UserError([Problem(text, self.where, self.key, trace(error))])
 
     def wrong(self, method: str, expected: str, value: Any) -> UserError:
-        """The part answered something else than was expected; `found` in words, or as it is."""
+        """The error for an answer other than the expected one; the value stands in words, or as it is."""
         words = value if isinstance(value, Words) else shown(value)
         return UserError(f"expected {expected} from {self._called(method)}, found {words}", self.where, self.key)
 
     def located(self, error: UserError) -> UserError:
-        """A mistake that was found in what the part gave, with its name and place."""
+        """A mistake in the part's answer, with the part's name and place."""
         return UserError(
             replace(
                 each,
@@ -186,7 +186,7 @@ class Words(str):
 
 
 def shown(value: Any) -> str:
-    """What a part answered, in few words."""
+    """The answer of a part, in few words."""
     if _is_array(value):
         history = " that requires gradients" if getattr(value, "requires_grad", False) else ""
         return f"{type(value).__name__} of shape {tuple(value.shape)} and type {value.dtype}{history}"
@@ -286,7 +286,7 @@ def count_rule(answer: Any, *given: Any) -> str:
 
 
 def state_rule(answer: Any) -> str:
-    """What a checkpoint can hold."""
+    """The rule for a state: a checkpoint can store it."""
     return "" if isinstance(answer, dict) and storable(answer) else "a dict of plain values, arrays and tensors"
 
 

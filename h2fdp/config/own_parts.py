@@ -1,4 +1,4 @@
-"""A user's own parts by name: `mymodule:Net` in a file, found beside that file or where Python looks for modules.
+"""A user's own parts by name: `mymodule:Net` in a file, of a module next to that file or where Python looks for it.
 
 Modules of equal names in different folders are kept apart.
 """
@@ -38,7 +38,7 @@ _loaded: dict[str, tuple[Path, Path, int]] = {}
 
 
 def resolve(reference: str, folder: Path) -> tuple[str, Any]:
-    """What `[folder/]module:Name` stands for, and the reference by which it is found from anywhere.
+    """The object of `[folder/]module:Name`, and a reference that names it from any folder.
 
     A module is looked for in `folder`, then where Python looks; one with a folder of its own, relative to `folder`,
     nowhere else. `module.py:Name` means the same as `module:Name`.
@@ -138,7 +138,7 @@ Section = TypeVar("Section", bound=BaseModel)
 
 @dataclass(frozen=True)
 class OwnKind:
-    """What a user's own part must be.
+    """The requirements on a user's own part.
 
     Attributes:
         what: in words, as "a server update".
@@ -155,7 +155,7 @@ class OwnKind:
     libraries: bool = False
 
     def mistake(self, name: str, part: Any) -> str:
-        """What is wrong with a part, in words; empty where nothing is."""
+        """The mistake of a part, in words; empty where it has none."""
         if not self._is_object(part) and not callable(part):
             return f"expected a class or a function, found {name}, which is {typed(part)}"
         missing = [method for method in self.methods if not hasattr(part, method)]
@@ -230,7 +230,7 @@ class OwnPart:
         return made
 
     def written(self) -> dict[str, Any] | str:
-        """As a resolved configuration says it."""
+        """The part as a resolved configuration states it."""
         return self.name if self.from_python else {"name": self.name, **self.given}
 
     @classmethod
@@ -256,7 +256,7 @@ def own_part(value: Any, folder: Path, kind: OwnKind) -> OwnPart:
         folder: of the user's file, where modules are looked for first.
 
     Raises:
-        ValueError: says what was found and what would be right.
+        ValueError: states the value and what would be right.
     """
     if not isinstance(value, Mapping):
         own = OwnPart(_qualified(value), value, kind, from_python=True)

@@ -411,7 +411,7 @@ def text_of(values: Mapping[str, Any]) -> str:
 
 
 def values_of(text: str) -> Any:
-    """What a text says that `text_of` wrote; what users write is for `read_document`.
+    """The values of a text that `text_of` wrote; texts of users are for `read_document`.
 
     Raises:
         yaml.YAMLError: it is no YAML, or has tags.

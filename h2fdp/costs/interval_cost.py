@@ -334,7 +334,7 @@ def _on_air(
 
 
 def _sums_on_air(costs: DrawnCosts, topology: Topology, points: Integers, active: Active, number: int) -> Floats:
-    """(A,) seconds at each access point of what a secure sum exchanges beside opened vectors and models."""
+    """(A,) seconds at each access point of what a secure sum exchanges in addition to opened vectors and models."""
     count = len(topology.access_points[1])
     up = costs.seconds[active.rows], costs.snr[active.rows]
     down = costs.down_seconds[active.rows], costs.down_snr[active.rows]

@@ -104,7 +104,7 @@ class Ways:
 
     Attributes:
         seconds: (n,) the mean of both directions, of messages that are ready at the start of the run.
-        steady: (n,) the same of wires, whose seconds do not depend on the moment; 0 for other links, see `more`.
+        steady: (n,) the seconds of wires, which do not depend on the moment; 0 for other links, see `more`.
         joules: (n,) of a message up.
         wait: whether any link is no wire.
     """
@@ -190,7 +190,7 @@ class MessageCosts:
 
 @dataclass(frozen=True, eq=False)
 class DrawnCosts(MessageCosts):
-    """The costs of one interval, whose channels are known.
+    """The costs of one interval, whose channels are drawn.
 
     Attributes:
         snr: (I,) p |h|^2 / (N0 W), each device's signal-to-noise ratio over the whole bandwidth. Devices that share the

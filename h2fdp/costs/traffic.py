@@ -19,8 +19,8 @@ it, from the lowest up, and the result comes back down. With T(v) the time at wh
 
     T(v) = max T(child) + 2 max tbar(child)
 
-over the children that send, so that servers work side by side and the delays of a path add up. To a server that holds
-a secure sum of theirs, children send and receive keys and shares besides.
+over the children that send, so that servers work side by side and the delays of a path add up. With a server that makes
+a secure sum of their vectors, children exchange keys and shares, too.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ExchangeSizes:
         return 2 * self.key + (3 * parties - 2) * self.share
 
     def keys_and_shares(self, devices: int) -> float:
-        """The keys and shares that a device sends and receives for a sum of so many, besides its vector."""
+        """The keys and shares that a device sends and receives for a sum of so many, without its vector."""
         return 2 * devices * self.key + (5 * devices - 4) * self.share
 
 

@@ -254,7 +254,7 @@ def _write_out_word(document: Document, key: str) -> None:
 
 
 def located(error: UserError, document: Document, settings: Settings = ()) -> UserError:
-    """The same mistakes with the places of their keys, where they were found after the file had been read.
+    """An error's mistakes with the places of their keys, for mistakes that appear after the file has been read.
 
     Args:
         document: as it was read, unchanged by the settings.

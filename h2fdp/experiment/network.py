@@ -1,4 +1,4 @@
-"""What an experiment asks of its network; what is optional states in its own file what it does not go with."""
+"""The rules of an experiment for its network; an optional capability states in its own file what it excludes."""
 
 from __future__ import annotations
 

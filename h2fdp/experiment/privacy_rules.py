@@ -1,4 +1,4 @@
-"""What no account covers, or no noise hides: of an experiment's settings, and of its network."""
+"""Refusals of settings and networks that no account covers, or whose releases no noise hides."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _of_noise_under_a_schedule(experiment: ExperimentFile) -> Found:
 
 
 def _of_account(experiment: ExperimentFile) -> Found:
-    """What no noise can be calibrated to an account for, step by step or before the run."""
+    """Settings under which no noise can be calibrated to an account, step by step or before the run."""
     key, schedule = "privacy.calibration", experiment.method.traits
     if experiment.method.privacy.rounding is not None and schedule.reads_releases and not schedule.foreseen:
         text = "noise that is chosen interval by interval does not go with sums of integers, whose grid follows it"
@@ -51,7 +51,7 @@ def _of_account(experiment: ExperimentFile) -> Found:
 
 
 def _of_adjacency(experiment: ExperimentFile) -> Found:
-    """What depends on whether a record is there at all, or has no account for one that another replaces."""
+    """Settings that depend on whether a record is there at all, or have no account for one that another replaces."""
     key, adjacency, training = "privacy.adjacency", experiment.privacy.adjacency, experiment.training
     method, placement = experiment.method, experiment.method.privacy
     replaced, missing = adjacency == "replace", adjacency not in ("replace", "null-record")

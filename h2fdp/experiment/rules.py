@@ -66,7 +66,7 @@ def _of_aggregation(experiment: ExperimentFile, objective: LocalObjective, combi
 
 
 def _of_no_sum(experiment: ExperimentFile) -> Found:
-    """What needs the sum of what aggregators receive, and has none under a rule such as the median."""
+    """Settings that need the sum of what aggregators receive, which a rule such as the median does not make."""
     training = experiment.training
     rules = [each for each in experiment.method.rules.values() if isinstance(each, AggregationOptions)]
     if training.weights == "by-size" and any(each.visible == "each" for each in rules):
@@ -128,7 +128,7 @@ def _of_turns(experiment: ExperimentFile) -> Found:
 
 
 def _of_own_models(experiment: ExperimentFile, objective: OwnModels) -> Found:
-    """What leaves models of devices' own no step, or sends them away from the shared one."""
+    """Settings that leave models of devices' own no step, or send them away from the shared one."""
     training = experiment.training
     name, every = experiment.method.objective.name, training.aggregate_every
     if training.step_size * objective.towards_received > 2:

@@ -238,7 +238,7 @@ class FaultsSection(Section):
     edge_outage: OutageSection = OutageSection()
 
     def faults(self) -> Faults:
-        """As the cloud draws them."""
+        """The faults as the cloud draws them."""
         least, most = self.straggler.fraction
         return Faults(
             self.device_dropout,
@@ -250,7 +250,7 @@ class FaultsSection(Section):
 
 
 class CompressionSection(Section):
-    """What makes messages smaller, each after its noise: `{quantise: 8}`, bits of a coordinate, rounded at random;
+    """Compression of messages, each after its noise: `{quantise: 8}`, bits of a coordinate, rounded at random;
     `{top_k: 0.01}`, the share of the coordinates that is sent, those farthest from 0; `{rand_k: 0.01}`, random ones.
 
     Attributes:
@@ -377,7 +377,7 @@ class ExperimentFile(Section):
 
 
 def default_calibration(experiment: ExperimentFile) -> Literal["paper", "accounted"]:
-    """By an account of the planned run, where there is one and no noise is stated.
+    """The calibration of noise: by an account of the planned run, where there is one and no noise is stated.
 
     Objective perturbation has no sound one, and raw measurements have none. Schedules that spend a number of local
     iterations, or that nothing but the account ends, keep to the target under the formula's noise too.

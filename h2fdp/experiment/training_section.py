@@ -56,7 +56,7 @@ Recipe = Literal["auto", "paper"]
 
 
 def default_recipe() -> Recipe:
-    """What chooses the keys that a file does not state."""
+    """The recipe that chooses the keys that a file does not state."""
     return "auto"
 
 
@@ -124,7 +124,7 @@ OptimizerSection = Annotated[AdamW, OPTIMIZERS]
 
 
 class TrainingSection(Section):
-    """How devices train and how often subnets aggregate (H2FDP, Sec. 3).
+    """Training of devices and aggregations of subnets (H2FDP, Sec. 3).
 
     A word stands for a recipe: `training: paper` is short for `training: {extends: paper}`. Until a recipe has chosen
     what a file leaves open (`run.recipe`), keys that `auto` chooses have the paper's values.

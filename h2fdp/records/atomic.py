@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written beside their place, synced, renamed; and digests.
+"""Files that are either whole or not there: written next to their place, synced, renamed; and digests.
 
 A checked JSON file carries its own checksum: its last value is a digest of the others.
 """

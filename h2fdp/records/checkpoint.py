@@ -45,13 +45,13 @@ def save_checkpoint(folder: Path, interval: int, values: dict[str, Any], *, alon
 class Outcomes:
     """Digests of the model after each interval of a run, so that one that is done again is seen to be the same.
 
-    What code of a user's reads cannot be known in full. Of an interval that comes out otherwise under the same noise
+    The inputs of a user's code cannot be listed in full. Of an interval that comes out otherwise under the same noise
     nothing may be recorded: the difference of both is that of two updates. A line is on disk before anything is
     recorded of its interval; one that was cut off counts as none.
 
     Args:
         path: of the file, which may be there.
-        secret: keys the digests, as a model may be known to its observers alone; up to 64 bytes.
+        secret: keys the digests, as a model may be public to its observers alone; up to 64 bytes.
     """
 
     def __init__(self, path: Path, secret: bytes) -> None:

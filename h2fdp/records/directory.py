@@ -34,7 +34,7 @@ from h2fdp.wording import SCORES
 
 SUMMARY = "summary.json"
 SCHEMA_VERSION = 2  # 1 had no checksums
-LAST = 20  # intervals whose mean score is reported beside the last one: noisy curves swing
+LAST = 20  # intervals whose mean score is reported with the last one: noisy curves swing
 _LIBRARIES = ("h2fdp", "numpy", "torch", "torchvision", "ray", "scikit-learn", "scipy", "pyarrow")
 PACKAGE = Path(__file__).parents[1]  # where this process has h2fdp's own files
 LOCK = ".lock"
@@ -309,15 +309,15 @@ def read_summary(run: Path) -> dict[str, Any] | None:
 
 
 def reached(metrics: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """What a run that still runs, or was killed, had come to by these columns; its summary is of when it began."""
+    """The progress of a run that still runs, or was killed, by these columns; its summary is of when it began."""
     columns = {name: [value for value in column if value is not None] for name, column in metrics.items()}
     last = {name: column[-1] for name, column in columns.items() if column}
     return {"intervals": last.pop("interval", 0), **last, **scored(metrics), "wall_s": sum(columns.get("wall_s", ()))}
 
 
 def scored(metrics: Mapping[str, Sequence[Any]]) -> dict[str, float | None]:
-    """The scores in these columns of all intervals: of each the last, the best, and the mean of the last 20; None where
-    it is not known.
+    """The scores in these columns of all intervals: of each the last, the best, and the mean of the last 20; None
+    without a value.
 
     >>> scored({"rmse": [3.0, None, 2.0], "accuracy": [None, None, None]})["best_rmse"]
     2.0

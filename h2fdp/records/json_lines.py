@@ -203,7 +203,7 @@ def check_start(path: Path, mark: Mark) -> blake2b:
     size = path.stat().st_size if path.exists() else -1
     digest = _digest_of_start(path, mark.bytes) if size >= mark.bytes else None
     if digest is None or digest.hexdigest() != mark.digest:
-        for _ in read_json_lines(path):  # which names the line, if it can be told
+        for _ in read_json_lines(path):  # which names the line, if it is damaged
             pass
         raise UserError("the file was changed after the run wrote it, so the run cannot be resumed", str(path))
     return digest

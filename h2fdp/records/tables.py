@@ -147,9 +147,9 @@ def metrics_schema(
 
     Args:
         observers: all of the run's; those that not every run has get columns of their own, too.
-        others: columns of numbers that this run has besides.
+        others: further columns of numbers that this run has.
         accountant: by which the epsilons of observers are; null where there are none.
-        scores: what is measured besides the loss; `accuracy` has a column in any case.
+        scores: measures other than the loss; `accuracy` has a column in any case.
     """
     more = [pa.field(name, pa.float64()) for name in scores if name not in METRICS_SCHEMA.names]
     more += [pa.field(f"{prefix}{name}", pa.float64()) for prefix in prefixes for name in (*scores, "loss")]
@@ -159,8 +159,8 @@ def metrics_schema(
 
 
 def accountant_of_metrics(table: pa.Table) -> str | None:
-    """By which the epsilons of observers in a run's metrics are; null where there are none, and in runs of earlier
-    versions: there it was `rdp`."""
+    """The accountant of the epsilons of observers in a run's metrics; null where there are none, and in runs of
+    earlier versions: there it was `rdp`."""
     name = (table.schema.metadata or {}).get(_ACCOUNTANT)
     return None if name is None else name.decode()
 
@@ -211,7 +211,7 @@ class MetricsRows:
         return (self[place] for place in range(len(self)))
 
     def column(self, name: str) -> list[float]:
-        """What is known of a column, in order."""
+        """The values of a column, in order, without its nulls."""
         return [value for value, valid in zip(self._values[name], self._known[name], strict=True) if valid]
 
     def write(self, path: Path) -> None:

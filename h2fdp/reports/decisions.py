@@ -52,7 +52,7 @@ def reason(row: Mapping[str, Any]) -> str:
 
 
 def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
-    """What was minimised for this interval alone."""
+    """The objective that was minimised for this interval alone."""
     terms = " + ".join(f"{term} {number(row['terms'][term])}" for term in TERMS)
     parts = [f"P = {number(row['objective'])} ({terms}, weighed, of all slots left)"]
     other = row.get("runner_up")
@@ -61,7 +61,7 @@ def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
 
 
 def _of_the_run(row: Mapping[str, Any]) -> list[str]:
-    """What this interval costs, and what was weighed of the run that was planned as a whole."""
+    """The cost of this interval, and the plan of the whole run that was weighed."""
     weighed, other, constants = row["weighed"], row.get("runner_up"), row["constants"]
     interval = f"this interval costs {_cost(weighed['joules'], weighed['seconds'])}"
     chosen = _plan(constants["K"], row["tau"], weighed["run_joules"], weighed["run_seconds"], weighed["noise"])

@@ -37,7 +37,7 @@ class Series:
 
     Attributes:
         name: as the reader knows it.
-        columns: name -> values; those of one table have equal lengths, None where nothing is known.
+        columns: name -> values; those of one table have equal lengths, None where there is no value.
     """
 
     name: str

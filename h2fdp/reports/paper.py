@@ -142,7 +142,7 @@ def column_texts(column: Sequence[Any]) -> list[str]:
 
 
 def _decimals(cell: Cell) -> int:
-    """As many as show two digits of half of the interval."""
+    """The number of decimals that show two digits of half of the interval."""
     return max(0, 1 - math.floor(math.log10(cell.half)))
 
 
@@ -188,7 +188,7 @@ def over_key(
         x, line: a swept key along the axis, and one whose values are lines of their own; see `axes_of`.
 
     Raises:
-        UserError: an unknown measure, too many lines, nothing known; see `axes_of`.
+        UserError: an unknown measure, too many lines, no values; see `axes_of`.
     """
     measure = measure or numbers.score.column
     check_measure(measure, numbers.target, "--y")
@@ -224,7 +224,7 @@ def along_runs(sweep: SweepView, numbers: StudyNumbers, x: str, measure: str | N
         numbers: of the points that are drawn.
 
     Raises:
-        UserError: an unknown measure, too many lines, nothing known.
+        UserError: an unknown measure, too many lines, no values.
     """
     measure = measure or numbers.score.column
     if measure not in SCORED:

@@ -1,4 +1,4 @@
-"""How runs ended, what they cost and ran with; what each observer learned, and the noise behind it."""
+"""Results of runs: their ends, costs and settings; what each observer learned, and the noise behind it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from h2fdp.wording import SCORES, judged_by
 
 
 def training(every: Sequence[Series], bands: str) -> ReportSection:
-    """What was learned, and what it cost.
+    """The section on what was learned, and on its cost.
 
     Args:
         bands: a sentence about the bands around the curves; empty where there are none.
@@ -41,7 +41,7 @@ def training(every: Sequence[Series], bands: str) -> ReportSection:
 
 
 def fairness(every: Sequence[Series]) -> ReportSection:
-    """How evenly the devices are served."""
+    """The section on how evenly the devices are served."""
     figures = [chart(key, every) for key in ("spread", "spread-rmse", "devices")]
     return ReportSection("fairness", "Devices", "", [figure for figure in figures if figure.curves])
 
@@ -54,7 +54,7 @@ _NOT_SETTINGS = ("name", "sweep")
 
 
 def results(runs: Sequence[RunView]) -> ReportSection:
-    """What came out, in words where it is one run; a row for each run."""
+    """The section of results, in words where it is one run; a row for each run."""
     rows = [_row(run) for run in runs]
     notes = [*map(_outcome, runs[:1] if len(runs) == 1 else ()), *(note for run in runs if (note := _note(run)))]
     footnote = WITHHELD if any(run.withheld for run in runs) else ""
@@ -213,7 +213,7 @@ def epsilon_figures(every: Sequence[Series], more: str = "") -> list[CurveChart]
 
 
 def _apart(columns: Mapping[str, Column], shown: Sequence[Observer]) -> list[tuple[str, str]]:
-    """A column for each curve that can be told apart, and whose it is: curves within a hundredth are drawn once."""
+    """A column for each distinct curve, with its observers' names: curves within a hundredth are drawn once."""
     groups: list[list[Observer]] = []
     for observer in shown:
         own = columns[f"epsilon_{observer}"]
@@ -261,19 +261,19 @@ def own_targets(run: RunView) -> dict[str, Table]:
 
 
 def card_table(run: RunView) -> dict[str, Table]:
-    """What no attack exceeds, by the ledger as it is now."""
+    """The bounds that no attack exceeds, by the ledger as it is now."""
     found = card(run.accounts.held(), run.setting("privacy", "delta"), run.accountant)
     rows = [[observer, *numbers.values()] for observer, numbers in found.items()]
     return {"Card: what no attack of each observer exceeds": Table(("observer", *CARD.values()), rows)} if rows else {}
 
 
 def lead_of(rows: Sequence[Sequence[Any]], claim: int) -> str:
-    """What the words mean; `claim` is the place of claims in rows."""
+    """The meaning of the words; `claim` is the place of claims in rows."""
     return f"{LEAD} {CLAIM}" if any(row[claim] is not None for row in rows) else LEAD
 
 
 def known_columns(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A table of the columns in which anything is known: claims only where there are some, no seeds left out."""
+    """A table of the columns that have a value in some row: claims only where there are some."""
     kept = [at for at in range(len(heads)) if any(row[at] is not None for row in rows)]
     return Table([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
@@ -345,7 +345,7 @@ def _placed(run: RunView, device: str) -> str:
 
 
 def noise(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
-    """How much noise was added, and for whom."""
+    """The section on how much noise was added, and by whom."""
     decided = _decided(runs)
     curves: list[Curve] = []
     for kind in KINDS:
@@ -372,7 +372,7 @@ def noise(runs: Sequence[RunView], every: Sequence[Series]) -> ReportSection:
 
 
 def _end(values: Column) -> str:
-    """The last value that is known."""
+    """The last value that is not null."""
     return number(next(each for each in reversed(values) if each is not None))
 
 

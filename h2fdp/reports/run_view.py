@@ -75,7 +75,7 @@ WITHHELD = (
 
 @dataclass(frozen=True)
 class RunView:
-    """What a report reads of a run.
+    """The parts of a run that a report reads.
 
     Attributes:
         name: the directory's name, with its parents' where two runs have the same.
@@ -144,7 +144,7 @@ class RunView:
 
     @property
     def accountant(self) -> str:
-        """By which its account is: that by which a target is met."""
+        """The accountant of its account: that by which a target is met."""
         return str(self.summary.get("accountant") or "pld")
 
     @cached_property
@@ -155,7 +155,7 @@ class RunView:
 
     @cached_property
     def accounts(self) -> Accounts:
-        """What each observer holds by the ledger as it is now."""
+        """The accounts of each observer by the ledger as it is now."""
         ledger = RunDirectory(self.path).ledger
         method = self.setting("method", "topology"), self.setting("method", "privacy")
         network = simulated(self.topology, *method).with_visits()

@@ -34,7 +34,7 @@ class MeanIntervals:
     """Means over runs and their intervals.
 
     Attributes:
-        mean, low, high: shape (columns,); NaN where nothing is known, low and high also where one run is all.
+        mean, low, high: shape (columns,); NaN without a value, low and high also where one run is all.
     """
 
     mean: Floats
@@ -43,10 +43,10 @@ class MeanIntervals:
 
 
 def means_with_intervals(values: NDArray[Any]) -> MeanIntervals:
-    """Means over the known values of each column, and Student's intervals.
+    """Means over the values of each column, and Student's intervals.
 
     Args:
-        values: shape (runs, columns); NaN where a run knows nothing.
+        values: shape (runs, columns); NaN where a run has no value.
 
     >>> means = means_with_intervals(np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]))
     >>> means.mean.tolist(), means.low.round(3).tolist(), means.high.round(3).tolist()
@@ -57,7 +57,7 @@ def means_with_intervals(values: NDArray[Any]) -> MeanIntervals:
     values = np.asarray(values, dtype=np.float64)
     valid = ~np.isnan(values)
     counts = valid.sum(axis=0)
-    # Measured from the first value that is known: where runs agree, rounding would tell them apart.
+    # Measured from the first value: where runs agree, rounding would otherwise make them differ.
     origin = np.take_along_axis(values, valid.argmax(axis=0)[None], axis=0)[0] if len(values) else counts * np.nan
     moved = np.where(valid, values - origin, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -81,7 +81,7 @@ class Measure:
         title: with its unit; `{target}` stands for the score that costs are counted up to.
         column: of the metrics, and what it is multiplied by: `factor`.
         largest: over seeds the largest matters, not the mean.
-        to_target: in the first interval that has the target, else in the last one that is known.
+        to_target: in the first interval that has the target, else in the last one with a value.
         bounds: what it cannot go beyond; null for no bound.
     """
 
@@ -114,7 +114,7 @@ MEASURES: Mapping[str, Measure] = {
 
 
 def title_of(measure: str, target: float | None, *, difference: bool = False, score: Score = SCORES["accuracy"]) -> str:
-    """What a measure is called, or a difference in it, with its unit.
+    """The title of a measure, or of a difference in it, with its unit.
 
     Args:
         target: the value of the `score` that costs are counted up to.
@@ -131,8 +131,8 @@ class Cell:
     """A measure at a point of the grid.
 
     Attributes:
-        mean, low, high: over the runs, Student's 95 % interval; NaN where nothing is known, or one run is all.
-        runs: how many there are; `known`: of how many the number is known.
+        mean, low, high: over the runs, Student's 95 % interval; NaN without a value, or where one run is all.
+        runs: how many there are; `known`: how many have the number.
     """
 
     mean: float
@@ -293,9 +293,9 @@ def study_numbers(sweep: Path, target: float | None = None, against: str | None 
 def _numbers(
     table: pd.DataFrame, summaries: Mapping[str, Mapping[str, Any]], score: Score, target: float | None
 ) -> pd.DataFrame:
-    """A row for each run, a column for each measure; NaN where a run does not know it."""
+    """A row for each run, a column for each measure; NaN where a run does not have it."""
     table = table.reindex(columns=["run", *dict.fromkeys(measure.column for measure in MEASURES.values())])
-    last = table.groupby("run", sort=False).last()  # the last one that is known of each column
+    last = table.groupby("run", sort=False).last()  # the last value of each column
     last["epsilon"] = [_epsilon(summaries[name]) for name in last.index]
     arrived = table[score.reached(table[score.column], _NAN if target is None else target)]
     reached = arrived.drop_duplicates("run").set_index("run").reindex(last.index)

@@ -44,7 +44,7 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class SweepView:
-    """What a report reads of a sweep.
+    """The parts of a sweep that a report reads.
 
     Attributes:
         keys: swept, without the seed.
@@ -224,7 +224,7 @@ def sweep_sections(sweep: SweepView, *, withheld: bool = False) -> tuple[list[Re
 
 
 def _standing(sweep: SweepView) -> str:
-    """How many runs ended how; the lowest and the highest score, with their places; the lowest and highest cost."""
+    """The counts of runs by state; the lowest and highest score, with their places; the lowest and highest cost."""
     counts = Counter(sweep.states.values())
     said = f"{len(sweep.states)} runs: {', '.join(f'{count} {state}' for state, count in counts.most_common())}."
     score = judged_by({name: each for point in sweep.points for name in SCORES if (each := last_of(point, name))})
@@ -264,7 +264,7 @@ def _tables(sweep: SweepView, choices: Mapping[str, Sequence[str]]) -> dict[str,
 
 
 def last_of(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
-    """Mean, low and high of the last interval in which the metric is known."""
+    """Mean, low and high of the last interval that has the metric."""
     columns = point.series.columns
     means = columns.get(metric, [])
     at = next((place for place in reversed(range(len(means))) if means[place] is not None), None)
@@ -275,7 +275,7 @@ def last_of(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
 
 
 def _bounded(point: GridPoint, metric: str) -> tuple[float, float, float] | None:
-    """The same, with ends where scores can be."""
+    """Mean, low and high as of `last_of`, with ends where scores can be."""
     last, score = last_of(point, metric), SCORES.get(metric)
     if last is None or score is None or not score.least <= last[0] <= score.most:
         return last

@@ -114,7 +114,7 @@ def _published_point(point: GridPoint) -> GridPoint:
 
 
 def _private_names(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """How the names of scores begin that are measured on devices' records."""
+    """The prefixes of scores that are measured on devices' records."""
     return (*_OF_DEVICES, *_OF_TESTS) if summary.get("tested_on_devices") else _OF_DEVICES
 
 
@@ -253,13 +253,13 @@ def page(title: str, sections: Sequence[ReportSection], every: Sequence[Series],
 
 
 def _last(series: Series, score: Score) -> float:
-    """The last value that is known, the larger the better; below all others where none is."""
+    """The last value, signed so that larger is better; below all others where there is none."""
     known = (value for value in reversed(series.columns.get(score.column, [])) if value is not None)
     return next(map(score.signed, known), -math.inf)
 
 
 def numbers_of(chart: CurveChart, every: Sequence[Series]) -> Table:
-    """What a figure shows, for those who do not see it."""
+    """The numbers of a figure, for readers who do not see it."""
     rows = []
     for curve in chart.curves:
         values = [value for value in every[curve.series].columns[curve.column] if isinstance(value, (int, float))]
@@ -271,7 +271,7 @@ def numbers_of(chart: CurveChart, every: Sequence[Series]) -> Table:
 
 
 def _data(figures: Sequence[Figure], every: Sequence[Series]) -> dict[str, Any]:
-    """What the scripts draw: the figures that are no drawings, and the columns that these show."""
+    """The data that the scripts draw: the figures that are no drawings, and the columns that these show."""
     drawn = []
     for each in figures:
         if not isinstance(each, Drawing):

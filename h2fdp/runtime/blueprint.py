@@ -93,7 +93,7 @@ class Blueprint:
 
     @property
     def data_bytes(self) -> int:
-        """Of the records that are held; more are drawn where they are trained on."""
+        """The bytes of the records that are in memory; more are drawn where they are trained on."""
         return min(self.data.values, LARGEST_HELD) * self.data.test.x.itemsize + self.data.test.x.nbytes
 
     @cached_property
@@ -109,7 +109,7 @@ class Blueprint:
 
     @cached_property
     def facts(self) -> tuple[SubnetFacts, ...]:
-        """What the cloud knows of each subnet."""
+        """The facts of each subnet that the cloud knows."""
         relays, visits = self.topology.subnets[0].relays, self.topology.visits
         points = () if relays is None else tuple(zip(relays.names, relays.sizes, strict=True))
         found = tuple(self._facts_of(number, subnet, points) for number, subnet in enumerate(self.topology.subnets))
@@ -144,7 +144,7 @@ class Blueprint:
         )
 
     def _following(self, facts: Sequence[SubnetFacts], visits: Visits) -> tuple[SubnetFacts, ...]:
-        """The same where devices move: who has an account of a device from elsewhere, and sees what all see here."""
+        """The facts where devices move: who has an account of a device from elsewhere, and sees what all see here."""
         seen = {observer: np.zeros(len(visits.home), dtype=bool) for observer in ("edge", "peer")}
         devices = np.split(visits.device, self.first_devices[1:-1])
         private = self.noise_placement.private
@@ -165,19 +165,19 @@ class Blueprint:
         )
 
     def _exposed(self, liars: Adversaries, path: Sequence[str], number: int) -> int | None:
-        """See `SubnetFacts.exposed`."""
+        """The lowest level at which a liar sees the subnet's vectors; see `SubnetFacts.exposed`."""
         if liars.attack.omniscient and self.topology.lying_devices(number):
             return 0
         # A liar of the second tier or above it sees averages; that it sees those of the lowest one is safe to assume.
         return min((min(at, 1) for at, name in enumerate(path) if name in liars.edges), default=None)
 
     def lies_among_edges(self) -> Lies | None:
-        """What becomes of the uploads of edge servers that lie."""
+        """The lies in uploads of edge servers that lie; None where none does."""
         return None if (liars := self.topology.adversaries) is None else liars.among(liars.edges)
 
     @cached_property
     def tiers(self) -> dict[str, TierFacts]:
-        """What the cloud knows of each aggregator above edge servers."""
+        """The facts of each aggregator above edge servers that the cloud knows."""
         return {
             each.name: TierFacts(
                 name=each.name,
@@ -192,7 +192,7 @@ class Blueprint:
         }
 
     def aggregators(self) -> dict[str, UpperAggregator]:
-        """Those above edge servers, which live where the cloud does."""
+        """The aggregators above edge servers, which live where the cloud does."""
         return {
             name: UpperAggregator(
                 name=name,
@@ -279,7 +279,7 @@ class Blueprint:
         return self.group(number, self.records(first, last), first, self.local_engine())
 
     def records(self, first: int, last: int) -> DeviceRecords:
-        """Of the devices from `first` to before `last`."""
+        """The records of the devices from `first` to before `last`."""
         return device_records(self.data, *self.data.subnet(first, last - first)).to(self.device)
 
     def local_engine(self) -> Engine:
@@ -331,7 +331,7 @@ class Blueprint:
 
     @cached_property
     def _pipelines(self) -> dict[Trust, Pipeline]:
-        """What happens to the uploads of devices under an edge server of each trust."""
+        """The pipeline of devices' uploads under an edge server of each trust."""
         return {trust: self._pipeline(trust) for trust in TRUSTS}
 
     def _pipeline(self, trust: Trust) -> Pipeline:

@@ -31,7 +31,7 @@ _MOST_VALUES = 1 << 22  # that are released by one call, which may hold them in 
 
 @dataclass(frozen=True)
 class _Job:
-    """What one group of devices does in a phase."""
+    """The work of one group of devices in a phase."""
 
     edge: str
     name: str
@@ -47,7 +47,7 @@ class _Job:
 
     @property
     def devices(self) -> int:
-        """How many."""
+        """The number of devices."""
         return len(self.order.rows)
 
     @property
@@ -152,7 +152,7 @@ class Lockstep:
 
 
 def _released(cohort: Sequence[_Job], trained: TrainingResult, starts: Tensor) -> TrainingResult:
-    """What may leave the devices of these jobs."""
+    """The results that may leave the devices of these jobs."""
     first, moments = cohort[0], [job.group.moment(job.order) for job in cohort]
     return released(first.group.pipeline, trained, starts, Moment.joined(moments))
 
@@ -188,7 +188,7 @@ _FEWEST_DEVICES, _MOST_DEVICES, _MODELS_VALUES = 64, 1024, 1 << 22
 
 
 def devices_in_lockstep(parameters: int) -> int:
-    """How many devices train in one call, by the number of the model's parameters.
+    """The number of devices that train in one call, by the number of the model's parameters.
 
     >>> devices_in_lockstep(210), devices_in_lockstep(7840), devices_in_lockstep(550_570)
     (1024, 534, 64)

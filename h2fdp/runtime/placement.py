@@ -201,7 +201,7 @@ PLACEMENTS: dict[str, Callable[[Topology, int], list[HostSpec]]] = {
 
 
 def smallest_number_of_hosts(placement: str, topology: Topology) -> int:
-    """How many hosts a placement has when `hosts` is 1: all of them, where the topology says how many."""
+    """The number of hosts of a placement when `hosts` is 1: all of them, where the topology says how many."""
     return {"packed": 1, "subnet": topology.edges, "entity": 1 + topology.edges + topology.devices}[placement]
 
 
@@ -222,19 +222,19 @@ class Machine:
 
 @dataclass(frozen=True)
 class HostResources:
-    """What one host takes; 0 of what it does not ask for."""
+    """The resources that one host takes; 0 of those that it does not ask for."""
 
     cpus: float
     gpus: float = 0
 
     def fits(self, machine: Machine) -> int:
-        """How many such hosts fit on a machine."""
+        """The number of such hosts that fit on a machine."""
         wanted = ((self.cpus, machine.cpus), (self.gpus, machine.gpus))
         return min(int(there / asked + _ROUNDING) for asked, there in wanted if asked > 0)
 
 
 def fitting(machines: Sequence[Machine], share: HostResources) -> int:
-    """How many hosts of this share fit on all machines; a host does not span two.
+    """The number of hosts of this share that fit on all machines; a host does not span two.
 
     >>> fitting([Machine(cpus=3), Machine(cpus=1)], HostResources(cpus=2))
     1
@@ -255,7 +255,7 @@ def even_cpus(machines: Sequence[Machine], hosts: int) -> float:
 
 
 def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) -> HostResources:
-    """What a host takes.
+    """The resources that a host takes.
 
     Args:
         smallest: how many hosts there are at least, which `auto` has room for.
@@ -270,7 +270,7 @@ def shares(section: RuntimeSection, machines: Sequence[Machine], smallest: int) 
 def number_of_hosts(
     section: RuntimeSection, machines: Sequence[Machine], share: HostResources, smallest: int, free: float | None = None
 ) -> int:
-    """How many hosts to start where `runtime.hosts` counts them; `auto` is as many as fit on the free CPUs.
+    """The number of hosts to start where `runtime.hosts` counts them; `auto` is as many as fit on the free CPUs.
 
     Args:
         smallest: how many hosts the placement has when `hosts` is 1.

@@ -167,7 +167,7 @@ _TIME_BELOW = 0.8  # of a host's time to answer, for the hosts that it asks: so 
 
 @dataclass(frozen=True)
 class HostSettings:
-    """What every host of a run is started with.
+    """The settings with which every host of a run is started.
 
     Attributes:
         share: what each takes of its machine.
@@ -265,7 +265,7 @@ class RayNodes:
             names, again = list(lost), True
 
     def _with_room(self, pending: Mapping[Any, str]) -> dict[Any, str]:
-        """The hosts to come; those that found no room on what is left of the cluster share the CPUs of others.
+        """The hosts to come; those without room on what is left of the cluster share the CPUs of others.
 
         Ray learns late that a machine is lost, so there is no knowing before.
         """

@@ -31,7 +31,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 _FOLDERS = Path("/tmp")  # not TMPDIR: the sockets below may have paths of 107 characters
-_STORE_BYTES = 2**29  # models and updates on their way, besides the records
+_STORE_BYTES = 2**29  # models and updates on their way, in addition to the records
 _SECONDS_TO_CONNECT = 10.0
 _TOKEN = "are RAY_AUTH_MODE and RAY_AUTH_TOKEN those that it was started with?"
 _LARGEST_STORE = 0.3  # of memory, as Ray's own default
@@ -76,7 +76,7 @@ def ray_session(address: str | None, data_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def _one_line_of_ray() -> Iterator[None]:
-    """What Ray's servers report, as of a lost machine, is a note: its first sentence. Ray prints a paragraph among the
+    """Reports of Ray's servers, as of a lost machine, become notes of one sentence. Ray prints a paragraph among the
     results on standard output."""
     before = ray._private.worker.print_to_stdstream
 
@@ -146,7 +146,7 @@ def _joined(address: str) -> Iterator[None]:
 
 
 def _remembered() -> str | None:
-    """The address that `auto` stands for, if it can be known: Ray itself waits for minutes for one that is dead."""
+    """The address that `auto` stands for, if Ray states one: it waits for minutes for one that is dead."""
     with contextlib.suppress(Exception):  # of Ray's insides, which change
         address = ray._private.services.get_ray_address_from_environment("auto", None)
         host, _, port = str(address).rpartition(":")
@@ -224,8 +224,8 @@ def _remove_unless_used(folder: Path) -> None:
 
 @contextmanager
 def _own_modules_by_value() -> Iterator[None]:
-    """Modules that are not installed travel with the objects made from them: workers find neither a model beside the
-    script on another machine nor, on this one, a module in the folder of an experiment file."""
+    """Modules that are not installed travel with the objects made from them: workers find neither a model next to
+    the script on another machine nor, on this one, a module in the folder of an experiment file."""
     registered = ray.cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
     registered |= {"__main__"}  # what a session around this one registered, and what Ray sends by itself
     own = [module for module in list(sys.modules.values()) if is_own(module) and module.__name__ not in registered]

@@ -140,7 +140,7 @@ class LearnedConstants:
 
     def learned(self, seen: IntervalObservation) -> LearnedConstants:
         """With the estimates of one more interval, from its released vectors."""
-        if not seen.uploads:  # no device was there, and nothing is known of it
+        if not seen.uploads:  # no device was there, so nothing was observed
             return self
         current = ReleasedInterval(
             np.stack([upload.numpy().astype(np.float64) for upload in seen.uploads]),

@@ -193,7 +193,7 @@ class Coefficients:
     def best(self, limits: Integers) -> Integers:
         """(N,) the s in 1..limits with the smallest share each, the smaller one of equals.
 
-        A convex function falls until its first step that is no fall: that step is found by bisection.
+        A convex function falls until its first step that is no fall: bisection finds that step.
         """
         low, high = np.ones_like(limits), limits.copy()
         while (low < high).any():

@@ -153,8 +153,8 @@ class CheckedSchedule(Checked):
     def reads_releases(self) -> bool:
         """Whether it reads releases; where it does not say, whether it has a method that is handed any.
 
-        It may read them elsewhere all the same, as from an own part in its module. So this counts only where a run is
-        held to its forecast, whatever its schedule reads; elsewhere what it `states_reading` does.
+        It may read them elsewhere all the same, as from an own part in its module. So this counts only where a forecast
+        bounds the run, whatever its schedule reads; elsewhere what it `states_reading` does.
         """
         stated = self.states_reading
         return any(map(self._defines, _RECEIVING)) if stated is None else stated

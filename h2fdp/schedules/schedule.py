@@ -62,7 +62,7 @@ class Backlog:
         carried: ascending numbers of the models before `first` that devices train from at the beginning.
         kept: ascending numbers, below `first` + averages, of those that devices still train from at the end.
         weights: (averages, s) what the age of a model leaves of an upload's weight.
-        weight: the same of the edge server's own upload.
+        weight: what the age of a model leaves of the weight of the edge server's own upload.
         step_size: of its local steps.
     """
 
@@ -119,7 +119,7 @@ class Backlog:
         return bool(self.arrives.all() and (self.versions == clock).all() and (self.tasks == clock).all())
 
     def models(self, average: int) -> list[tuple[int, int, np.ndarray]]:
-        """Of one average: number of the model, tasks before, and (s',) whose places of `rows` began so; by these."""
+        """The models behind one average: number, tasks before, and (s',) places in `rows` that began so; by these."""
         arriving = np.flatnonzero(self.arrives[average])
         began = np.stack([self.versions[average, arriving], self.tasks[average, arriving]], axis=1)
         kinds, of = np.unique(began, axis=0, return_inverse=True)
@@ -181,7 +181,7 @@ class Decision:
 class Schedule(Protocol):
     """Decides one interval after another.
 
-    After each interval it is called with what is known of it, in this order: `observe`, `scored`, `kept`, the first two
+    After each interval it is called with facts about it, in this order: `observe`, `scored`, `kept`, the first two
     where it asks for them. A schedule that is derived from this class learns nothing, measures nothing, scores nothing,
     keeps every model and leaves the end to the number of intervals, unless it says otherwise.
     """

@@ -159,7 +159,7 @@ class TurnsSetting:
 
 
 def badness(plan: TurnsPlan, joule: float, second: float, most: float | None) -> float:
-    """What is to be least: cost, as weighed, where noise is at most this, else how far it is above; where no most is
+    """The objective to minimise: weighed cost where noise is at most `most`, else infinity; where no `most` is
     stated, cost times the variance of noise.
 
     Where nothing but noise limits what is learned, averaging buys any level of it by cost: the product says how dearly.
@@ -180,8 +180,8 @@ def cheapest(plans: list[TurnsPlan], joule: float, second: float, most: float | 
 
 
 def within_budget(plans: list[TurnsPlan], joules: float, seconds: float) -> TurnsPlan | None:
-    """Of the plans that are expected to cost no more than this the one with most intervals, which drifts least, among
-    those whose noise is near the least. None where the budget pays for none."""
+    """The plan with most intervals, which drifts least, of those that are expected to cost no more than this and
+    whose noise is near the least. None where the budget pays for none."""
     within = [each for each in plans if each.joules <= joules and each.seconds <= seconds]
     if not within:
         return None

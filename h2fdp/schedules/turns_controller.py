@@ -31,7 +31,7 @@ class TurnsController(Schedule):
 
     @property
     def observes(self) -> bool:
-        """It is told what intervals cost."""
+        """True: it learns what intervals cost."""
         return True
 
     def __init__(self, context: ScheduleContext) -> None:

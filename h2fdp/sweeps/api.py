@@ -151,7 +151,7 @@ class Sweep:
         return {name: Run(directory.run(name)) for name in directory.finished(self.names)}
 
     def results(self, target: float | None = None, against: str | None = None) -> pd.DataFrame:
-        """What each point reached: means over seeds with half of their 95 % intervals, as texts.
+        """The results of each point: means over seeds with half of their 95 % intervals, as texts.
 
         Args:
             target: a test accuracy, RMSE or perplexity, of what the runs are judged by; adds what it took to reach it.
@@ -185,7 +185,7 @@ class Sweep:
 
     @property
     def failures(self) -> dict[str, str]:
-        """What runs failed with, by point."""
+        """The errors of failed runs, by point."""
         paths = {name: SweepDirectory(self.directory).failure(name) for name in self.names}
         return {name: path.read_text() for name, path in paths.items() if path.is_file()}
 
@@ -226,7 +226,7 @@ def sweep(
     """Run the grid of a file's `sweep:` section, or of an experiment that Python made, or what is left of it.
 
     Args:
-        file: a study's file, or an `Experiment`, whose records of Python's are written beside the sweep's directory.
+        file: a study's file, or an `Experiment`, whose records from Python are written next to the sweep's directory.
         grid: dotted key -> values, `{"seed": [1, 2, 3], "privacy.epsilon": [1, 4]}`; of a file, instead of its own.
         progress: show how many runs are done; null: in notebooks and on terminals.
         settings: as `--set` takes them; `sweep.seed=[1, 2]` changes the grid.

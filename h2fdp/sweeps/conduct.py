@@ -143,7 +143,7 @@ def _write_states(
 
 
 def _tasks(study: Study, directory: SweepDirectory, finished: Collection[str]) -> list[Task]:
-    """What is left to do; runs that share their data come one after the other."""
+    """The tasks that are left; runs that share their data come one after the other."""
     firsts: dict[str, int] = {}
     for number, planned in enumerate(study.runs):
         firsts.setdefault(planned.alike, number)

@@ -30,7 +30,7 @@ from h2fdp.sweeps.task import FAILED, Outcome, Task, TaskContext, carry_out
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads may wait for ever
 _SECONDS_TO_STOP = 0.5  # until workers hear that they are to stop; nothing else waits for the clock
-_RECORDS_BYTES = 2**30  # room in Ray's store for the records of any run; which these are is not known yet
+_RECORDS_BYTES = 2**30  # room in Ray's store for the records of any run, which are read later
 
 
 class SweepWatcher(Protocol):
@@ -62,7 +62,7 @@ Following = Callable[[], Task | None]  # which task comes next, if any
 
 @dataclass(frozen=True)
 class WorkOptions:
-    """How many runs there are at a time, and who watches and stops them.
+    """The number of runs at a time, and who watches and stops them.
 
     Attributes:
         jobs: runs at a time; None for one for each CPU; 1 for one after another in this process.

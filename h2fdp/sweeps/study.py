@@ -77,7 +77,7 @@ class SharedInputs:
         self._pools: dict[Hashable, Pool] = {}
 
     def experiment(self, document: Document, settings: Settings) -> tuple[ExperimentFile, Topology]:
-        """See `experiment_from`; the document stays as it is."""
+        """The experiment and network of a document (`experiment_from`), which stays as it is."""
         return experiment_from(document.copy(), settings, draw=self._topology)
 
     def network(self, topology: Topology) -> str:
@@ -89,7 +89,7 @@ class SharedInputs:
         return prepare(config, topology, data_root=self.root, data_source=configured_data(config.data, self._pool))
 
     def request(self, config: ExperimentFile, topology: Topology) -> DataRequest | None:
-        """What a run asks of its data set; None of a user's own function."""
+        """The request of a run to its data set; None for a user's own function."""
         if isinstance(config.data, OwnPart):
             return None
         groups = [(subnet.name, subnet.size) for subnet in topology.subnets]
@@ -242,7 +242,7 @@ def _checked(
 
 
 def digest_of(config: ExperimentFile, network: str) -> str:
-    """Of all in a configuration that bits depend on; `network` see `SharedInputs.network`."""
+    """The digest of all in a configuration that bits depend on; `network` see `SharedInputs.network`."""
     # What a run's config.yaml says about bits, but for the topology, which has a file of its own there.
     said = {key: value for key, value in counted(config.model_dump(mode="json")).items() if key != "topology"}
     stated = [json.dumps(said, sort_keys=True), config.runtime.engine, network]

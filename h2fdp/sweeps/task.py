@@ -48,13 +48,13 @@ class DirectoryOfRuns:
         write_text(self.failure(name), error.rstrip() + "\n")
 
     def state_of(self, name: str) -> str:
-        """How a run stands, by its own directory; one that says it is running was killed, one whose summary
+        """The state of a run, by its own directory; one that says it is running was killed, one whose summary
         is damaged is `damaged`."""
         state = self._summary(name).get("state", WAITING)
         return "killed" if state == "running" else str(state)
 
     def intervals_of(self, name: str) -> int:
-        """How many intervals a run has recorded, by its summary."""
+        """The number of intervals that a run has recorded, by its summary."""
         return int(self._summary(name).get("intervals", 0))
 
     def _summary(self, name: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def remove_run(path: Path) -> None:
 
 @dataclass(frozen=True)
 class SweepEntry:
-    """What `sweep.json` says about a point.
+    """The entry of a point in `sweep.json`.
 
     Attributes:
         values: swept key -> value.
@@ -118,7 +118,7 @@ def write_entries(directory: SweepDirectory, name: str, keys: Sequence[str], ent
     Args:
         name: of the study.
         keys: that are swept.
-        entries: point -> what is known, those of earlier grids too as long as they have a run.
+        entries: point -> its entry, those of earlier grids too as long as they have a run.
     """
     points = {point: vars(entry) for point, entry in entries.items()}
     values = {"schema_version": SCHEMA_VERSION, "name": name, "keys": list(keys), "points": points}
@@ -175,7 +175,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         state: of its summary, or `failed`.
@@ -203,7 +203,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What the tasks of a process share.
+    """The context that the tasks of a process share.
 
     Attributes:
         threads: that a run without Ray has; None for what its configuration says.

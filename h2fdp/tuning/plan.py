@@ -66,13 +66,13 @@ class Axis:
     where: str
 
     def settings(self, drawn: Drawn) -> tuple[Setting, ...]:
-        """What a drawn value sets."""
+        """The settings of a drawn value."""
         if self.span is None:
             return self.choices[int(drawn)]
         return (Setting(self.keys[0], int(drawn) if self.span.whole else float(drawn), self.where),)
 
     def nearest(self, values: Sequence[Any]) -> Drawn | None:
-        """What is drawn where the keys have these values, or the end of a span next to them; None where nothing is."""
+        """The draw that gives the keys these values, or the end of a span nearest to them; None where there is none."""
         if self.span is None:
             choices = [canonical([each.value for each in choice]) for choice in self.choices]
             return choices.index(canonical(list(values))) if canonical(list(values)) in choices else None
@@ -110,7 +110,7 @@ class Space:
         return tuple(key for axis in self.axes for key in axis.keys)
 
     def settings(self, drawn: Mapping[str, Drawn]) -> tuple[Setting, ...]:
-        """What drawn values set, by the names of their axes; of other axes nothing."""
+        """The settings of drawn values, by the names of their axes; of other axes none."""
         return tuple(setting for axis in self.axes if axis.name in drawn for setting in axis.settings(drawn[axis.name]))
 
     def values(self, drawn: Mapping[str, Drawn]) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class TunePlan:
 
     @property
     def seed(self) -> int:
-        """Of all trials; no final run has it, for settings must be judged on other draws."""
+        """The seed of all trials; no final run has it, for settings must be judged on other draws."""
         return next(seed for seed in count(101) if seed not in self.final_seeds)
 
     @property
@@ -271,7 +271,7 @@ class TunePlan:
         """Everything that a trial changes in the document.
 
         Args:
-            intervals: that it has, where known: it is judged at each quarter of them.
+            intervals: of the trial, which is judged at each quarter of them; None where the caller has no number.
         """
         own: list[Setting] = []
         where = self.document.where((TUNE,))
@@ -289,7 +289,7 @@ class TunePlan:
         return (*self.final_settings(drawn), *own)
 
     def final_settings(self, drawn: Mapping[str, Drawn]) -> tuple[Setting, ...]:
-        """What the values of a trial change in the document, for a final run."""
+        """The settings of a final run: those of the search, and the values of a trial."""
         return (*self.settings, *self.space.settings(drawn))
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What a search reveals, who pays for it, and the noise of trials that follows."""
+"""The price of a search: what it reveals, who pays for it, and the noise of trials that follows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Price:
         return f"{why}; {self.trials} is its mean; see tune.privacy"
 
     def beforehand(self) -> list[str]:
-        """What the user must know before the search."""
+        """The sentences for the user before the search."""
         if not self.covered:
             return []
         kept = f"the final run keeps epsilon {self.each:.2g} of {self.epsilon:g}, and each trial has as much"
@@ -75,7 +75,7 @@ class Price:
         ]
 
     def sentences(self) -> list[str]:
-        """What the user must know of the search that was made."""
+        """The sentences for the user about the search that was made."""
         if self.budget is None:
             return [
                 {
@@ -163,7 +163,7 @@ def _problem(document: Document, key: str, text: str) -> Problem:
 
 
 def share_of(composition: Composition, bounds: Mapping[int, float]) -> float:
-    """How much of the bounds on Renyi divergence a composition takes, 1 where it is at the nearest of them.
+    """The share of the bounds on Renyi divergence that a composition takes, 1 where it is at the nearest of them.
 
     Args:
         bounds: order, one of `ORDERS` -> the largest divergence.
@@ -177,7 +177,7 @@ def _place(order: int) -> int:
 
 
 def held_by(setup: RunSetup) -> list[Composition]:
-    """What target observers will hold about each distinct device after the planned run."""
+    """The compositions of target observers about each distinct device after the planned run."""
     accounts = planned_accounts(setup)
     compositions = [each.composition for observer in setup.target_observers for each in accounts.classes(observer)]
     return list({tuple(sorted(each.items())): each for each in compositions}.values())
@@ -207,7 +207,7 @@ def within(setup: RunSetup, bounds: Mapping[int, float]) -> RunSetup:
 
 
 def with_facts(facts: Path, bounds: Mapping[int, float] | None, setup: RunSetup) -> RunSetup:
-    """The trial under its noise; what is known of it before it runs is on disk when this returns.
+    """The trial under its noise; its public facts are on disk when this returns.
 
     Args:
         facts: the file of the number of validation records.

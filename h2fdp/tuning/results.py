@@ -1,4 +1,4 @@
-"""What a search leaves: its directory, the table of its trials, and files with the best values."""
+"""Results of a search: its directory, the table of its trials, and files with the best values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TuneDirectory(DirectoryOfRuns):
     """Paths of one tuning's directory, whose runs have the names of their trials."""
 
     plan = Inside("tune.yaml")  # the file, settings written in
-    state = Inside("tune.json")  # what the search is made of, and what it found
+    state = Inside("tune.json")  # the parts of the search, and its results
     journal = Inside("optuna.log")  # Optuna's storage: the trials that have ended
     secret = Inside("secret")  # the key of secret draws, readable by its owner alone
     best = Inside("best.yaml")  # with the best values, ready to run
@@ -44,7 +44,7 @@ class TuneDirectory(DirectoryOfRuns):
     table = Inside("trials.parquet")  # a row for each trial; a `.csv` stands next to it
 
     def facts(self, name: str) -> Path:
-        """What was known of a trial before it ran."""
+        """The file of a trial's facts from before it ran."""
         return self.path / "facts" / f"{name}.json"
 
 
@@ -59,7 +59,7 @@ def name_of(number: int) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """How a trial ended.
+    """The end of a trial.
 
     Attributes:
         drawn: axis -> what was drawn.
@@ -145,7 +145,7 @@ def check_usable(directory: TuneDirectory, plan: TunePlan, *, overwrite: bool) -
 
 
 def read_state(directory: TuneDirectory) -> dict[str, Any]:
-    """What `tune.json` says.
+    """The contents of `tune.json`.
 
     Raises:
         UserError: it is not there, or damaged.
@@ -285,7 +285,7 @@ class Tuned:
 
     @property
     def price(self) -> list[str]:
-        """What the search reveals, and what that costs."""
+        """The sentences on what the search reveals, and on the cost of that."""
         price: list[str] = read_state(self._files).get("price", [])
         return price
 

@@ -59,7 +59,7 @@ _ROUNDING = 1e-6  # relative, of divergences added up in another order
 
 @dataclass(frozen=True)
 class Searched:
-    """How far a search came.
+    """The progress of a search.
 
     Attributes:
         finished: all trials have ended.
@@ -71,7 +71,7 @@ class Searched:
 
 
 def conduct(plan: TunePlan, path: Path, options: WorkOptions) -> Searched:
-    """Make the trials of a search that have not ended, in its directory, and write what was found.
+    """Make the trials of a search that have not ended, in its directory, and write the results.
 
     Raises:
         UserError: the directory holds something else or is in use; no data can be read; no trial is within the limits.
@@ -100,7 +100,7 @@ def conduct(plan: TunePlan, path: Path, options: WorkOptions) -> Searched:
 
 
 def number_of_trials(plan: TunePlan, secret: bytes) -> int:
-    """How many trials there are: as stated, or as drawn in secret."""
+    """The number of trials: as stated, or as drawn in secret."""
     if plan.price.law is None:
         return plan.section.trials
     return plan.price.law.draw(Streams(plan.seed, secret=secret).open("", "number of trials"))
@@ -140,7 +140,7 @@ class Search(SilentWatcher):
     """The trials of a search: made to tasks, judged when they end, and passed on to a watcher.
 
     Args:
-        secret: the key of what is drawn at random, where it must not be known.
+        secret: the key of random draws that must stay secret.
 
     Attributes:
         crashes: trials that failed twice by no mistake of the user. No other trial begins then.
