@@ -35,7 +35,7 @@ class TurnsController(Schedule):
         return True
 
     def __init__(self, context: ScheduleContext) -> None:
-        """Before the first interval.
+        """Plan the run, before its first interval.
 
         Raises:
             UserError: no plan goes the way of the file's schedule within tau_max, or the budget pays for none.
@@ -58,7 +58,7 @@ class TurnsController(Schedule):
         return self.plan.intervals
 
     def ends(self, slot: int) -> bool:
-        """After the last interval of the plan, or where the budget does not pay for the next one."""
+        """Whether the plan has no interval left, or the budget does not pay for the next one."""
         if self._done >= self.plan.intervals:
             return True
         joules, seconds = self._budget_left()
@@ -175,7 +175,7 @@ class TurnsController(Schedule):
         return costs_of_turns(network, costs, self._context.costs.step.joules, tau, local, upper)
 
     def _next(self, interval: int) -> Integers:
-        """Who takes part, by how much cheaper each is now than on average."""
+        """The edge servers that take part, by how much cheaper each is now than on average."""
         return next_turn(self._taken, self.plan.servers, self._mean_worth - self.worth_of_turns(interval), self._groups)
 
     def worth_of_turns(self, interval: int) -> Floats:
