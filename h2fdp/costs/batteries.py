@@ -2,7 +2,7 @@
 
 A device pays the energy of a whole interval - its messages, its local steps, what it exchanges for secure sums - as the
 plan has it before faults: who drops out later has paid, too. All of it follows from the network, the channels and the
-plan, which are public, so that who takes part tells nothing of records, and every account of a run stays what it is.
+plan, which are public, so that participation reveals nothing of records, and every account of a run stays what it is.
 """
 
 from __future__ import annotations
