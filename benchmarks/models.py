@@ -54,7 +54,7 @@ def main() -> None:
     if asked.only:
         print(measured(asked.only))
         return
-    print("| model | parameters | records/s, one batch | clipped | MB beside the model | rule |")
+    print("| model | parameters | records/s, one batch | clipped | MB without the model | rule |")
     print("|---|---|---|---|---|---|")
     for name in NAMES:
         print(subprocess.check_output([sys.executable, "-m", "benchmarks.models", "--only", name], text=True), end="")

@@ -146,6 +146,15 @@ def word(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def grams_in_words(costs: Mapping[str, Any]) -> str:
+    """Grams of CO2 after joules; empty where no grid's trace counts them.
+
+    >>> grams_in_words({"energy_j": 4.0, "gco2": 0.012345}), grams_in_words({"energy_j": 4.0})
+    (', 0.01235 g CO2', '')
+    """
+    return "" if costs.get("gco2") is None else f", {costs['gco2']:.4g} g CO2"
+
+
 def counted(number: int, what: str) -> str:
     """A number of things.
 

@@ -44,7 +44,7 @@ class Contributions:
     planned_steps: int
 
     def __post_init__(self) -> None:
-        """Make the arrays read-only."""
+        """They do not change."""
         for array in (self.shares, self.records, self.devices, self.steps, self.gradients):
             array.flags.writeable = False
 
@@ -103,16 +103,12 @@ class Aggregation(ABC):
         return weights if self.visible == "sum" else None
 
 
-def weighted_sum(vectors: Iterable[Tensor], weights: np.ndarray, before: Tensor | None = None) -> Tensor:
-    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit.
-
-    Args:
-        before: the sum of those before these, which is overwritten.
-    """
-    total = before
-    for vector, weight in zip(vectors, weights.tolist(), strict=True):
-        total = vector * weight if total is None else total.add_(vector, alpha=weight)
-    assert total is not None, "there are vectors"
+def weighted_sum(vectors: Iterable[Tensor], weights: np.ndarray) -> Tensor:
+    """sum_j weights_j vectors_j, added in order: element by element, so that no layout changes a bit."""
+    first, *others = vectors
+    total = first * float(weights[0])
+    for vector, weight in zip(others, weights[1:].tolist(), strict=True):
+        total.add_(vector, alpha=weight)
     return total
 
 

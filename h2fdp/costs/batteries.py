@@ -1,18 +1,21 @@
-"""Batteries of devices: who can pay for an interval takes part in it, and a device that cannot is gone from then on.
+"""Batteries of devices: who can pay for an interval takes part in it; a device that cannot is gone from then on, or
+until it can, where it harvests.
 
 A device pays the energy of a whole interval - its messages, its local steps, what it exchanges for secure sums - as the
-plan has it before faults: who drops out later has paid, too. All of it follows from the network, the channels and the
-plan, which are public, so that participation reveals nothing of records, and every account of a run stays what it is.
+plan has it before faults: who drops out later has paid, too. All of it follows from the network, the channels, batch
+sizes and the decision of the schedule, which are public, so that who takes part tells nothing of records, and every
+account of a run stays what it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
-from h2fdp.costs.interval_cost import interval_cost
+from h2fdp.costs.interval_cost import IntervalCost, interval_cost
 from h2fdp.costs.messages import NetworkCosts
 from h2fdp.costs.traffic import ExchangeSizes, Tasks
 from h2fdp.errors import NETWORK_REFUSALS, refused
@@ -20,85 +23,143 @@ from h2fdp.network import Topology
 from h2fdp.network.devices import Floats, Integers
 
 BATTERY = "battery_j"
-_NEVER = np.iinfo(np.int64).max
+_GOLDEN = (5**0.5 - 1) / 2  # multiples of it are spread evenly between 0 and 1, however many there are
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """The batteries of all devices when an interval begins.
+
+    Attributes:
+        left: (D,) joules.
+        gone: (D,) whether a device is out of the run for good.
+        granted: (D,) what a device may spend so far, less what it spent, where it spreads its turns over the run.
+        at_s: the moment of the simulated clock, where batteries need it.
+    """
+
+    left: Floats
+    gone: np.ndarray
+    granted: Floats
+    at_s: float = 0.0
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> Self:
+        """The charge of a checkpoint, which has tensors in place of arrays."""
+        left, gone, granted = (np.asarray(state[name]) for name in ("left", "gone", "granted"))
+        return cls(left, gone, granted, state["at_s"])
 
 
 class Batteries:
-    """Interval from 0 -> (I,) whether each device takes part: `Faults.sends` of a network whose devices have batteries.
+    """The batteries of a network as the cloud foresees them.
 
     Args:
         topology: as it is simulated, with the column `battery_j`.
-        segments: (N,) of each subnet, the local steps before each aggregation.
-        heights: see `interval_cost`.
-        masked: (N,) what devices of each subnet exchange for secure sums; None where they do not.
-        sends: whether the channel of each lets it take part in an interval; None where it always does.
+        sums: what devices exchange for secure sums; None where they do not.
+        spread: intervals over which each device spreads its turns evenly; None where it takes part while it can.
     """
 
     def __init__(
-        self,
-        topology: Topology,
-        costs: NetworkCosts,
-        segments: Sequence[Sequence[int]],
-        heights: Sequence[int] | None = None,
-        masked: Sequence[ExchangeSizes | None] = (),
-        sends: Callable[[int], np.ndarray] | None = None,
+        self, topology: Topology, costs: NetworkCosts, sums: ExchangeSizes | None = None, spread: int | None = None
     ) -> None:
-        self._topology, self._costs, self._segments, self._heights = topology, costs, segments, heights
-        self._masked, self._sends = masked or [None] * topology.edges, sends
-        self._left: Floats = topology.table.columns[BATTERY].copy()
-        self._ends: Integers = np.full(topology.devices, _NEVER)  # the first interval that each cannot pay for
-        self._next = 0
+        columns = topology.table.columns
+        self._topology, self._costs, self._sums, self._spread = topology, costs, sums, spread
+        self._of: Integers = np.arange(topology.devices) if topology.visits is None else topology.visits.device
+        rows = np.unique(self._of, return_index=True)[1]  # one of each device
+        self._full = columns[BATTERY][rows]
+        zeros = np.zeros(len(rows))
+        self._harvest_w = columns["harvest_w"][rows] if "harvest_w" in columns else zeros
+        self._points = np.repeat(np.arange(len(topology.access_points[1])), topology.access_points[1])[rows]
+        self._timed = bool(self._harvest_w.any()) or "idle_w" in columns
+        self._early = np.arange(len(rows)) * _GOLDEN % 1.0  # by which part of its cost a turn may come early
 
-    def __call__(self, interval: int) -> np.ndarray:
-        """(I,) of an interval counted from 0; all intervals before it are worked out once."""
-        while self._next <= interval:
-            self._pay(self._next)
-            self._next += 1
-        return np.asarray(self._there(interval))
+    @property
+    def full(self) -> Charge:
+        """The charge at the start of a run."""
+        return Charge(self._full, np.zeros(len(self._full), dtype=bool), np.zeros(len(self._full)))
 
-    def last(self, intervals: int) -> Integers:
-        """(I,) in how many of the first `intervals` the battery of each device lasts."""
-        self(intervals - 1)
-        return np.minimum(self._ends, intervals)
+    def there(self, charge: Charge) -> np.ndarray:
+        """(I,) whether the device of each row is not gone."""
+        return ~charge.gone[self._of]
 
-    def _there(self, interval: int) -> np.ndarray:
-        there = self._ends > interval
-        return there if self._sends is None else there & self._sends(interval)
+    def paying(
+        self, charge: Charge, interval: int, slots: int, tasks: Mapping[int, Tasks], heights: Sequence[int] | None
+    ) -> tuple[np.ndarray, Charge]:
+        """(I,) who takes part of those with these tasks, and the charge after the interval.
 
-    def _pay(self, interval: int) -> None:
-        there = self._there(interval)
-        spent = self._spent(interval, there)
-        pays = there & (spent <= self._left)
-        self._ends[there & ~pays] = interval
-        self._left = self._left - spent * pays
+        Args:
+            interval: counted from 0.
+            slots: of the interval.
+            tasks: of the devices that are to take part and are not gone, by the numbers of their subnets.
+            heights: see `interval_cost`.
+        """
+        firsts = np.cumsum(self._topology.sizes) - self._topology.sizes
+        rows = {number: firsts[number] + each.rows for number, each in tasks.items()}
+        asked = np.zeros(self._topology.devices, dtype=bool)
+        for each in rows.values():
+            asked[each] = True
+        of_devices = np.bincount(self._of, asked) > 0
+        cost = self._cost(charge, interval, tasks, heights)
+        spent = np.bincount(self._of, cost.device_energy_j)
+        enough = spent <= charge.left
+        granted = charge.granted
+        pays = of_devices & enough
+        if self._spread is not None:
+            granted = granted + (charge.left - granted) / max(1, self._spread - interval)
+            pays = pays & (spent * (1 - self._early) <= granted)
+        gone = charge.gone | (of_devices & ~enough & (self._harvest_w == 0))
+        left, at_s = charge.left - spent * pays, charge.at_s
+        if self._timed:
+            taking = {number: each.of(pays[self._of[rows[number]]]) for number, each in tasks.items()}
+            idle_s = slots * float(np.min(self._costs.step.seconds))
+            seconds = max(self._cost(charge, interval, taking, heights).clock_s, idle_s)
+            left = np.minimum(self._full, left + self._harvested(at_s, seconds))
+            at_s += seconds
+        return pays[self._of], Charge(left, gone, granted - spent * pays, at_s)
 
-    def _spent(self, interval: int, there: np.ndarray) -> Floats:
-        """(I,) joules of each of these devices in this interval, if all of them take part."""
-        topology, tasks = self._topology, {}
-        firsts = np.cumsum(topology.sizes) - topology.sizes
-        for number, (first, size) in enumerate(zip(firsts.tolist(), topology.sizes.tolist(), strict=True)):
-            rows = np.flatnonzero(there[first : first + size])
-            if rows.size:
-                tasks[number] = Tasks.planned(rows, self._segments[number], self._masked[number] is not None)
-        if not tasks:
-            return np.zeros(topology.devices)
-        sums = next((sizes for sizes in self._masked if sizes is not None), None)
-        return interval_cost(self._costs.drawn(interval), topology, tasks, self._heights, sums).device_energy_j
+    def _cost(
+        self, charge: Charge, interval: int, tasks: Mapping[int, Tasks], heights: Sequence[int] | None
+    ) -> IntervalCost:
+        drawn = self._costs.drawn(interval)
+        return interval_cost(drawn, self._topology, tasks, heights, self._sums, began_s=charge.at_s)
+
+    def _harvested(self, began_s: float, seconds: float) -> Floats:
+        """(D,) joules of each device in these seconds."""
+        trace = self._topology.harvest
+        if trace is None:
+            return self._harvest_w * seconds
+        return self._harvest_w * seconds * trace.mean(self._topology.access_points[0], began_s, seconds)[self._points]
 
 
 @NETWORK_REFUSALS.register
 def refusals(experiment: Any, topology: Topology, network: Topology) -> Iterator[tuple[str, str]]:
-    """Refusals of what decides who takes part by more than the plan and the channels: payments would be unknown."""
-    if BATTERY not in network.table.columns:
+    """Refusals of what decides who takes part in secret, or when, and of what a payment does not know."""
+    training, control, columns = experiment.training, experiment.control, network.table.columns
+    buffers, pace = experiment.method.traits.buffers, control.least_ghz
+    if (grid := topology.carbon) is None:
+        missing = control.gco2 is not None
+        yield from refused(
+            "grams of CO2 follow from a grid", ("control.gco2", missing, "carbon in the topology", "none")
+        )
+    elif topology.mobility is not None and topology.mobility.handover is not None:
+        yield from refused("no grid is known of wires between edge servers", ("topology", grid, "no handover", "one"))
+    if "idle_w" in columns:
+        algorithm_1 = experiment.method.traits.controlled and not control.has_budget
+        yield from refused(
+            "devices wait for each other (idle_w)",
+            ("method.schedule", buffers, "fixed", experiment.method.schedule.name),
+            ("control", algorithm_1, "a budget, as other plans price messages and steps alone", "none"),
+        )
+    if BATTERY not in columns:
+        by_battery = training.device_turns == "battery"
+        right = "a number, or devices with " + BATTERY
+        yield from refused(
+            "no device has a battery", ("training.device_turns", by_battery, right, training.device_turns)
+        )
         return
-    training, schedule, pace = experiment.training, experiment.method.schedule.name, experiment.control.least_ghz
-    part, turns = training.participation, training.device_turns
+    secret = training.draw is not None
     yield from refused(
         f"devices take part as long as their batteries last ({BATTERY})",
-        ("method.schedule", schedule != "fixed", "fixed", schedule),
-        ("training.participation", part != 1, "1", f"{part:g}"),
-        ("training.device_turns", turns != 1, "1", turns),
-        ("training.local_epochs", training.local_epochs is not None, "local_steps", training.local_epochs),
-        ("topology", topology.mobility is not None, "devices that stay", "mobility"),
+        ("method.schedule", buffers, "fixed, as no buffer knows who is left", experiment.method.schedule.name),
+        ("training.participation", secret, "a share, as payments would show who took part", "a secret draw"),
         ("control.least_ghz", pace is not None, "null, as who is left computes faster and pays more", pace),
     )

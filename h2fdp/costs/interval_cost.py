@@ -36,6 +36,9 @@ Where devices choose their power, t of what comes down to them is that at their 
 Where aggregators do not wait, energy and bytes count what has arrived, whether or not an average has taken it
 (:func:`with_waiting`); delay counts averages.
 
+With `idle_w`, a device that takes part also spends that power from the start of the interval to its end, while it waits
+for others; one that does not sleeps, and spends nothing.
+
 Secure sums exchange more than vectors, see :mod:`h2fdp.costs.traffic`. Whatever a device sends costs joules as
 its other messages do; delay adds up what it sends and what it receives; the clock has keys and shares up, everybody's
 keys down to the slowest, each device's shares down, and the shares that remove the masks up.
@@ -77,6 +80,7 @@ class IntervalCost:
         device_energy_j: (I,) what a device itself spends: all its messages and steps. The rest of `energy_j` is that of
             the wires, `wired_energy_j`.
         wired_energy_j: (N,) the messages from a subnet's edge server to the node above, or its devices' relays.
+        relayed_energy_j: (I,) in a star, what of `wired_energy_j` a device's relay spends on its messages.
         aggregator_energy_j: (A,) the messages from each aggregator to the node above.
         device_delay_s: (I,) a device's terms of `delay_s`.
         bytes: of all messages that `energy_j` pays for: what devices, relays and edge servers send up.
@@ -89,6 +93,7 @@ class IntervalCost:
     wired_energy_j: Floats
     aggregator_energy_j: Floats
     device_energy_j: Floats
+    relayed_energy_j: Floats
     device_delay_s: Floats
     bytes: float
 
@@ -137,7 +142,8 @@ def interval_cost(
     link_joules, relayed = costs.link_joules[active.subnets], _relayed(active, topology)
     local_wired = link_joules * sent_before[active.subnets]
     wired = link_joules * (wires.sent - sent_before)[active.subnets]
-    wired = wired + active.totals(relayed * costs.relay_joules[active.rows])
+    of_relays = relayed * costs.relay_joules[active.rows]
+    wired = wired + active.totals(of_relays)
     local_energy = active.totals(local * joules) + local_wired
     local_delay = active.totals(at_edge * seconds) + active.totals(round_trips_below)
     sent, round_trips = active.totals(last * joules), active.totals(last * (there_and_back + 2 * wire_seconds))
@@ -166,20 +172,44 @@ def interval_cost(
         local_delay = local_delay + active.totals(earlier)
         round_trips = round_trips + active.totals((up_last + down_last) * seconds - down_last * sooner)
 
+    clock_s = float(wires.clock.max(initial=0.0))
+    if "idle_w" in topology.table.columns:
+        waiting = topology.table.columns["idle_w"][active.rows] * clock_s
+        local_energy, device_energy = local_energy + active.totals(waiting), device_energy + waiting
+
     def by_subnet(values: Floats) -> Floats:
         return _spread(values, active.subnets, topology.edges)
 
     return IntervalCost(
         energy_j=float((local_energy + sent + wired + compute_energy).sum() + aggregator_energy.sum()),
         delay_s=float((local_delay + round_trips).sum()),
-        clock_s=float(wires.clock.max(initial=0.0)),
+        clock_s=clock_s,
         compute_energy_j=by_subnet(compute_energy),
         wired_energy_j=by_subnet(local_wired + wired),
         aggregator_energy_j=aggregator_energy,
         device_energy_j=_spread(device_energy, active.rows, topology.devices),
+        relayed_energy_j=_spread(of_relays, active.rows, topology.devices),
         device_delay_s=_spread(device_delay, active.rows, topology.devices),
         bytes=float(sent_up * costs.upload_bits + wired_up * costs.uplink_bits) / 8,
     )
+
+
+_KILOWATT_HOUR = 3.6e6  # joules
+
+
+def carbon_of(cost: IntervalCost, topology: Topology, began_s: float) -> float:
+    """Grams of CO2 of an interval: of each node the mean of the grid where it is, between the interval's ends.
+
+    Args:
+        topology: the network, which has the grid's trace.
+    """
+    assert topology.carbon is not None, "a trace says what a kilowatt-hour brings"
+    names, sizes = topology.access_points
+    points = topology.carbon.mean(names, began_s, cost.clock_s)
+    above = topology.carbon.mean([each.name for each in topology.aggregators], began_s, cost.clock_s)
+    devices = np.repeat(points, sizes)
+    wires = devices @ cost.relayed_energy_j if topology.subnets[0].relays is not None else points @ cost.wired_energy_j
+    return float(devices @ cost.device_energy_j + wires + above @ cost.aggregator_energy_j) / _KILOWATT_HOUR
 
 
 def with_waiting(
@@ -200,6 +230,7 @@ def with_waiting(
         energy_j=cost.energy_j + float((sent + computed).sum()),
         compute_energy_j=cost.compute_energy_j + computed,
         wired_energy_j=cost.wired_energy_j + wired,
+        relayed_energy_j=cost.relayed_energy_j + relays,
         device_energy_j=cost.device_energy_j + messages + of_steps,
         bytes=cost.bytes + float(uploads.sum()) * (costs.upload_bits + in_star * costs.uplink_bits) / 8,
     )

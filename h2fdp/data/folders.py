@@ -46,8 +46,8 @@ _Side = Annotated[int, Field(ge=1, le=4096), Expect("a whole number from 1 to 40
 class Images(WithOwners, Pooled):
     """Images in a folder with a folder for each class; or in one with `train`, and perhaps `test` and `validation`.
 
-    Each of these is such a folder. The names of classes and the size of images count as public. Who holds an image says
-    metadata.csv, beside the folders of classes, whose column `file_name` has the image, as `cat/1.png`.
+    Each of these is such a folder. The names of classes and the size of images count as public. Owners of images are in
+    metadata.csv, next to the folders of classes, whose column `file_name` has the image, as `cat/1.png`.
 
     Attributes:
         size: height and width in pixels to which images are resized; null: all have one size.

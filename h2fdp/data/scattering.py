@@ -32,7 +32,7 @@ from h2fdp.errors import UserError
 
 ANGLES = 8
 AVERAGES = 1 + 2 * ANGLES + ANGLES**2  # of each colour and cell
-_MOST_VALUES = 4_000  # of an image: more cells are finer than wavelets of two scales resolve
+_MOST_VALUES = 4_000  # of an image: more cells are finer than what wavelets of two scales tell apart
 SMALLEST_SIDE = 8  # the borders are reflected within the image, and every cell has a pixel of half the resolution
 _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4  # of the wavelet at scale 0; one scale on, double and half
 _REACH = (3, 6)  # pixels to each side, by scale
@@ -231,7 +231,7 @@ class Scattering(PublicFeatures):
 
     @classmethod
     def of(cls, shape: tuple[int, ...], size: int | None) -> Scattering:
-        """The scattering of records of a shape (channels, height, width); small images have fewer features than `size`.
+        """For records of a shape (channels, height, width); of small images there are fewer than `size`.
 
         Raises:
             UserError: these are no images.

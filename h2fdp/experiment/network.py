@@ -76,7 +76,7 @@ def _of_tiers(experiment: ExperimentFile, topology: Topology) -> Found:
 
 
 def _of_trust(experiment: ExperimentFile, topology: Topology) -> Found:
-    """Edge servers that see raw updates although the file says that they may not; a run notes those of random trust."""
+    """Edge servers that see raw updates although the file says that they may not; of trust by chance a run tells."""
     method = experiment.method
     if not method.privacy.private or "cloud" not in method.privacy.trusted or method.topology == "star":
         return
@@ -104,7 +104,7 @@ def _of_memory(experiment: ExperimentFile, network: Topology) -> Found:
 
 
 def _aggregation_times(experiment: ExperimentFile, topology: Topology) -> AggregationTimes:
-    """The aggregation times, with a mapping by trust as one by the names of edge servers."""
+    """With a mapping by trust as one by the names of edge servers."""
     every = experiment.training.aggregate_every
     if isinstance(every, dict):
         every = {each.name: every[each.name if each.name in every else each.trust] for each in topology.subnets}

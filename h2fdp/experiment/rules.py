@@ -1,4 +1,4 @@
-"""Refusals of settings that make no sense together; `privacy_rules` has those that no account covers."""
+"""Which combinations of an experiment's settings mean something; what no account covers is in `privacy_rules`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _of_turns(experiment: ExperimentFile) -> Found:
     )
     yield from refused(
         "devices take part in turns or are drawn",
-        ("training.participation", turns > 1 and part != 1, "1, or device_turns: 1", f"{part:g}"),
+        ("training.participation", turns != 1 and part != 1, "1, or device_turns: 1", f"{part:g}"),
     )
     no_noise, on_steps = not placement.private, placement.all_steps_noisy
     by_formula = not no_noise and not on_steps and experiment.calibration == "paper"

@@ -160,7 +160,8 @@ class TrainingSection(Section):
             the default where that hides it: under noise on steps, or adjacency add-remove.
         participation: share of each subnet's devices that take part in an interval, at least one device, which is
             public; or `{rate: 0.1, secret: true}`.
-        device_turns: b: devices take part in turns, each in one of b intervals; 1: in all.
+        device_turns: b: devices take part in turns, each in one of b intervals; 1: in all; `battery`: each in as many
+            as its battery pays for, spread evenly over the run.
         weights: shares in averages: `uniform`, or `by-size`, in proportion to the number of records.
         evaluate_every: intervals from one evaluation to the next; the last interval is always evaluated.
         evaluate_devices: at each evaluation also the accuracy (or RMSE) of each device, by its own test records or its
@@ -191,7 +192,7 @@ class TrainingSection(Section):
     optimizer: OptimizerSection | None = None
     sampling: Sampling = "poisson"
     participation: Participation = 1.0
-    device_turns: Count = 1
+    device_turns: Annotated[Count | Literal["battery"], Expect("a whole number of at least 1, or battery")] = 1
     weights: Weighting = "uniform"
     evaluate_every: Count = 1
     evaluate_devices: Flag = False
@@ -218,7 +219,7 @@ class TrainingSection(Section):
 
     @property
     def draw(self) -> SecretParticipation | None:
-        """The secret draw of participation; None where participation is public."""
+        """Who takes part, where devices draw that in secret."""
         return self.participation if isinstance(self.participation, SecretParticipation) else None
 
     @property
@@ -239,7 +240,7 @@ class TrainingSection(Section):
 
     @property
     def gamma(self) -> float | None:
-        """The gamma of normalised vectors, see `Clipping`; None where the clip norm is a number."""
+        """That of normalised vectors, see `Clipping`; None where the clip norm is a number."""
         return GAMMA if self.clip_norm == "normalized" else None
 
     @property
@@ -249,9 +250,14 @@ class TrainingSection(Section):
 
     def taking(self, sizes: np.ndarray) -> np.ndarray:
         """(N,) the number of devices that take part, of subnets of these sizes (N,)."""
-        if self.device_turns == 1:
+        if self.turns == 1:
             return share_of(sizes, self.public_share)
-        return np.asarray(np.maximum(sizes // self.device_turns, 1))
+        return np.asarray(np.maximum(sizes // self.turns, 1))
+
+    @property
+    def turns(self) -> int:
+        """Intervals from one turn of a device to its next one, where groups take turns."""
+        return 1 if isinstance(self.device_turns, str) else self.device_turns
 
     def sampling_rates(self, sizes: np.ndarray) -> np.ndarray:
         """(I,) q_i = batch_size / D_i, set before the run: it does not change with a neighbouring data set.

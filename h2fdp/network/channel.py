@@ -289,7 +289,7 @@ class Ofdma(Access, Options):
 
     @property
     def billed(self) -> bool:  # type: ignore[override]  # by its options
-        """Whether shares are stated."""
+        """Where shares are stated."""
         return self.shares is not None
 
     def options(self) -> dict[str, Any]:

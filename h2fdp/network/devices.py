@@ -56,7 +56,7 @@ class Column:
         return TypeAdapter(self.number)
 
     def allows(self, values: Floats) -> bool:
-        """Whether all values are finite and within the bounds, by the lowest and the highest one."""
+        """Whether all values are finite and within the bounds, which the lowest and the highest tell."""
         try:
             for end in (values.min(initial=self.default), values.max(initial=self.default)):
                 self._type.validate_python(float(end))
@@ -99,6 +99,17 @@ OF_BATTERIES: Mapping[str, Column] = {
         Cost,
         "of its battery: a device that cannot pay for a whole interval, as it is planned, takes no part from then on.",
         decimals=None,
+    ),
+    "harvest_w": Column(
+        0.0,
+        "W",
+        Cost,
+        "that fill its battery while the simulated clock runs, times the number of `harvest` at that hour if the file "
+        "has one: a device that harvests is back once it can pay.",
+        decimals=None,
+    ),
+    "idle_w": Column(
+        0.0, "W", Cost, "of a device that takes part, from the start of an interval to its end.", decimals=None
     ),
 }
 OF_TARGETS: Mapping[str, Column] = {

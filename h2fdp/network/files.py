@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from h2fdp.network.places import OF_SERVERS, OF_USERS, from_places, read_places,
 from h2fdp.network.schema import AdversariesSection, TopologyFile
 from h2fdp.network.templates import expand, name_problems
 from h2fdp.network.topology import Topology
+from h2fdp.network.traces import Trace, TraceSection
 from h2fdp.streams import Streams
 
 _YAML, _GRAPHS = (".yaml", ".yml"), (".gml", ".graphml", ".xml", ".json")
@@ -139,7 +140,8 @@ def from_document(document: Document, seed: int) -> Topology:
         raise UserError(sorted(problems, key=_line))
     drawn_topology = Topology(**expand(file, seed))
     try:
-        topology = replace(drawn_topology, mobility=_mobility(file, document))
+        traces = {key: _trace(file, key, drawn_topology) for key in ("carbon", "harvest")}
+        topology = replace(drawn_topology, mobility=_mobility(file, document), **cast(Any, traces))
         return topology if file.adversaries is None else _with_adversaries(topology, file.adversaries, seed)
     except UserError as error:
         raise UserError(_placed(each, document, drawn_topology.name) for each in error.problems) from None
@@ -169,6 +171,17 @@ def _mobility(file: TopologyFile, document: Document) -> Mobility | None:
         return replace(read_trace(document.folder / section.trace), handover=handover)
     places = [document.where(("mobility", "trace", at)) for at in range(len(section.trace))]
     return Mobility(section.trace, handover, places)
+
+
+def _trace(file: TopologyFile, key: str, topology: Topology) -> Trace | None:
+    """The trace under a key, with the region of each edge server."""
+    section: TraceSection | None = getattr(file, key)
+    if section is None:
+        return None
+    try:
+        return section.placed({server.name: topology.path(server.name)[1:] for server in topology.servers()})
+    except ValueError as error:
+        raise UserError(str(error), key=f"{key}.regions") from None
 
 
 def _idle_probability(document: Document, file: TopologyFile) -> list[Problem]:
@@ -282,8 +295,9 @@ def head(topology: Topology, state_trust: bool) -> dict[str, Any]:
     if topology.mobility is not None:
         wire = topology.mobility.handover
         values["mobility"] = topology.mobility.values() | ({} if wire is None else {"handover": link_values(wire)})
-    if topology.adversaries is not None:
-        values["adversaries"] = topology.adversaries.values()
+    for key in ("adversaries", "carbon", "harvest"):
+        if (each := getattr(topology, key)) is not None:
+            values[key] = each.values()
     return values
 
 

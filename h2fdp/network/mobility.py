@@ -24,7 +24,7 @@ _DISTANCE: Column = COLUMNS["distance_m"]
 
 
 class Line(NamedTuple):
-    """A line of a trace: from this interval on, until its next line, a device is at an edge server, or nowhere.
+    """From this interval on, until its next line, a device is at an edge server, or nowhere.
 
     Attributes:
         interval: from 1.
@@ -77,7 +77,7 @@ class Mobility:
         return Problem(text, self.places[at] if self.places else "", f"mobility.trace.{at + 1}")
 
     def values(self) -> dict[str, Any]:
-        """The mobility in the words of a topology file, whose trace is inside of it."""
+        """In the words of a topology file, whose trace is inside of it."""
         return {"trace": [[*each[:3], *([] if each.distance_m is None else [each.distance_m])] for each in self.lines]}
 
     @property
@@ -109,7 +109,7 @@ def _line(values: Any) -> Line:
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """The rows of a network that belong to one device, and the intervals in which each takes part.
+    """Which rows of a network are the same device's, and which of them takes part when.
 
     Attributes:
         device: (rows,) number of the device of each row, in the order of the topology file.
@@ -254,7 +254,7 @@ def refusals(experiment: Any, topology: Any, network: Any) -> Iterator[tuple[str
         ("topology", star or topology.depth > 1, "one tier of edge servers", shape),
         ("method.schedule", method.schedule.name != "fixed", "fixed", method.schedule.name),
         ("training.participation", part != 1, "1, with a trace for who takes part", f"{part:g}"),
-        ("training.device_turns", training.device_turns != 1, "1", training.device_turns),
+        ("training.device_turns", training.turns != 1, "1", training.device_turns),
         ("method.objective", memory is not None, "one without a memory, which stays behind", memory),
         ("compression.device", bool(compression.of_devices), "null", "a compressor"),
         ("compression.edge", bool(compression.of_edges), "null", "a compressor"),

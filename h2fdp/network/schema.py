@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -23,9 +23,11 @@ from pydantic import (
 from h2fdp.config.fields import Count, Expect, Number, Section, Whole, ascending, shape
 from h2fdp.network.adversaries import ATTACKS, Attack, Liars
 from h2fdp.network.devices import Column
+from h2fdp.network.kinds import KINDS
 from h2fdp.network.links import Lines, LinkChoice, WireSection
 from h2fdp.network.network import COLUMNS, CloudTrust, TrustLevel, TrustSection
 from h2fdp.network.radio import Radio, RadioSection
+from h2fdp.network.traces import TraceSection
 
 LARGEST_NAME = 200
 
@@ -97,13 +99,17 @@ def _key(column: Column) -> tuple[Any, float]:
 
 
 if TYPE_CHECKING:
-    _Columns = Section
+
+    class _Columns(Section):
+        kind: str | None = None
 else:
     _meanings = "\n".join(f"    {name}: {column.meaning}" for name, column in COLUMNS.items())
+    _kind = f"    kind: hardware of the catalogue, {', '.join(KINDS)}: its numbers stand where the file states none."
     _Columns = create_model(
         "Columns",
         __base__=Section,
-        __doc__=f"What every device has.\n\nAttributes:\n{_meanings}",
+        __doc__=f"What every device has.\n\nAttributes:\n{_meanings}\n{_kind}",
+        kind=(Literal[tuple(KINDS)] | None, None),
         **{name: _key(column) for name, column in COLUMNS.items()},
     )
 
@@ -206,7 +212,7 @@ class UpperEdgeSection(_ServerSection):
 
 
 def _tier(value: Any) -> str:
-    """The kind of edge server that a value is; a misspelt `edges:` counts."""
+    """Which kind of edge server a value is; a misspelt `edges:` counts."""
     if not isinstance(value, dict):
         return "upper" if isinstance(value, UpperEdgeSection) else "lowest"
     words = [str(key) for key in value]
@@ -287,6 +293,8 @@ class TopologyFile(Section):
         trust: how trust is drawn where an edge server states none; null is the probability 0.5.
         mobility: how devices change their edge server between intervals; null: they do not.
         adversaries: devices and edge servers that lie; null is none.
+        carbon: grams of CO2 for a kilowatt-hour, by hour and region; null: they are not counted.
+        harvest: by what `harvest_w` of devices is multiplied, by hour and region; null is 1.
         edges: the edge servers, with their devices or with edge servers below them.
     """
 
@@ -307,21 +315,41 @@ class TopologyFile(Section):
     trust: TrustSection | None = None
     mobility: MobilitySection | None = None
     adversaries: AdversariesSection | None = None
+    carbon: TraceSection | None = None
+    harvest: TraceSection | None = None
     edges: Edges
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_sun(cls, values: Any) -> Any:
+        """`devices: {harvest_w: sun.csv}` is short for a `harvest` by which one watt of every device is multiplied."""
+        devices = values.get("devices") if isinstance(values, dict) else None
+        if not isinstance(devices, dict) or not isinstance(devices.get("harvest_w"), str) or values.get("harvest"):
+            return values
+        return {**values, "harvest": {"trace": devices["harvest_w"]}, "devices": {**devices, "harvest_w": 1.0}}
+
     @model_validator(mode="after")
-    def _processors_have_cycles(self) -> Self:
+    def _columns_are_read(self) -> Self:
         if "cycles_per_record" not in self.columns:
             for name in ("cpu_ghz", "capacitance"):
-                if name in self.columns:
+                if name in self._stated:
                     raise ValueError(f"expected cycles_per_record too, without which {name} means nothing")
+        for name, read in (("harvest_w", "battery_j"), ("harvest", "harvest_w")):
+            if (name in self._stated or getattr(self, name, None)) and read not in self.columns:
+                raise ValueError(f"expected {read} too, without which {name} means nothing")
         return self
 
     @property
+    def _stated(self) -> set[str]:
+        return set().union(*(each.model_fields_set for each in self._of_devices()))
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of devices: those of the radio, and those that this file states anywhere."""
-        stated = set().union(*(each.model_fields_set for each in self._of_devices()))
-        return tuple(name for name in COLUMNS if name in Radio.columns or name in stated)
+        """The columns of devices: those of the radio, and those that this file states anywhere, or a kind of device."""
+        stated = self._stated.union(*(KINDS[each.kind] for each in self._of_devices() if each.kind))
+        cycles = "cycles_per_record" in stated
+        read = stated if cycles else stated - {"cpu_ghz", "capacitance"} | (stated & self._stated)
+        return tuple(name for name in COLUMNS if name in Radio.columns or name in read)
 
     def _of_devices(self) -> Iterator[_Columns]:
         """The sections that state numbers of devices, that of all devices first."""

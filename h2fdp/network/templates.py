@@ -1,4 +1,4 @@
-"""The network of a checked topology file: names given once, templates written out, trust and numbers drawn.
+"""From a checked topology file to the network itself: names given once, templates written out, trust and numbers drawn.
 
 Names key the streams of randomness, so two nodes of one name would share their noise. Every draw comes from a stream
 keyed by the edge server's name, so it does not move when the file is rearranged, and trust compares one U(seed, name)
@@ -16,6 +16,7 @@ import numpy as np
 from h2fdp.config import Document
 from h2fdp.errors import Problem
 from h2fdp.network.devices import Floats, Rule
+from h2fdp.network.kinds import KINDS
 from h2fdp.network.links import link_of
 from h2fdp.network.network import CLOUD, COLUMNS, MOST_TIERS, Aggregator, Subnet, Trust, TrustSection, default_of
 from h2fdp.network.schema import (
@@ -203,7 +204,9 @@ def _devices(
     """The columns, rules and names of a subnet's devices; the file's `devices:` has what these do not state."""
 
     def stated_in(section: DeviceSection | DevicesSection, name: str) -> Any:
-        return getattr(section if name in section.model_fields_set else file.devices, name)
+        stating = section if name in section.model_fields_set else file.devices
+        kind = KINDS.get(section.kind or file.devices.kind or "", {})
+        return getattr(stating, name) if name in stating.model_fields_set else kind.get(name, getattr(stating, name))
 
     columns: dict[str, Any] = {}
     if not isinstance(devices, DevicesSection):

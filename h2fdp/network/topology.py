@@ -22,6 +22,7 @@ from h2fdp.network.links import OwnLink
 from h2fdp.network.mobility import Mobility, Visits, expanded
 from h2fdp.network.network import CLOUD, MOST_TIERS, Aggregator, CloudTrust, Subnet, Trust, repeated_names, star_of
 from h2fdp.network.radio import Radio
+from h2fdp.network.traces import Trace
 from h2fdp.wording import counted, facts_html, table_html
 
 
@@ -134,6 +135,8 @@ class Topology(Generated):
         mobility: how devices change their edge server between intervals; None where they do not.
         visits: of a network with a row for each visit (see `with_visits`): which rows are one device's.
         adversaries: devices and edge servers that lie; None where all are honest.
+        carbon: grams of CO2 for a kilowatt-hour at each edge server; None where nobody counts them.
+        harvest: by what `harvest_w` is multiplied at each edge server; None for 1.
 
     >>> topology = Topology.regular(edges=3, devices=2, trust=1.0)
     >>> topology.edges, topology.devices, topology.sizes.tolist(), topology.subnets[0].device_names()
@@ -150,6 +153,8 @@ class Topology(Generated):
     mobility: Mobility | None = None
     visits: Visits | None = None
     adversaries: Adversaries | None = None
+    carbon: Trace | None = None
+    harvest: Trace | None = None
 
     def __post_init__(self) -> None:
         if not self.subnets:
@@ -176,7 +181,7 @@ class Topology(Generated):
         return f"Topology({self.name!r}: {size})"
 
     def _repr_html_(self) -> str:
-        """The view in notebooks: its name, its size, and its first edge servers."""
+        """For notebooks: what it is called, its size, and its first edge servers."""
         trusted = sum(subnet.trusted for subnet in self.subnets)
         facts = {"edge servers": f"{self.edges:,}, {trusted:,} trusted", "devices": f"{self.devices:,}"}
         rows = [{"edge server": each.name, "trust": each.trust, "devices": each.size} for each in self.subnets]
@@ -324,7 +329,8 @@ class Topology(Generated):
         links = {server.name: server.link for server in self.servers()}
         wires = [[links[name] for name in self.path(subnet.name)] for subnet in self.subnets]
         star, liars = star_of(self.subnets, wires, self.table.columns, trust), self.adversaries
-        return Topology(self.name, (star,), self.radio, adversaries=None if liars is None else replace(liars, edges=()))
+        honest = None if liars is None else replace(liars, edges=())
+        return Topology(self.name, (star,), self.radio, adversaries=honest, carbon=self.carbon, harvest=self.harvest)
 
     def with_devices(self, **columns: ArrayLike) -> Topology:
         """A network alike, whose devices have these numbers.

@@ -200,7 +200,7 @@ class _SingleEdges:
     other places.
 
     An edge server that has met a device, or will, receives every global model. While the device is with another one,
-    these reveal to it what they reveal to everybody. (Its own view while it has the device contains the global model.)
+    these tell it what they tell everybody. (What it has while the device is with it contains the global model.)
     """
 
     def __init__(self, sizes: Mapping[str, int], visits: Visits) -> None:
@@ -294,7 +294,7 @@ class Accounts:
             self._enter(each, times)
 
     def _enter(self, alike: AlikeReleases, times: int) -> None:
-        """Enter releases once for all of these subnets whose accounts were equal before.
+        """Once for all of these subnets whose accounts were equal before.
 
         Raises:
             UserError: what the devices of rows are is not known, so that one device might have several accounts.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from h2fdp.costs import Tasks
+from h2fdp.costs import Batteries, Tasks
 from h2fdp.data.records import Rows
 from h2fdp.streams import PER_STEP, Streams
 
@@ -62,6 +62,7 @@ class Faults:
         edge_outage: probability that an outage of an edge server begins, for each edge server and interval.
         outage_intervals: n, how long an outage lasts.
         sends: interval from 0 -> (I,) whether each device's channel lets it take part; None where it always does.
+        batteries: of devices; None where these have energy without end.
     """
 
     device_dropout: float = 0.0
@@ -70,6 +71,7 @@ class Faults:
     edge_outage: float = 0.0
     outage_intervals: int = 1
     sends: Callable[[int], np.ndarray] | None = None
+    batteries: Batteries | None = None
 
     @property
     def of_devices(self) -> bool:
@@ -79,7 +81,12 @@ class Faults:
     @property
     def possible(self) -> bool:
         """Whether anything may fail, so that no two intervals need be alike."""
-        return self.of_devices or self.edge_outage > 0 or self.sends is not None
+        return self.of_devices or self.edge_outage > 0 or self.absences
+
+    @property
+    def absences(self) -> bool:
+        """Whether devices may be kept from an interval by their channels or their batteries."""
+        return self.sends is not None or self.batteries is not None
 
     def offline(self, streams: Streams, edge: str, interval: int) -> bool:
         """Whether an edge server, or an access point, is offline in an interval counted from 0.

@@ -15,6 +15,7 @@ from h2fdp.algorithms import ServerUpdate, Uploaded
 from h2fdp.algorithms.aggregation import weighted_sum
 from h2fdp.algorithms.fedavg import Average
 from h2fdp.algorithms.server_update import models_of_children
+from h2fdp.costs import Charge
 from h2fdp.errors import UserError
 from h2fdp.network import Lies
 from h2fdp.privacy import Pipeline, Release, add_gaussian_noise
@@ -28,7 +29,7 @@ from h2fdp.protocol.messages import Plan, SubnetState, Upload
 from h2fdp.protocol.planned_releases import average_alone, observation
 from h2fdp.protocol.planner import Planner
 from h2fdp.protocol.tiers import TierPlan, Tiers, Uplinks, UpperAggregator
-from h2fdp.schedules import Schedule
+from h2fdp.schedules import Decision, Schedule
 from h2fdp.schedules.measuring import Measured, joined
 from h2fdp.schedules.schedule import IntervalObservation
 
@@ -78,6 +79,8 @@ class Cloud:
         self._meter, self._down = meter, down
         self._reverts = type(schedule).kept is not Schedule.kept  # it may continue from another model
         self._past: Mapping[str, StreamPast] = {}  # of noise streams, where noises are correlated
+        self._charge, self._clock_s = planner.charge, 0.0  # of batteries, and the time that a schedule knows
+        self._tell()
         self._kept: dict[str, Any] = {}  # of server and devices, before the interval
         self._versions: dict[int, Tensor] = {}  # the cloud's earlier models that edge servers still work from
         self._models: dict[str, Tensor] = {}  # edge servers' earlier models that devices still train from
@@ -95,6 +98,8 @@ class Cloud:
             | self._older
             | ({"uplinks": self._tiers.uplinks.memories} if self._tiers.uplinks.remembers else {})
             | ({"past": {name: each.state() for name, each in self._past.items()}} if self._past else {})
+            | ({"clock_s": self._clock_s} if self._clock_s else {})
+            | ({} if self._charge is None else {"charge": dict(vars(self._charge))})
         )
 
     @property
@@ -117,6 +122,9 @@ class Cloud:
         self._tiers.uplinks.memories = dict(state.get("uplinks", {}))
         past = {name: StreamPast.of_state(each) for name, each in state.get("past", {}).items()}
         self._past = {name: each.afresh() for name, each in past.items()} if afresh else past
+        self._clock_s = state.get("clock_s", 0.0)
+        self._charge = Charge.of_state(state["charge"]) if "charge" in state else self._charge
+        self._tell()
 
     def alike(self, interval: int) -> int:
         """The number of intervals, from this one on, that differ in nothing but their step size and participants."""
@@ -148,13 +156,22 @@ class Cloud:
             noise: chooses the noise of the interval by the releases that it plans; None: as it was made.
         """
         decision = self._schedule.decide(interval, self.next_slot)
-        plan = self._planner.plan(interval, self.next_slot, decision, self._past)
+        plan = self._planned(interval, decision)
         if noise is None or not plan.subnets:
             return plan
         factor = noise(plan, list(self.releases(plan)))
         reasons = None if decision.reasons is None else {**decision.reasons, "noise_factor": factor}
         decision = replace(decision, noise_factor=decision.noise_factor * factor, reasons=reasons)
-        return self._planner.plan(interval, self.next_slot, decision, self._past)
+        return self._planned(interval, decision)
+
+    def _planned(self, interval: int, decision: Decision) -> IntervalPlan:
+        plan = self._planner.plan(interval, self.next_slot, decision, self._past, self._charge)
+        return replace(plan, began_s=self._clock_s) if self._clock_s else plan
+
+    def _tell(self) -> None:
+        """Tell the schedule how many devices of each subnet are not out of the run."""
+        if self._charge is not None:
+            self._schedule.left(self._planner.left(self._charge))
 
     def releases(self, plan: IntervalPlan) -> Iterator[Release]:
         """Every release of the interval, as each observer sees it: the ledger's rows."""
@@ -178,11 +195,14 @@ class Cloud:
     def skip(self, plan: IntervalPlan, times: int = 1) -> None:
         """Let intervals that are alike pass without running them, to plan the ones after them."""
         for interval in range(plan.interval, plan.interval + times):
-            self._schedule.skipped(interval, plan.decision.local_steps, self._spent(plan))
-            self._pass(replace(plan, first_slot=self.next_slot))
+            spent = self._spent(plan)
+            self._schedule.skipped(interval, plan.decision.local_steps, spent)
+            self._pass(replace(plan, first_slot=self.next_slot), spent)
 
-    def _pass(self, plan: IntervalPlan) -> None:
-        self.next_slot = plan.last_slot
+    def _pass(self, plan: IntervalPlan, spent: Mapping[str, float]) -> None:
+        self.next_slot, self._charge = plan.last_slot, plan.charge
+        self._clock_s += spent.get("clock_s", 0.0)
+        self._tell()
         if self._planner.correlated:
             self._past = self._planner.noises.after(plan)
 
@@ -213,9 +233,10 @@ class Cloud:
                     children=self._planner.children or tuple(self._planner.facts),
                 )
             self.model = self._server.apply(before, uploaded)
+        spent = self._spent(plan)
         if self._schedule.observes:
-            self._schedule.observe(self._observed(plan, before, received, states, uploaded))
-        self._pass(plan)
+            self._schedule.observe(replace(self._observed(plan, before, received, states, uploaded), spent=spent))
+        self._pass(plan, spent)
 
     def close(self, loss: float | None) -> bool:
         """End an interval that was run: the schedule may continue from another model.
@@ -264,7 +285,7 @@ class Cloud:
         if uploaded is not None and average_alone(self._planner.facts):
             uploads = [uploaded.average]
         seen = observation(plan, before, uploads, self._planner.facts, self._planner.noise)
-        return replace(seen, measured=self._measured(plan, states), spent=self._spent(plan))
+        return replace(seen, measured=self._measured(plan, states))
 
     def _spent(self, plan: IntervalPlan) -> Mapping[str, float]:
         """The costs of the interval, where they are metered."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from h2fdp.privacy import Moment, Pipeline
 from h2fdp.privacy.mechanisms.secret_draws import draw_of
-from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetPhase, SubnetState, Upload, moved_to, present_shares
+from h2fdp.protocol.messages import DeviceWork, Order, Plan, SubnetPhase, SubnetState, Upload, present_shares
 from h2fdp.schedules.measuring import Measured, MeasuringOrder, Probe
 from h2fdp.streams import Streams
 from h2fdp.training.batches import Batches, BatchSampler
@@ -50,14 +50,14 @@ class DeviceGroup:
     def train(self, model: Tensor, order: Order) -> TrainingResult:
         """Local steps (7)-(8) of the ordered devices from `model` (M,), and what each of them uploads: (s, M).
 
-        Delta_i, made private by their own side of the mechanism where that is up to them. This is called where a subnet
-        is on several hosts; elsewhere `Lockstep` does the same for many groups together.
+        Delta_i, made private by their own side of the mechanism where that is up to them. This is called where a device
+        has a host of its own; elsewhere `Lockstep` does the same for many groups together.
         """
-        model, order = model.to(self.records.x.device), self.drawn(moved_to(order, self.records.x.device))
+        order = self.drawn(order)
         starts = model.expand(len(order.rows), -1)
         terms, batches, records = self.terms(model, order), self.batches(order), self.records
         trained = self.engine.train(starts, records, self.held(order), batches, order.segment.step_size, terms)
-        return moved_to(released(self.pipeline, trained, model, self.moment(order)), torch.device("cpu"))
+        return released(self.pipeline, trained, model, self.moment(order))
 
     def drawn(self, order: Order) -> Order:
         """The order as its devices follow it: one that draws in secret, and does not take part, does no step."""
@@ -155,7 +155,7 @@ class WorkAccumulator:
         model: Tensor,
         variate: Tensor | None,
     ) -> WorkAccumulator:
-        """The work of a stretch, at the model (M,) that was sent; it continues earlier stretches of the interval."""
+        """That of a stretch, at the model (M,) that was sent; it goes on from earlier stretches of the interval."""
         state = plan.state
         memory = None if state.memory is None else state.memory.to(model.device)
         work = None if state.work is None else state.work.copied(model.device)
@@ -234,7 +234,7 @@ class WorkAccumulator:
         return Upload(update=update, state=state)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
-        """The places of these rows in the plan."""
+        """Where these rows stand in the plan."""
         return np.searchsorted(self.plan.rows, rows)
 
 
@@ -265,7 +265,7 @@ class DeviceMemories:
             held[row] = own.clone()  # not a view that keeps its whole block
 
     def state(self) -> dict[str, Any]:
-        """The memories in plain values and tensors, for a checkpoint."""
+        """In plain values and tensors, for a checkpoint."""
         return {
             edge: {"rows": list(held), "memory": torch.stack(list(held.values()))} for edge, held in self._held.items()
         }

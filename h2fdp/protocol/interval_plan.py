@@ -8,7 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.costs import ExchangeSizes, IntervalCost, NetworkCosts, Tasks, interval_cost, with_waiting
+from h2fdp.costs import (
+    Charge,
+    ExchangeSizes,
+    IntervalCost,
+    NetworkCosts,
+    Tasks,
+    carbon_of,
+    interval_cost,
+    with_waiting,
+)
 from h2fdp.network import CLOUD, Topology
 from h2fdp.network.devices import Floats
 from h2fdp.privacy import AggregationKind, Mechanism, Merged
@@ -40,6 +49,7 @@ class IntervalPlan:
         noise_std: of the cloud's own noise on the average of the uploads; 0 for none.
         past: what noise streams covered before the interval, by edge server, where noises are correlated.
         began_s: the moment of the simulated clock at which it begins.
+        charge: of batteries after it; None where devices have none.
         charged: what the interval's rows in the ledger are about instead of its own uploads, see `Arrivals`; None: its
             own.
     """
@@ -58,6 +68,7 @@ class IntervalPlan:
     charged: tuple[IntervalPlan, ...] | None = None
     past: Mapping[str, StreamPast] = field(default_factory=dict)
     began_s: float = 0.0
+    charge: Charge | None = None
 
     @cached_property
     def classes(self) -> list[int]:
@@ -146,6 +157,8 @@ class PlanCosts:
         slots = plan.decision.local_steps * float(np.min(self.costs.step.seconds))
         clock_s = plan.decision.clock_s if plan.decision.clock_s is not None else max(cost.clock_s, slots)
         found = {"energy_j": cost.energy_j, "delay_s": cost.delay_s, "clock_s": clock_s, "bytes": cost.bytes}
+        if self.network.carbon is not None:
+            found["gco2"] = carbon_of(cost, self.network, plan.began_s)
         more = self.of_handovers(plan.interval)
         return {column: value + more.get(column, 0.0) for column, value in found.items()}
 
@@ -206,7 +219,7 @@ class PlanCosts:
         return sum(int((each.uploads.any(axis=0) & (each.computed > 0)).sum()) for each in tasks)
 
     def powers(self, plan: IntervalPlan) -> dict[str, float] | None:
-        """The powers in dBm at which the devices of an interval send: lowest, mean and highest.
+        """With how many dBm the devices of an interval send, at least, in the mean and at most.
 
         None where no device chooses, or none takes part.
         """

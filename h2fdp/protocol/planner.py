@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from h2fdp.costs import Tasks
+from h2fdp.costs import Batteries, Charge, Tasks
 from h2fdp.network.mobility import Visits
 from h2fdp.privacy import Mechanism, Pipeline, Release, Span, Tolerance
 from h2fdp.privacy.correlated import CorrelatedGaussian, StreamPast
@@ -102,8 +102,23 @@ class Planner:
         """Whether a node's noises are."""
         return isinstance(self.subnets[0].pipeline.law, CorrelatedGaussian)
 
+    @property
+    def charge(self) -> Charge | None:
+        """That of full batteries; None where devices have none."""
+        return None if self.faults.batteries is None else self.faults.batteries.full
+
+    def left(self, charge: Charge) -> np.ndarray:
+        """(N,) devices of each subnet that are not out of the run."""
+        assert self.faults.batteries is not None, "there is a charge"
+        return np.add.reduceat(self.faults.batteries.there(charge).astype(np.int64), self._firsts)
+
     def plan(
-        self, interval: int, slot: int, decision: Decision, past: Mapping[str, StreamPast] = _NOTHING
+        self,
+        interval: int,
+        slot: int,
+        decision: Decision,
+        past: Mapping[str, StreamPast] = _NOTHING,
+        charge: Charge | None = None,
     ) -> IntervalPlan:
         """The plan of interval k, counted from 0, which begins at `slot`.
 
@@ -111,24 +126,17 @@ class Planner:
 
         Args:
             past: what noise streams have covered so far, where noises are correlated.
+            charge: of the devices' batteries before it; None where they have none.
         """
         if decision.arrivals is not None:
             return self._buffered_plan(interval, slot, decision, decision.arrivals)
         subnets: dict[str, Plan] = {}
         lost: dict[str, Plan] = {}
         alike: dict[Hashable, Plan] = {}
-        there = self._there(interval)
-        for place, (facts, count) in enumerate(zip(self.subnets, decision.participation.tolist(), strict=True)):
-            if count == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
-                continue
-            if decision.devices is None:
-                rows = draw_participants(self.streams.public, facts.name, interval, len(facts.records), count)
-            else:
-                rows = decision.devices[place]
-            if there is not None:
-                rows = rows[there[place][rows]]
+        asked, charge = self._asked(interval, decision, charge)
+        for facts, rows in zip(self.subnets, asked, strict=True):
             rows = reachable(self.faults, self.world or self.streams, facts.points, interval, rows)
-            if rows.size == 0:
+            if rows.size == 0:  # a subnet without active devices contributes nothing; the others' weights renormalise
                 continue
             tasks = self._tasks(facts, interval, decision, rows)
             known = facts, interval, slot, decision, tasks
@@ -146,7 +154,7 @@ class Planner:
                 part = alike[likeness]
             (subnets if part.tasks.arriving.size else lost)[facts.name] = part
         shares, weights = self.averaging.of_branches(self._branches(subnets), decision.local_steps)
-        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, past=past)
+        plan = IntervalPlan(interval, slot, decision, subnets, shares, weights, lost, past=past, charge=charge)
         if self.tiers:
             plan = self._with_tiers(plan)
         elif self.cloud_sums:
@@ -183,11 +191,58 @@ class Planner:
         return self._subnet_plan(*known, replace(tasks, steps=steps, whole=False, there=backlog.arrives), backlog)
 
     def _there(self, interval: int) -> Sequence[np.ndarray] | None:
-        """The devices of each subnet that are with it, and whose channels let them send; None where all are."""
+        """For each subnet whether its devices are with it, and their channels let them send; None where all are."""
         sends = None if self.faults.sends is None else self.faults.sends(interval)
         there = None if self.visits is None else self.visits.there(interval)
         both = [each for each in (sends, there) if each is not None]
         return np.split(np.logical_and.reduce(both), self._firsts[1:]) if both else None
+
+    def _asked(
+        self, interval: int, decision: Decision, charge: Charge | None
+    ) -> tuple[list[np.ndarray], Charge | None]:
+        """The rows of each subnet that are to take part, and the charge after the interval, where there are batteries.
+
+        Those that are drawn are drawn from all that can pay.
+        """
+        there, batteries = self._there(interval), self.faults.batteries
+        sizes, counts = [len(each.records) for each in self.subnets], decision.participation.tolist()
+        able = [np.arange(size) for size in sizes]
+        if batteries is not None:
+            assert charge is not None, "batteries have a charge"
+            left = np.split(batteries.there(charge), self._firsts[1:])
+            there = left if there is None else [one & other for one, other in zip(left, there, strict=True)]
+            if decision.devices is None and any(0 < count < size for count, size in zip(counts, sizes, strict=True)):
+                present = [rows[each] for rows, each in zip(able, there, strict=True)]
+                able, then = self._paying(batteries, interval, decision, present, charge)
+                charge = replace(charge, gone=then.gone)
+        asked = []
+        for place, (facts, count) in enumerate(zip(self.subnets, counts, strict=True)):
+            if decision.devices is not None:
+                rows = decision.devices[place] if count else able[place][:0]
+            else:
+                known = facts.name, interval, len(able[place]), min(count, len(able[place]))
+                rows = able[place][draw_participants(self.streams.public, *known)] if count else able[place][:0]
+            asked.append(rows if there is None else rows[there[place][rows]])
+        if batteries is None or charge is None:
+            return asked, None
+        return self._paying(batteries, interval, decision, asked, charge)
+
+    def _paying(
+        self, batteries: Batteries, interval: int, decision: Decision, asked: Sequence[np.ndarray], charge: Charge
+    ) -> tuple[list[np.ndarray], Charge]:
+        """The rows among these that can pay, as if all of them took part and nothing failed; the charge afterwards."""
+        tasks = {}
+        for place, (facts, rows) in enumerate(zip(self.subnets, asked, strict=True)):
+            if rows.size:
+                segments = self.aggregation_times.of(facts.name).segments(decision.local_steps)
+                tasks[place] = Tasks.planned(rows, segments, facts.shares_noise)
+                if self.epochs is not None:
+                    steps = self.epochs * facts.steps_per_epoch[rows][None]
+                    tasks[place] = replace(tasks[place], steps=steps, whole=False)
+        heights = self.aggregation_times.heights(decision.local_steps, self.depth) if self.tiers else None
+        pays, after = batteries.paying(charge, interval, decision.local_steps, tasks, heights)
+        found = np.split(pays, self._firsts[1:])
+        return [rows[can[rows]] for rows, can in zip(asked, found, strict=True)], after
 
     @property
     def cloud_sums(self) -> bool:

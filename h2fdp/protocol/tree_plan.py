@@ -41,7 +41,7 @@ class TierFacts:
 
     @property
     def tier(self) -> Tier:
-        """The tier of the local aggregations that it makes."""
+        """That of the local aggregations that it makes."""
         return self.height, self.height_above
 
 
@@ -65,7 +65,7 @@ class TreePlanner:
 
     @cached_property
     def _variances(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-        """(segments,) for each subnet, of the noise on its averages, and of what colluding devices do not reveal."""
+        """(segments,) for each subnet, of the noise on its averages, and of what colluding devices do not tell."""
         noises, plan = self.noises, self.plan
         return {name: (noises.variances(plan, name), noises.hidden_variances(plan, name)) for name in plan.subnets}
 

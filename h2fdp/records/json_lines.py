@@ -27,7 +27,7 @@ WIDTH = 9  # of a checksum and the end of its line
 
 
 def sums_path(path: Path) -> Path:
-    """The path of the checksums of a file of a run."""
+    """Where the checksums of a file of a run are."""
     return path.parent / SUMS / path.name
 
 

@@ -14,7 +14,7 @@ TERMS = ("energy", "delay", "gap")
 
 
 def decision_columns(decisions: Sequence[Mapping[str, Any]], intervals: Sequence[int]) -> dict[str, Column]:
-    """The columns of decisions: why each interval was planned so, problem P's objective and its three terms.
+    """For each interval why it was planned so, the objective of problem P and its three terms.
 
     Args:
         decisions: rows of `control.jsonl`; of an interval that was planned twice, the last one counts.
@@ -63,13 +63,19 @@ def _of_the_interval(row: Mapping[str, Any]) -> list[str]:
 def _of_the_run(row: Mapping[str, Any]) -> list[str]:
     """The cost of this interval, and the plan of the whole run that was weighed."""
     weighed, other, constants = row["weighed"], row.get("runner_up"), row["constants"]
-    interval = f"this interval costs {_cost(weighed['joules'], weighed['seconds'])}"
+    grams = f" and {number(weighed['gco2'])} g CO2" if "gco2" in weighed else ""
+    interval = f"this interval costs {_cost(weighed['joules'], weighed['seconds'])}{grams}"
     chosen = _plan(constants["K"], row["tau"], weighed["run_joules"], weighed["run_seconds"], weighed["noise"])
     if other:
         best = f"next best {_plan(other['intervals'], other['tau'], other['joules'], other['seconds'], other['noise'])}"
     else:
         best = "no other plan fits"
-    return [f"the run: {chosen}", best, interval, "edge servers in turns, the cheapest channels first"]
+    return [
+        f"the run: {chosen}",
+        best,
+        interval,
+        f"edge servers in turns, the cheapest {'grids' if grams else 'channels'} first",
+    ]
 
 
 def _plan(intervals: int, tau: int, joules: float, seconds: float, noise: float) -> str:
@@ -113,7 +119,7 @@ def schedule(
 
 
 def _constant(figure: CurveChart, every: Sequence[Series]) -> float | None:
-    """The one value of all curves of a figure; None where they differ, or where their points state reasons."""
+    """The one value of all curves of a figure; None where they differ, or where their points tell reasons."""
     if any(curve.words for curve in figure.curves):
         return None
     values = {value for curve in figure.curves for value in every[curve.series].columns[curve.column]} - {None}

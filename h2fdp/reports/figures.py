@@ -24,6 +24,7 @@ Column = list[Any]
 Scale = Literal["plain", "linear", "log"]
 AXES = {  # columns that a figure can be drawn over, and what they are called
     "energy_j": "energy so far (J)",
+    "gco2": "CO2 so far (g)",
     "interval": "interval k",
     "slot": "slot t (local steps)",
     "clock_s": "simulated time (s)",

@@ -13,7 +13,7 @@ from h2fdp.reports.study_numbers import MEASURES, Cell, StudyNumbers, title_of
 from h2fdp.reports.sweep_view import SweepView, encoders_of, word
 from h2fdp.wording import SCORED, SCORES
 
-SHOWN = (*SCORES, "epsilon", "energy_j")  # unless others are asked for
+SHOWN = (*SCORES, "epsilon", "energy_j", "gco2")  # unless others are asked for
 TO_TARGET = ("target_intervals", "target_energy_j", "target_clock_s")
 _PLUS_MINUS = "±"
 _MORE_DIGITS = 2  # that a cell may have beyond two of its interval, so that a column has equal decimals

@@ -48,7 +48,7 @@ def fairness(every: Sequence[Series]) -> ReportSection:
 
 _SCORED = tuple(each for name in SCORES for each in (name, f"{name}_mean_last_20", f"best_{name}"))
 _HEADS = ("run", *(each.replace("_", " ") for each in _SCORED), "loss", "method", "seed", "state", "intervals")
-_COSTS = ("energy (J)", "sent up (bytes)", "delay (s)", "simulated time (s)", "wall time (s)")
+_COSTS = ("energy (J)", "CO2 (g)", "sent up (bytes)", "delay (s)", "simulated time (s)", "wall time (s)")
 _MESSAGES = ("run", "averages wait for", "devices' uploads", "edge servers' uploads", "broadcasts", "devices")
 _NOT_SETTINGS = ("name", "sweep")
 
@@ -116,7 +116,7 @@ def differences(runs: Sequence[RunView]) -> Table:
 
 def _row(run: RunView) -> list[Any]:
     keys = (*_SCORED, "loss", "method", "seed", "state", "intervals")
-    costs = ("energy_j", "bytes", "delay_s", "clock_s", "wall_s")
+    costs = ("energy_j", "gco2", "bytes", "delay_s", "clock_s", "wall_s")
     told = run.summary if run.summary["state"] not in ("running", "killed") else run.summary | reached(run.metrics)
     return [run.name, *(told.get(key) for key in (*keys, *costs))]
 
@@ -325,7 +325,7 @@ def _silence(run: RunView, observer: Observer) -> str:
 
 
 def _decided(runs: Sequence[RunView]) -> str:
-    """The observers and devices nearest to the target, in words: with less noise they would miss it."""
+    """Which observers, of which devices, are nearest to the target, so that less noise would miss it."""
     rows = [row for run in runs[:1] for row in verdict_rows(run) if row[3] and row[-1] and row[5] != UNTARGETED]
     if len(runs) != 1 or not rows or runs[0].target is None:
         return ""

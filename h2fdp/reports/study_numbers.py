@@ -103,11 +103,13 @@ MEASURES: Mapping[str, Measure] = {
     "epsilon": Measure("epsilon (pld)", "epsilon", largest=True),
     "intervals": Measure("intervals", "interval"),
     "energy_j": Measure("energy, J", "energy_j"),
+    "gco2": Measure("CO2, g", "gco2"),
     "delay_s": Measure("delay, s", "delay_s"),
     "clock_s": Measure("simulated time, s", "clock_s"),
     "bytes": Measure("sent up, bytes", "bytes"),
     "target_intervals": Measure("intervals to {target}", "interval", to_target=True),
     "target_energy_j": Measure("J to {target}", "energy_j", to_target=True),
+    "target_gco2": Measure("g CO2 to {target}", "gco2", to_target=True),
     "target_clock_s": Measure("s to {target}", "clock_s", to_target=True),
     "target_bytes": Measure("bytes to {target}", "bytes", to_target=True),
 }

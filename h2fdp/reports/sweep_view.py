@@ -194,6 +194,7 @@ _LEARNED = {name: f"final {score.name}" for name, score in SCORES.items()}
 _LEARNED |= {"loss": "final test loss", "epsilon_claimed": "epsilon claimed"}
 _COSTS = {
     "energy_j": "energy (J)",
+    "gco2": "CO2 (g)",
     "delay_s": "delay (s)",
     "clock_s": "simulated time (s)",
     "bytes": "sent up (bytes)",

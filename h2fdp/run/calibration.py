@@ -328,7 +328,7 @@ def _check_patterns(setup: RunSetup) -> None:
 
 
 def _check_what_decides(setup: RunSetup) -> None:
-    """Refuse, under a guarantee, decisions that hang on scores that are measured on devices' records."""
+    """Where there is a guarantee, no decision may hang on scores that are measured on devices' records."""
     why = "the test records belong to devices here, and no account covers what is decided by them"
     if not SCORES.keys().isdisjoint(setup.config.training.until or {}):
         key = "control.accuracy" if setup.config.control.accuracy is not None else "training.until"
@@ -351,7 +351,7 @@ def _check_holdable(setup: RunSetup) -> None:
         noises.append((np.array([plan.noise_std]), setup.topology.devices))
     for levels, devices in noises:
         smallest, largest = float(levels.min()) * last, float(levels.max())
-        if setup.faults.of_devices or setup.faults.sends is not None:  # an average of one device carries the most noise
+        if setup.faults.of_devices or setup.faults.absences:  # an average of one device carries the most noise
             largest *= devices
         if not (smallest >= SMALLEST_NOISE and largest <= LARGEST_NOISE):
             text = f"the noise would lie between {smallest:.3g} and {largest:.3g}, outside the range of 32-bit numbers"

@@ -34,7 +34,7 @@ from h2fdp.run.setup import RunSetup
 from h2fdp.schedules import H2fdpController
 from h2fdp.schedules.problem import ObjectiveTerms
 from h2fdp.schedules.turns_controller import TurnsController
-from h2fdp.wording import facts_html, table_html, word
+from h2fdp.wording import facts_html, grams_in_words, table_html, word
 
 _NEARER = 0.2  # in logarithms, to a noise that moves scores by 1
 
@@ -201,7 +201,7 @@ def costliest_release(run: RunSetup) -> Release | None:
 
 
 def _sees(run: RunSetup, observer: Observer) -> str:
-    """The vectors that reach an observer, in words."""
+    """In words what reaches an observer."""
     subnets = run.blueprint.facts
     noisy = [each for each in subnets if each.adds_noise == "device"]
     if observer == "public":
@@ -247,7 +247,7 @@ def laid_out(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _of_observers(learned: Mapping[Observer, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """The rows of observers, at most four: tiers together, public with the cloud where it learns as much."""
+    """At most four rows: tiers together, public with the cloud where it learns as much."""
     rows: dict[Observer, tuple[str, ...]] = {}
     for name, each in learned.items():
         rows[name] = (name, "none" if each["epsilon"] is None else f"{each['epsilon']:.3g}", each["sees"])
@@ -298,7 +298,7 @@ def _of_compression(run: RunSetup) -> list[tuple[str, str]]:
 def _of_costs(network: Mapping[str, Any]) -> str:
     """The network's costs of the whole run, in words."""
     seconds = f"delay {network['delay_s']:.4g} s, clock {network['clock_s']:.4g} s"
-    joules, sent = f"{network['energy_j']:.4g} J", f"{network['bytes'] / 1e6:.4g} MB sent"
+    joules, sent = f"{network['energy_j']:.4g} J{grams_in_words(network)}", f"{network['bytes'] / 1e6:.4g} MB sent"
     return f"{nearness(network)}{joules}, {seconds}, {sent}"
 
 
@@ -342,7 +342,7 @@ class FirstDecision:
     chosen: tuple[str, ...]
 
     def _repr_html_(self) -> str:
-        """The view in notebooks: tau, participation, and the terms of the objective."""
+        """For notebooks: tau, who takes part, and what the objective is made of."""
         constants = [f"{name} {word(value)}" for name, value in self.constants.items() if value is not None]
         terms = ", ".join(f"{name} {value:.4g}" for name, value in vars(self.terms).items())
         objective = f"{self.objective:.4g}: {terms} (weighted)"
@@ -351,7 +351,7 @@ class FirstDecision:
         return facts_html("the controller's first decision", facts, table_html("", rows, most=10))
 
     def as_dict(self) -> dict[str, Any]:
-        """The decision for JSON."""
+        """For JSON."""
         return asdict(self)
 
 

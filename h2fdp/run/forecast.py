@@ -182,14 +182,14 @@ class ModelNoise:
 
     @property
     def sum(self) -> NoiseOnModel:
-        """The noise of all intervals so far."""
+        """That of all intervals so far."""
         if (law := self._setup.blueprint.correlated) is None:
             return NoiseOnModel(self._variance**0.5, self._way)
         return NoiseOnModel(sum(law.variance(np.array(each)) for each in self._streams.values()) ** 0.5, self._way)
 
 
 def noise_on_model(setup: RunSetup) -> NoiseOnModel:
-    """The noise on the model of the planned run."""
+    """That of the planned run."""
     assert setup.noise is not None, "there is no noise to compare"
     if setup.on_model is not None:
         return setup.on_model
@@ -220,9 +220,10 @@ class PlannedWork:
     """The work of all intervals together, and the network's costs of it.
 
     Attributes:
-        costs: `energy_j`, `delay_s`, `clock_s`, `bytes`: what the metrics have of these after the last interval;
-            `kind`: `exact`, those that the run ends with; `at most`, where it may end early; `forecast`, where the
-            schedule decides during the run; `estimate`, of a network of which not all channels are drawn beforehand.
+        costs: `energy_j`, `delay_s`, `clock_s`, `bytes`, and `gco2` with a grid's trace: what the metrics have of these
+            after the last interval; `kind`: `exact`, those that the run ends with; `at most`, where it may end early;
+            `forecast`, where the schedule decides during the run; `estimate`, of a network of which not all channels
+            are drawn beforehand.
     """
 
     intervals: int
@@ -230,6 +231,11 @@ class PlannedWork:
     local_aggregations: int
     steps: int
     costs: dict[str, Any]
+
+
+def costs_in_metrics(run: RunSetup) -> tuple[str, ...]:
+    """The columns of the metrics that add costs up; grams of CO2 where the topology has a grid's trace."""
+    return ("energy_j", "delay_s", "clock_s", "bytes", *(["gco2"] if run.topology.carbon is not None else []))
 
 
 def nearness(costs: Mapping[str, Any]) -> str:
@@ -245,7 +251,7 @@ def planned_work(run: RunSetup) -> PlannedWork:
     most, draw = max(1, _MOST_CHANNELS // run.topology.devices), run.blueprint.draw
     drawn_all = run.config.training.intervals <= most
     intervals = slots = local = steps = 0
-    spent = dict.fromkeys(("energy_j", "delay_s", "clock_s", "bytes"), 0.0)
+    spent = dict.fromkeys(costs_in_metrics(run), 0.0)
     for part in run.statistics:
         for column, more in part.bill.columns(plan_of(part)[1]).items():
             spent[column] += more

@@ -1,4 +1,4 @@
-"""The complete `RunSetup` of a checked experiment, in which a user's own parts were tried before any release."""
+"""From a checked experiment to a complete `RunSetup`, in which a user's own parts were tried before any release."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from h2fdp.run.setup import Noise, RunInputs, RunSetup, StatisticRun
 from h2fdp.run.trial import try_own_parts
 from h2fdp.runtime import Blueprint
 from h2fdp.runtime.placement import training_device
+from h2fdp.schedules.control_section import BUDGETS
 from h2fdp.schedules.turns import TurnsPlan, cheapest
 from h2fdp.schedules.turns_controller import TurnsController
 from h2fdp.streams import Streams
@@ -328,13 +329,17 @@ def _released(statistic: Statistic, inputs: RunInputs) -> StatisticRun:
 
 def _with_batteries(inputs: RunInputs) -> RunInputs:
     """The run in which devices take part as long as their batteries last."""
-    run, steps = RunSetup.of(inputs, Noise()), inputs.local_steps
-    network, times = run.topology, run.aggregation_times
-    segments = [times.of(each.name).segments(steps) for each in network.subnets]
-    heights = times.heights(steps, network.depth) if network.depth > 1 else None
-    masked = [run.exchange_sizes if each.shares_noise else None for each in run.blueprint.facts]
-    batteries = Batteries(network, run.costs, segments, heights, masked, run.faults.sends)
-    return replace(inputs, faults=replace(inputs.faults, sends=batteries))
+    run, training = RunSetup.of(inputs, Noise()), inputs.config.training
+    batches, cycles = inputs.blueprint.rates * inputs.data.sizes, "cycles_per_record" in inputs.topology.table.columns
+    told = training.local_epochs is not None or (cycles and np.ptp(batches) > 1e-9 * batches.max())
+    if told and run.placement.private and run.placement.protects == "device":
+        text = "payments for local steps, and so who takes part, would follow from the number of records of a device"
+        right = "local_steps, and batches no larger than any device's records, or joules_per_step without cycles"
+        raise UserError(f"{text}, which is private; expected {right}", key="privacy.protects")
+    sums = run.exchange_sizes if any(each.shares_noise for each in run.blueprint.facts) else None
+    spread = training.intervals if training.device_turns == "battery" else None
+    batteries = Batteries(run.topology, run.costs, sums, spread)
+    return replace(inputs, faults=replace(inputs.faults, batteries=batteries))
 
 
 def _in_the_better_way(config: ExperimentFile, prepared: Callable[[ExperimentFile], RunSetup]) -> RunSetup:
@@ -357,7 +362,7 @@ def _in_the_better_way(config: ExperimentFile, prepared: Callable[[ExperimentFil
         try:
             setup = prepared(way)
         except UserError as error:
-            if {each.key for each in error.problems} - {"control.joules", "control.seconds"}:
+            if {each.key for each in error.problems} - {f"control.{key}" for key in BUDGETS}:
                 raise
             problem = error
             continue

@@ -17,7 +17,6 @@ import torch
 from h2fdp.arithmetic import run_arithmetic
 from h2fdp.config import Section
 from h2fdp.config.own_parts import OwnPart
-from h2fdp.costs.batteries import Batteries
 from h2fdp.errors import UserError
 from h2fdp.methods import name_of
 from h2fdp.models.registry import start_of
@@ -28,14 +27,22 @@ from h2fdp.privacy.mechanisms.hierarchical import GradientNoise
 from h2fdp.privacy.own_targets import EPSILON, of_targets
 from h2fdp.privacy.statement import epsilons, worst_epsilon
 from h2fdp.protocol.subnet_facts import tier_aggregations
-from h2fdp.run.forecast import exhausted, first_interval, nearness, planned_accounts, planned_work, rough_accounts
+from h2fdp.run.forecast import (
+    exhausted,
+    first_interval,
+    forecast,
+    nearness,
+    planned_accounts,
+    planned_work,
+    rough_accounts,
+)
 from h2fdp.run.live_accounts import notes, verdict
 from h2fdp.run.setup import RunSetup
 from h2fdp.runtime import chosen_backend
 from h2fdp.runtime.placement import inline_workers, packed
 from h2fdp.schedules import AggregationTimes
 from h2fdp.training.local_steps import StepTerms, comparison_of
-from h2fdp.wording import counted
+from h2fdp.wording import counted, grams_in_words
 
 LEAKS = "devices send raw measurements for the schedule; no epsilon covers that"
 
@@ -192,7 +199,7 @@ _COPIES, _COPIES_KEPT = 4, 8
 
 
 def _bytes(run: RunSetup, hosts: int) -> float:
-    """The bytes that all processes of a run take at its most, roughly."""
+    """That all processes of a run take at its most, roughly."""
     copies = _COPIES * (1 + hosts) + (_COPIES_KEPT * run.drawn.devices if run.blueprint.remembers else 0)
     return _PROCESS_BYTES * (1 + hosts) + 3 * run.blueprint.data_bytes + 4 * run.initial.numel() * copies
 
@@ -226,7 +233,7 @@ def costs_in_words(costs: Mapping[str, Any]) -> dict[str, str]:
     why = {"at most": "; less if the run ends early", "forecast": "; the schedule decides during the run"}
     delay, clock = f"{costs['delay_s']:.4g} s summed over devices", f"{costs['clock_s']:.4g} s on a simulated clock"
     return {
-        "energy": f"{near}{costs['energy_j']:.4g} J{why.get(costs['kind'], '')}",
+        "energy": f"{near}{costs['energy_j']:.4g} J{grams_in_words(costs)}{why.get(costs['kind'], '')}",
         "delay": f"{near}{delay}; {clock}",
         "sent up": f"{near}{costs['bytes'] / 1e6:.4g} MB by devices and edge servers",
     }
@@ -274,13 +281,18 @@ def _asked(setup: RunSetup) -> Iterator[str]:
 
 
 def _of_batteries(setup: RunSetup) -> Iterator[str]:
-    """Devices that take part in some intervals alone."""
-    if not isinstance(batteries := setup.faults.sends, Batteries):
+    """Devices whose batteries end before the run does, as they are foreseen."""
+    if (batteries := setup.faults.batteries) is None:
         return
-    last = batteries.last(intervals := setup.config.training.intervals)
-    if (ends := last[last < intervals]).size:
-        text = f"batteries of {ends.size} of {counted(len(last), 'device')} end before the run does"
-        yield f"{text}: the first after {counted(int(ends.min()), 'interval')}, the last after {ends.max()}"
+    gone, ends, intervals = batteries.full.gone, list[int](), 0
+    for expected in forecast(setup):
+        assert expected.plan.charge is not None, "devices have batteries"
+        now = expected.plan.charge.gone
+        ends += [intervals] * int((now & ~gone).sum())
+        gone, intervals = now, intervals + 1
+    if ends:
+        text = f"batteries of {len(ends)} of {counted(len(gone), 'device')} end before the run does"
+        yield f"{text}: the first after {counted(ends[0], 'interval')}, the last after {ends[-1]}"
 
 
 def _unread(setup: RunSetup) -> Iterator[str]:
@@ -327,12 +339,13 @@ def _stated(name: str, section: Section, keys: Sequence[str]) -> list[str]:
 
 
 def _of_hosts(setup: RunSetup) -> Iterator[str]:
-    """More hosts than there are subnets, or devices of large ones, to put on them."""
+    """More hosts than there are edge servers to put on them."""
     runtime = setup.config.runtime
     if runtime.hosts == "auto" or chosen_backend(runtime) != "ray":
         return
     if (used := len(packed(setup.topology.sizes, runtime.hosts))) < runtime.hosts:
-        yield f"runtime.hosts: {runtime.hosts} is {used}: there are no more devices, or subnets of about a host's share"
+        star = ", and a star is one edge server" if len(setup.topology.subnets) == 1 else ""
+        yield f"runtime.hosts: {runtime.hosts} is {used}: an edge server's devices share a host{star}"
 
 
 def _unmoved(setup: RunSetup) -> Iterator[str]:
@@ -371,7 +384,7 @@ def _baseless(setup: RunSetup) -> Iterator[str]:
 
 def _idle(setup: RunSetup) -> Iterator[str]:
     """More turns than an edge server has devices."""
-    turns, subnets = setup.config.training.device_turns, setup.topology.subnets
+    turns, subnets = setup.config.training.turns, setup.topology.subnets
     if idle := [each.name for each in subnets if each.size < turns]:
         text = f"training.device_turns: {turns} is more than the devices of {len(idle)} of {len(subnets)} edge servers"
         yield f"{text} ({idle[0]} first), none of which take part in some intervals"

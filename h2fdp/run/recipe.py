@@ -110,7 +110,7 @@ def with_model(config: ExperimentFile, data: DeviceData, plans: NoisePlans, topo
 
 
 def _head(config: ExperimentFile, data: DeviceData, topology: Topology) -> dict[str, str]:
-    """The head of a linear model on public features: less their private mean, where a rule chooses the training."""
+    """That of a linear model on public features: less their private mean, where a rule chooses the training."""
     private = config.training.left_open and noise_placement_of(config.method.privacy).private
     centres = private and has_rule(config) and not why_none(config, data, topology)
     return {"head": "centred" if centres else "softmax"}
@@ -320,7 +320,7 @@ def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tup
     run, training = alone.setup, config.training
     averages = training.intervals * (len(run.aggregation_times.offsets(run.local_steps)) + 1)
     drawn = training.public_share < 1 and run.topology.devices * averages <= _MOST_DRAWN
-    absent = training.device_turns > 1 or drawn
+    absent = training.turns > 1 or drawn
     shared = any(each.adds_noise == "edge" for each in run.blueprint.facts)
     stated = "correlated" in config.privacy.model_fields_set or config.control.enabled
     if stated or not (absent and shared):
@@ -344,7 +344,7 @@ def _quietest(config: ExperimentFile, plans: NoisePlans) -> tuple[NoisePlan, tup
 
 
 def _of_single_steps(config: ExperimentFile) -> ExperimentFile:
-    """The experiment in which turns of edge servers take one step each; its way is that of 30 turns of each."""
+    """Where edge servers take turns each interval is one step, and the way of the plan is that of 30 turns of each."""
     if not (_in_turns(config) and "local_steps" in config.training.left_open):
         return config
     return config.model_copy(update={"control": config.control.model_copy(update={"tau_max": 1})})
@@ -406,7 +406,7 @@ def _rounds(config: ExperimentFile, topology: Topology, clip_norm: float, *, lin
 
 
 def _weights(config: ExperimentFile) -> str:
-    """Shares by size give every record an equal part; but they would show whether a record is there, and a rule such as
+    """Shares by size give every record an equal part; but they would tell whether a record is there, and a rule such as
     the median has none."""
     placement = noise_placement_of(config.method.privacy)
     shown = placement.private and (config.privacy.adjacency == "add-remove" or placement.protects == "device")
@@ -501,5 +501,5 @@ def _lines(config: ExperimentFile, data: DeviceData) -> tuple[str, ...]:
 
 
 def _rounded(value: float) -> float:
-    """The value to three digits, for a file to be read by people."""
+    """To three digits, for a file to be read by people."""
     return float(f"{value:.3g}")

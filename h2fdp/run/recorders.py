@@ -101,6 +101,7 @@ class Metrics(Recorder):
         measured += ["backdoor_"] if backdoor_of(setup.drawn) is not None else []
         measured += ["personal_"] if setup.personal else []
         others = columns_of_spread(setup.data.target.of_devices) if setup.config.training.evaluate_devices else ()
+        others = (*others, *(["gco2"] if setup.topology.carbon is not None else []))
         by = None if setup.noise is None else setup.accountant
         schema = partial(metrics_schema, *measured, observers=setup.observers, others=others, accountant=by)
         self.rows = MetricsRows(schema(scores=setup.data.target.measured))
@@ -224,7 +225,7 @@ class RunState:
 
     @classmethod
     def begun(cls, setup: RunSetup) -> RunState:
-        """The state before anything is done.
+        """Nothing is done yet.
 
         Raises:
             UserError: a privacy budget that the first interval would exceed.
@@ -251,7 +252,7 @@ class RunState:
         return self.metrics.rows
 
     def values(self, journal: Journal) -> dict[str, Any]:
-        """The values for a checkpoint: plain values and tensors, nodes' state by their names."""
+        """For a checkpoint: plain values and tensors, nodes' state by their names."""
         assert self.cloud is not None, "a run is stored between two intervals"
         return {
             "intervals": len(self.rows),
@@ -332,8 +333,8 @@ class Checkpoints(Recorder):
             raise Unrepeatable("its hosts do not all compute like this process")
 
     def begin(self) -> None:
-        """Write a checkpoint before the first interval of a run, or of its continuation with fresh draws: the names of
-        its draws are on disk before they are used, and nothing can continue from earlier checkpoints."""
+        """Before the first interval of a run, or of its continuation with fresh draws: what it draws from here on is
+        on disk before it is used, and nothing can continue from what was before."""
         self._write(alone=True)
 
     def after(self, plan: IntervalPlan, row: Row) -> None:

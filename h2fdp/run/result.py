@@ -47,6 +47,7 @@ from h2fdp.records.directory import SUMMARY, scored
 from h2fdp.records.json_lines import write_sums
 from h2fdp.records.tables import read_table
 from h2fdp.run.encoders import features_of
+from h2fdp.run.forecast import costs_in_metrics
 from h2fdp.run.live_accounts import notes
 from h2fdp.run.model_scores import ModelScores, computing, device_scores
 from h2fdp.run.prelude import apart_after
@@ -169,7 +170,7 @@ class Run:
         return f"Run({str(self.directory)!r}: {summary.get('state', 'no summary')}{reached})"
 
     def _repr_html_(self) -> str:
-        """The view in notebooks: its end, its scores and costs, its accuracy over intervals."""
+        """For notebooks: how it ended, what it reached and cost, its accuracy over intervals."""
         summary = read_summary(self.directory) or {}
         reached = (judged_by(summary).column, "loss", "energy_j", "clock_s", "wall_s")
         keys = ("state", "method", "data", "intervals", *reached)
@@ -232,7 +233,7 @@ def _state_of(file: Path, stated: str | None) -> dict[str, torch.Tensor]:
 
 
 def write_inputs(setup: RunSetup, directory: RunDirectory) -> None:
-    """Write everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
+    """Everything needed to run it again, and the key of its noise, which is kept until the run is complete."""
     values = setup.config.model_dump(mode="json", exclude={"tune"})
     values |= {"topology": directory.topology.name, "sweep": {}}
     values["runtime"] |= {"backend": chosen_backend(setup.config.runtime), "engine": setup.blueprint.engine}
@@ -291,7 +292,7 @@ def summary_of(setup: RunSetup, state: RunState, end: str, wall_s: float, lost_h
         **scores,
         "loss": losses[-1] if losses else None,
         "not_finite_from": since,
-        **{key: rows[-1][key] if rows else 0.0 for key in ("energy_j", "delay_s", "clock_s", "bytes")},
+        **{key: rows[-1][key] if rows else 0.0 for key in costs_in_metrics(setup)},
         "leaking": setup.leaks,
         "accountant": None if setup.noise is None else setup.accountant,
         "adaptive": setup.adapts,

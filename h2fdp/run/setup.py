@@ -107,7 +107,7 @@ class RunInputs:
 
     @property
     def placement(self) -> NoisePlacement:
-        """The placement of noise."""
+        """Where noise is added."""
         return self.blueprint.noise_placement
 
     @property
@@ -378,7 +378,7 @@ class RunSetup(RunInputs, Noise):
             step_decay=training.step_decay,
             warm_up=training.warm_up,
             share=training.public_share,
-            turns=training.device_turns,
+            turns=training.turns,
             regrouped=privacy.noise_law is not None and all(each.shares_noise for each in subnets),
             budget_decay=training.budget_decay,
             parameters=self.initial.numel(),

@@ -1,4 +1,4 @@
-"""Processes of nodes: this process or Ray actors, and the subnets of each host."""
+"""Where nodes live: this process or Ray actors, and which subnets on which host."""
 
 from __future__ import annotations
 

@@ -209,12 +209,12 @@ class Blueprint:
 
     @cached_property
     def _trust(self) -> dict[str, Trust]:
-        """The trust in every aggregator, by name."""
+        """In every aggregator."""
         lowest = {each.name: each.trust for each in self.topology.subnets}
         return lowest | {each.name: each.trust for each in self.topology.aggregators}
 
     def _places(self, path: Sequence[str]) -> tuple[Place | None, ...]:
-        """The places where noise is added on what 1, 2, ... of the aggregators of this path average."""
+        """Where the noise is added on what 1, 2, ... of the aggregators of this path average."""
         chain = [self._trust[name] for name in path]
         return tuple(self.noise_placement.place(chain, passed) for passed in range(1, len(chain) + 1))
 
@@ -268,15 +268,15 @@ class Blueprint:
             down=self.downlink,
         )
 
-    def devices(self, number: int, rows: range) -> DeviceGroup:
-        """These devices of the number-th subnet, as a group of their own."""
-        first = int(self.first_devices[number])
-        records = self.records(first + rows.start, first + rows.stop)
-        return self.group(number, records, first + rows.start, self.local_engine())
+    def lone_device(self, number: int, row: int) -> DeviceGroup:
+        """One device of the number-th subnet, as a group of its own."""
+        at = int(self.first_devices[number]) + row
+        return self.group(number, self.records(at, at + 1), at, self.local_engine())
 
     def device_group(self, number: int) -> DeviceGroup:
         """All devices of the number-th subnet."""
-        return self.devices(number, range(self.topology.subnets[number].size))
+        first, last = self.first_devices[number : number + 2].tolist()
+        return self.group(number, self.records(first, last), first, self.local_engine())
 
     def records(self, first: int, last: int) -> DeviceRecords:
         """The records of the devices from `first` to before `last`."""

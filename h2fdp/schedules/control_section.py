@@ -17,16 +17,21 @@ TURNS = 0.2  # the share of edge servers in an interval, of runs that are planne
 Weight = Annotated[float, Field(ge=0, le=1e12), Expect("a number from 0 to 1e12")]
 
 
+BUDGETS = ("joules", "seconds", "gco2")
+
+
 class ControlSection(Section):
     """Adaptive control: Algorithm 1, by the alphas; or a run that is planned as a whole, with edge servers in turns.
 
-    Stating `joules`, `seconds` or `accuracy` turns it on, and plans the whole run. Otherwise all but `enabled` means
-    nothing while it is off, when `least_dbm` is refused; `least_ghz` needs no plan.
+    Stating `joules`, `seconds`, `gco2` or `accuracy` turns it on, and plans the whole run. Otherwise all but `enabled`
+    means nothing while it is off, when `least_dbm` is refused; `least_ghz` needs no plan.
 
     Attributes:
         enabled: let the cloud plan each interval: its length, who takes part, the step size.
         joules: budget: the energy of the whole run; the plan has least noise.
         seconds: budget: the delay of the whole run, summed over devices.
+        gco2: budget: grams of CO2 of the whole run, by `carbon` of the topology; turns are where a kilowatt-hour now
+            brings less than on average.
         accuracy: instead of a budget: a test accuracy that ends the run, at least cost: `alpha1` joules + `alpha2`
             seconds, where alpha2 is 0 unless stated.
         noise: with `accuracy`: the most noise in the model, as a share of its way; null weighs cost against noise.
@@ -54,6 +59,7 @@ class ControlSection(Section):
     enabled: Flag = False
     joules: Positive | None = None
     seconds: Positive | None = None
+    gco2: Positive | None = None
     accuracy: Annotated[float, Field(gt=0, le=1), Expect("a number above 0 and at most 1, as 0.75")] | None = None
     noise: Magnitude | None = None
     alpha1: Weight = 1.0
@@ -73,7 +79,7 @@ class ControlSection(Section):
     @classmethod
     def _planned_as_a_whole(cls, value: Any) -> Any:
         """The section with what follows from a budget or an accuracy; a written-out file has all of it."""
-        if not isinstance(value, dict) or all(value.get(key) is None for key in ("joules", "seconds", "accuracy")):
+        if not isinstance(value, dict) or all(value.get(key) is None for key in (*BUDGETS, "accuracy")):
             return value
         seconds = {} if value.get("accuracy") is None else {"alpha2": 0.0}
         turns = TURNS if value.get("turns") is None else value["turns"]
@@ -81,8 +87,8 @@ class ControlSection(Section):
 
     @property
     def has_budget(self) -> bool:
-        """Whether joules, seconds or both of the whole run are limited."""
-        return self.joules is not None or self.seconds is not None
+        """Whether joules, seconds or grams of the whole run are limited."""
+        return any(getattr(self, key) is not None for key in BUDGETS)
 
     @property
     def is_algorithm_1(self) -> bool:
@@ -91,9 +97,14 @@ class ControlSection(Section):
 
     @property
     def cost_weights(self) -> tuple[float, float]:
-        """The weights of a joule and a second: 1 over a budget, 0 where it has none; else the alphas."""
+        """The weights of a joule and a second: 1 over a budget, 0 where it has none; else the alphas.
+
+        Where grams alone are limited, a joule weighs 1, as every gram comes of one.
+        """
         if not self.has_budget:
             return self.alpha1, self.alpha2
+        if self.joules is None and self.seconds is None:
+            return 1.0, 0.0
         return 0.0 if self.joules is None else 1 / self.joules, 0.0 if self.seconds is None else 1 / self.seconds
 
     @property
@@ -109,7 +120,7 @@ class ControlSection(Section):
     @model_validator(mode="after")
     def _one_form(self) -> ControlSection:
         if self.has_budget and self.accuracy is not None:
-            raise ValueError("expected a budget (joules, seconds) or an accuracy, found both")
+            raise ValueError("expected a budget (joules, seconds, gco2) or an accuracy, found both")
         if self.noise is not None and self.accuracy is None:
             raise ValueError("noise needs an accuracy")
         if self.is_algorithm_1:

@@ -87,7 +87,7 @@ class Backlog:
         carried: Sequence[int] = (),
         kept: Sequence[int] = (),
     ) -> Backlog:
-        """A backlog of the uploads of each average: (row, number of the model, tasks before); of full weight.
+        """From the uploads of each average: (row, number of the model, tasks before); of full weight.
 
         >>> one = Backlog.of(0, 4, [[(2, 4, 7)], [(0, 3, 6), (2, 5, 8)]], carried=[3])
         >>> one.rows.tolist(), one.arrives.tolist(), one.versions.tolist()
@@ -208,6 +208,10 @@ class Schedule(Protocol):
     def ends(self, slot: int) -> bool:
         """Whether training ends at this slot t_k, whatever the number of intervals."""
         return False
+
+    def left(self, counts: np.ndarray) -> None:
+        """Learn how many devices of each subnet (N,) are not out of the run, before it decides on an interval."""
+        return
 
     def decide(self, interval: int, slot: int) -> Decision:
         """The decision for `interval`, counted from 0, which begins at `slot`; the same when asked again."""

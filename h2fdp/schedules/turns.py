@@ -38,7 +38,7 @@ class TurnsPlan:
             that of the file's schedule.
         servers: m, that take part in each.
         turns: Q, the intervals in which those take part that have most turns; others have one less, if that.
-        joules, seconds: what it is expected to cost.
+        joules, seconds, gco2: what it is expected to cost; grams where a budget limits them.
         noise: the length of all noise over the way: sqrt(R) with the variance of a whole model. Its calibration is
             foreseen by the rule that variances grow with releases, so that it is near what will be, not equal.
     """
@@ -51,6 +51,7 @@ class TurnsPlan:
     joules: float
     seconds: float
     noise: float
+    gco2: float = 0.0
 
 
 def way(step_size: float, decay: StepDecay, intervals: int, tau: int) -> float:
@@ -108,7 +109,7 @@ class TurnsSetting:
         step_size, decay: of the file's schedule.
         servers: m.
         of: N.
-        cost: (tau, K) -> joules and seconds that K intervals of tau slots are expected to cost.
+        cost: (tau, K) -> joules, seconds and grams of CO2 that K intervals of tau slots are expected to cost.
         noise: tau -> (N,) each subnet's part of the noise variance of a coordinate after an interval of tau steps of
             size 1 in which all take part, where each device's noise is made for `covered` releases.
         parameters: M.
@@ -123,7 +124,7 @@ class TurnsSetting:
     decay: StepDecay
     servers: int
     of: int
-    cost: Callable[[int, int], tuple[float, float]]
+    cost: Callable[[int, int], tuple[float, float, float]]
     noise: Callable[[int], Floats]
     releases: Callable[[int], int]
     parameters: int = 1
@@ -154,8 +155,8 @@ class TurnsSetting:
         brought = float(self.noise(tau).sum()) * self.of / self.servers  # m of N: (N / m)^2 of m / N of the parts
         composed = turns * self.releases(tau) / self.covered
         noise = math.sqrt(self.parameters * composed * squares * brought) / goal
-        joules, seconds = self.cost(tau, intervals)
-        return TurnsPlan(intervals, tau, step_size, self.servers, turns, joules, seconds, noise)
+        joules, seconds, gco2 = self.cost(tau, intervals)
+        return TurnsPlan(intervals, tau, step_size, self.servers, turns, joules, seconds, noise, gco2)
 
 
 def badness(plan: TurnsPlan, joule: float, second: float, most: float | None) -> float:
@@ -179,10 +180,10 @@ def cheapest(plans: list[TurnsPlan], joule: float, second: float, most: float | 
     return max(near, key=lambda each: each.intervals, default=None)
 
 
-def within_budget(plans: list[TurnsPlan], joules: float, seconds: float) -> TurnsPlan | None:
+def within_budget(plans: list[TurnsPlan], joules: float, seconds: float, gco2: float = math.inf) -> TurnsPlan | None:
     """The plan with most intervals, which drifts least, of those that are expected to cost no more than this and
     whose noise is near the least. None where the budget pays for none."""
-    within = [each for each in plans if each.joules <= joules and each.seconds <= seconds]
+    within = [each for each in plans if each.joules <= joules and each.seconds <= seconds and each.gco2 <= gco2]
     if not within:
         return None
     least = min(each.noise for each in within)

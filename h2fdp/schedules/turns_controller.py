@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from h2fdp.costs import MessageCosts, Tasks, interval_cost
+from h2fdp.costs import MessageCosts, Tasks, carbon_of, interval_cost
 from h2fdp.errors import UserError
 from h2fdp.network.devices import Floats, Integers
 from h2fdp.schedules.aggregation_times import decayed
+from h2fdp.schedules.control_section import BUDGETS
 from h2fdp.schedules.prices import costs_of_turns
 from h2fdp.schedules.schedule import Decision, IntervalObservation, Schedule
 from h2fdp.schedules.traits import ScheduleContext
@@ -27,7 +28,7 @@ _SAMPLES = 240  # turns whose cost is simulated for each length of intervals, or
 
 
 class TurnsController(Schedule):
-    """The schedule `h2fdp` with a budget (`control.joules`, `.seconds`) or `control.accuracy`."""
+    """The schedule `h2fdp` with a budget (`control.joules`, `.seconds`, `.gco2`) or `control.accuracy`."""
 
     @property
     def observes(self) -> bool:
@@ -35,7 +36,7 @@ class TurnsController(Schedule):
         return True
 
     def __init__(self, context: ScheduleContext) -> None:
-        """Plan the run, before its first interval.
+        """Before the first interval.
 
         Raises:
             UserError: no plan goes the way of the file's schedule within tau_max, or the budget pays for none.
@@ -47,7 +48,8 @@ class TurnsController(Schedule):
         self._noise, self._releases = lru_cache(maxsize=None)(context.noise), lru_cache(maxsize=None)(context.releases)
         self._turn_costs = lru_cache(maxsize=None)(self._simulated)  # many plans have intervals of one length
         self._network = context.network(context.sizes)
-        self._spent = {"energy_j": 0.0, "delay_s": 0.0}
+        self._spent = {"energy_j": 0.0, "delay_s": 0.0, "gco2": 0.0, "clock_s": 0.0}
+        self._alive = np.ones(len(context.sizes), dtype=bool)
         self._done = 0
         self.plan, self.runner_up = self._planned()
         self._taken = np.zeros(len(context.sizes), dtype=np.int64)
@@ -58,12 +60,14 @@ class TurnsController(Schedule):
         return self.plan.intervals
 
     def ends(self, slot: int) -> bool:
-        """Whether the plan has no interval left, or the budget does not pay for the next one."""
+        """After the last interval of the plan, or where the budget does not pay for the next one."""
         if self._done >= self.plan.intervals:
             return True
-        joules, seconds = self._budget_left()
         cost = self.cost(self._done, self._next(self._done))
-        return cost[0] > joules or cost[1] > seconds
+        return any(spends > left for spends, left in zip(cost, self._budget_left(), strict=True))
+
+    def left(self, counts: np.ndarray) -> None:
+        self._alive = counts > 0
 
     def decide(self, interval: int, slot: int) -> Decision:
         plan, taking = self.plan, self._next(interval)
@@ -85,7 +89,7 @@ class TurnsController(Schedule):
         return {"spent": dict(self._spent), "taken": self._taken.tolist(), "done": self._done}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._spent, self._done = dict(state["spent"]), state["done"]
+        self._spent, self._done = self._spent | state["spent"], state["done"]
         self._taken = np.array(state["taken"], dtype=np.int64)
 
     def _planned(self) -> tuple[TurnsPlan, TurnsPlan | None]:
@@ -122,10 +126,9 @@ class TurnsController(Schedule):
         if chosen is None:
             least = min(plans, key=lambda each: each.joules)
             text = f"the cheapest plan is expected to cost {least.joules:.4g} J and {least.seconds:.4g} s of delay"
-            raise UserError(
-                f"{text}; expected a larger budget",
-                key="control.seconds" if section.joules is None else "control.joules",
-            )
+            grams = "" if section.gco2 is None else f", and {min(each.gco2 for each in plans):.4g} g of CO2 at least"
+            key = next(key for key in BUDGETS if getattr(section, key) is not None)
+            raise UserError(f"{text}{grams}; expected a larger budget", key=f"control.{key}")
         return chosen, best([each for each in plans if each.intervals != chosen.intervals])
 
     @property
@@ -134,28 +137,43 @@ class TurnsController(Schedule):
         return self._section.cost_weights
 
     @property
-    def _limits(self) -> tuple[float, float]:
-        """Joules and seconds of the budget; infinite where there is none."""
-        joules, seconds = self._section.joules, self._section.seconds
-        return math.inf if joules is None else joules, math.inf if seconds is None else seconds
+    def _limits(self) -> tuple[float, float, float]:
+        """Joules, seconds and grams of the budget; infinite where there is none."""
+        joules, seconds, gco2 = (getattr(self._section, key) for key in BUDGETS)
+        return tuple(math.inf if each is None else each for each in (joules, seconds, gco2))  # type: ignore[return-value]
 
-    def _budget_left(self) -> tuple[float, float]:
-        joules, seconds = self._limits
-        return joules - self._spent["energy_j"], seconds - self._spent["delay_s"]
+    def _budget_left(self) -> tuple[float, float, float]:
+        joules, seconds, gco2 = self._limits
+        spent = self._spent
+        return joules - spent["energy_j"], seconds - spent["delay_s"], gco2 - spent["gco2"]
 
-    def _worth(self, joules: Floats, seconds: Floats) -> Floats:
-        joule, second = self._weights
-        return joule * joules + second * seconds
+    def _worth(self, costs: MessageCosts, tau: int, at_s: float | None) -> Floats:
+        """(N,) what a turn of each edge server costs, as cost is weighed.
+
+        Args:
+            at_s: when it begins, which a budget of grams needs; None for the mean over the grid's trace.
+        """
+        section, (joule, second) = self._section, self._weights
+        joules, seconds = self._of_subnets(costs, tau)
+        if section.gco2 is None:
+            return joule * joules + second * seconds
+        trace = self._context.topology.carbon
+        assert trace is not None, "a budget of grams is refused without a trace"
+        lasts = tau * float(np.max(costs.step.seconds)) if at_s is not None else trace.period_s
+        grams = joules * trace.mean(self._network.names, at_s or 0.0, lasts) / 3.6e6 / section.gco2
+        joule = joule if section.joules is not None else 0.0  # in grams already
+        return grams + joule * joules + second * seconds
 
     def _segments(self, subnet: int, tau: int) -> tuple[int, ...]:
         name = self._context.topology.subnets[subnet].name
         return self._context.aggregation_times.of(name).segments(tau)
 
-    def cost(self, interval: int, taking: Integers) -> tuple[float, float]:
-        """Joules and seconds of an interval of the plan in which all devices of these edge servers take part."""
-        return self._cost(interval, taking, self.plan.tau)
+    def cost(self, interval: int, taking: Integers) -> tuple[float, float, float]:
+        """Joules, seconds and grams of an interval of the plan in which all devices of these edge servers take part."""
+        return self._cost(interval, taking, self.plan.tau, self._spent["clock_s"])[:3]
 
-    def _cost(self, interval: int, taking: Integers, tau: int) -> tuple[float, float]:
+    def _cost(self, interval: int, taking: Integers, tau: int, at_s: float) -> tuple[float, float, float, float]:
+        """Joules, seconds and grams of an interval that begins then, and how long it lasts."""
         context, network = self._context, self._context.topology
         masked = [sizes is not None for sizes in context.exchanges]
         tasks = {
@@ -165,7 +183,8 @@ class TurnsController(Schedule):
         heights = context.aggregation_times.heights(tau, network.depth) if network.depth > 1 else None
         sums = next((sizes for sizes in context.exchanges if sizes is not None), None)
         cost = interval_cost(context.costs.drawn(interval), network, tasks, heights, sums)
-        return cost.energy_j, cost.delay_s
+        grams = 0.0 if network.carbon is None else carbon_of(cost, network, at_s)
+        return cost.energy_j, cost.delay_s, grams, cost.clock_s
 
     def _of_subnets(self, costs: MessageCosts, tau: int) -> tuple[Floats, Floats]:
         """(N,) joules and seconds of each edge server's turn, wires that several have in common in equal parts."""
@@ -175,42 +194,47 @@ class TurnsController(Schedule):
         return costs_of_turns(network, costs, self._context.costs.step.joules, tau, local, upper)
 
     def _next(self, interval: int) -> Integers:
-        """The edge servers that take part, by how much cheaper each is now than on average."""
-        return next_turn(self._taken, self.plan.servers, self._mean_worth - self.worth_of_turns(interval), self._groups)
+        """Who takes part, by how much cheaper each is now than on average; edge servers of devices whose batteries are
+        all empty come last, so that no turn is theirs while others have devices."""
+        saving, alive = self._mean_worth - self.worth_of_turns(interval), self._alive
+        taken = np.where(alive, self._taken, self._taken + self._taken.max() + 1)
+        return next_turn(taken, max(1, min(self.plan.servers, int(alive.sum()))), saving, self._groups)
 
     def worth_of_turns(self, interval: int) -> Floats:
         """(N,) what a turn of each edge server costs under the channels of an interval, as cost is weighed."""
-        return self._worth(*self._of_subnets(self._context.costs.drawn(interval), self.plan.tau))
+        return self._worth(self._context.costs.drawn(interval), self.plan.tau, self._spent["clock_s"])
 
     @cached_property
     def _mean_worth(self) -> Floats:
-        return self._worth(*self._of_subnets(self._context.costs.expected(), self.plan.tau))
+        return self._worth(self._context.costs.expected(), self.plan.tau, None)
 
-    def _expected(self, tau: int, intervals: int) -> tuple[float, float]:
-        """Joules and seconds of a plan: at mean costs, if edge servers were taken without regard to channels; under a
-        budget, which ends a run, what turns by channel really cost."""
+    def _expected(self, tau: int, intervals: int) -> tuple[float, float, float]:
+        """Joules, seconds and grams of a plan: at mean costs, if edge servers were taken without regard to channels;
+        under a budget, which ends a run, what turns by channel, or by the grid, really cost."""
         if self._section.has_budget:
-            joule, second = self._turn_costs(tau)
-            return intervals * joule, intervals * second
+            joule, second, gram = self._turn_costs(tau)
+            return intervals * joule, intervals * second, intervals * gram
         joules, seconds = self._of_subnets(self._context.costs.expected(), tau)
         share = intervals * self._servers / len(joules)
-        return share * float(joules.sum()), share * float(seconds.sum())
+        return share * float(joules.sum()), share * float(seconds.sum()), 0.0
 
-    def _simulated(self, tau: int) -> tuple[float, float]:
-        """Mean joules and seconds of intervals beyond those of the run, whole rounds of them: channels of the same
-        law."""
+    def _simulated(self, tau: int) -> tuple[float, float, float]:
+        """Mean joules, seconds and grams of intervals beyond those of the run, whole rounds of them: channels of the
+        same law, from the first hour of the grid's trace on."""
         context, servers = self._context, len(self._context.sizes)
-        usual = self._worth(*self._of_subnets(context.costs.expected(), tau))
+        usual = self._worth(context.costs.expected(), tau, None)
         taken, round_of = np.zeros(servers, dtype=np.int64), math.ceil(servers / self._servers)
-        plans = []
+        plans, at_s = [], 0.0
         for sample in range(round_of * math.ceil(_SAMPLES / (round_of * servers))):
             interval = context.intervals + 1 + sample
-            now = self._worth(*self._of_subnets(context.costs.drawn(interval), tau))
+            now = self._worth(context.costs.drawn(interval), tau, at_s)
             taking = next_turn(taken, self._servers, usual - now, self._groups)
             taken[taking] += 1
-            plans.append(self._cost(interval, taking, tau))
-        joules, seconds = np.mean(plans, axis=0)
-        return float(joules), float(seconds)
+            *plan, clock_s = self._cost(interval, taking, tau, at_s)
+            plans.append(plan)
+            at_s += clock_s
+        joules, seconds, grams = np.mean(plans, axis=0)
+        return float(joules), float(seconds), float(grams)
 
     @cached_property
     def _groups(self) -> Integers:
@@ -224,11 +248,12 @@ class TurnsController(Schedule):
     def _reasons(self, interval: int, slot: int, taking: Integers, step_size: float) -> dict[str, Any]:
         plan, other, section = self.plan, self.runner_up, self._section
         names = self._network.names
-        joules, seconds = self.cost(interval, taking)
+        joules, seconds, grams = self.cost(interval, taking)
         joule, second = self._weights
         taken, left = set(taking.tolist()), self._budget_left()
         sizes = enumerate(self._context.sizes.tolist())
         counts = dict(zip(names, (size if row in taken else 0 for row, size in sizes), strict=True))
+        limits = BUDGETS[: 2 if section.gco2 is None else 3]
         terms = {"energy": joule * plan.joules, "delay": second * plan.seconds, "gap": plan.noise}
         return {
             "interval": interval + 1,
@@ -244,10 +269,11 @@ class TurnsController(Schedule):
                 "run_joules": plan.joules,
                 "run_seconds": plan.seconds,
                 "noise": plan.noise,
-            },
+            }
+            | ({} if section.gco2 is None else {"gco2": grams, "run_gco2": plan.gco2}),
             "runner_up": None if other is None else self.told(other),
             "multipliers": {"joule": joule, "second": second},
-            "left": {"joules": left[0], "seconds": left[1]} if section.has_budget else None,
+            "left": dict(zip(limits, left, strict=False)) if section.has_budget else None,
             "devices": "turns",
             "trust": "used" if self._context.one_noise.any() else "not used",
             "turns": dict(zip(names, self._taken.tolist(), strict=True)),

@@ -219,7 +219,7 @@ def column_of(values: Sequence[Any]) -> pa.Array:
     return pa.array(words, pa.string())
 
 
-_STAY = (*SCORED, "epsilon", "device_accuracy", "device_rmse", "energy_j", "delay_s", "clock_s", "bytes")
+_STAY = (*SCORED, "epsilon", "device_accuracy", "device_rmse", "energy_j", "gco2", "delay_s", "clock_s", "bytes")
 
 
 def summary_of(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

@@ -159,7 +159,7 @@ class Study:
 
     @property
     def directory(self) -> Path:
-        """The directory of its sweep by default."""
+        """Where its sweep goes by default."""
         return Path("sweeps") / self.name
 
     def text(self) -> str:

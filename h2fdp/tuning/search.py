@@ -111,14 +111,14 @@ def _check_data(plan: TunePlan) -> None:
     _, point = plan.space.checked_points()[0]
     try:
         request = plan.shared.request(*plan.experiment(plan.trial_settings(point, 0)))
-    except UserError:  # these values do not fit each other; trials with other values report on their data
+    except UserError:  # these values do not fit each other; trials with others tell of their data
         return
     if request is not None:
         plan.shared.read(request)
 
 
 def _chosen(plan: TunePlan) -> dict[str, Drawn]:
-    """The first values of the search: those that `training: auto` chooses for searched keys, by the names of axes.
+    """Where the search begins: at what `training: auto` chooses for keys that are searched, by the names of axes.
 
     Empty where an account covers the search, for then all trials have to be drawn alike.
     """
@@ -129,7 +129,7 @@ def _chosen(plan: TunePlan) -> dict[str, Drawn]:
         open_keys = {f"training.{key}" for key in config.training.left_open}
         axes = [axis for axis in plan.space.axes if open_keys.issuperset(axis.keys)]
         training = plan.shared.prepare(config, topology).config.training if axes else config.training
-    except UserError:  # without the searched keys it is no experiment; trials report their own mistakes
+    except UserError:  # without the searched keys it is no experiment; trials tell of their own mistakes
         return {}
     values = training.model_dump()
     chosen = {axis.name: axis.nearest([values[key.removeprefix("training.")] for key in axis.keys]) for axis in axes}

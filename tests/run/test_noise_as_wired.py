@@ -36,6 +36,8 @@ FAULTS = {
     "edge_outage": {"probability": 0.15, "intervals": 2},
 }
 FAULTY_INTERVALS = 8
+BATTERIES = {"A": [7.5, 22.0, 60.0, 60.0], "B": [60.0, 8.0, 30.0]}  # an interval takes 7 steps of 1 J, and messages
+LASTS = {"A": [1, 3, 8, 8], "B": [8, 1, 4]}
 STREAMS = Streams(seed=4)
 SEGMENTS = ((3, 3, "local"), (3, 6, "local"), (1, 7, "global"))  # steps, end, kind of 7 local steps, every 3
 
@@ -144,6 +146,8 @@ def listen_below_the_cloud(monkeypatch, added):
         ("uniform", 1.0, "tight", None, "h2fdp", FAULTS),
         ("by-size", 1.0, "paper", None, "h2fdp", FAULTS),
         ("by-size", 1.0, "tight", None, "hfl-dp", FAULTS),
+        ("by-size", 1.0, "tight", None, "h2fdp", BATTERIES),
+        ("uniform", 1.0, "paper", None, "hfl-dp", BATTERIES),
     ],
 )
 def test_every_noise_and_every_row_of_a_run(
@@ -159,7 +163,10 @@ def test_every_noise_and_every_row_of_a_run(
     listen_below_the_cloud(monkeypatch, added)
     monkeypatch.setattr(h2fdp.protocol.cloud, "add_gaussian_noise", listening)
     batches = {"batch_size": 6} if sampling_rate is None else {"sampling_rate": sampling_rate}
-    if faults:
+    if faults is BATTERIES:
+        network = NETWORK.with_devices(joules_per_step=1.0, battery_j=np.concatenate([*BATTERIES.values()]))
+        batches |= {"topology": network, "intervals": FAULTY_INTERVALS}
+    elif faults:
         batches |= {"faults": faults, "intervals": FAULTY_INTERVALS}
     made = experiment(weights=weights, participation=participation, sensitivity=sensitivity, method=method, **batches)
     sizes = made.prepare().data.sizes
@@ -177,7 +184,14 @@ def test_every_noise_and_every_row_of_a_run(
             found[key] = (row["sensitivity"], row["noise_std"], row["steps"], row["sampling_rate"])
             taking_part.setdefault((row["interval"], row["edge"]), set()).add(device - 1)
             assert row["sampling"] == "poisson"
-    if faults:
+    if faults is BATTERIES:  # who died in interval k has rows of its k - 1 intervals alone, and others' noise is less
+        attendances = {
+            (interval, edge): [
+                {row: steps for row, last in enumerate(LASTS[edge]) if interval <= last} for steps, _, _ in SEGMENTS
+            ]
+            for interval, edge in itertools.product(range(1, FAULTY_INTERVALS + 1), SIZES)
+        }
+    elif faults:
         places = itertools.product(range(1, FAULTY_INTERVALS + 1), SIZES)
         attendances = {place: with_faults(*place, faults) for place in places}
         assert any(not any(each) for each in attendances.values())  # an outage, and devices missing in a part

@@ -110,7 +110,7 @@ def test_a_target_ends_the_run_when_it_is_reached(tmp_path):
     ("control", "settings", "words"),
     [
         ({"joules": -1}, {}, "control.joules: expected a finite number above 0, found -1"),
-        ({"joules": 1, "accuracy": 0.5}, {}, "(joules, seconds) or an accuracy, found both"),
+        ({"joules": 1, "accuracy": 0.5}, {}, "(joules, seconds, gco2) or an accuracy, found both"),
         ({"joules": 1, "alpha1": 2}, {}, "finds these weights; expected no alpha1"),
         ({"accuracy": 0.5, "channel": "expected"}, {}, "needs channel: known"),
         ({}, {"calibration": "paper", "aggregate_every": 4}, "expected privacy.calibration accounted"),

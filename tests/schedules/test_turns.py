@@ -47,7 +47,7 @@ def setting(**changes):
         "decay": "linear",
         "servers": 2,
         "of": 4,
-        "cost": lambda tau, intervals: (float(intervals), 2.0 * intervals),
+        "cost": lambda tau, intervals: (float(intervals), 2.0 * intervals, 3.0 * intervals),
         "noise": lambda tau: tau * np.array([1.0, 2.0, 0.5, 1.5]),
         "releases": lambda tau: tau,
     }
@@ -90,4 +90,5 @@ def test_the_best_plans_are_those_of_brute_force():
     near = [each for each in plans if each.joules <= 10 and each.noise <= 1.1 * least]
     assert within_budget(plans, 10, np.inf) == max(near, key=lambda each: each.intervals)
     assert within_budget(plans, np.inf, 1.0) is None
+    assert within_budget(plans, np.inf, np.inf, 1.0) is None
     assert cheapest([], 1.0, 0.0) is None

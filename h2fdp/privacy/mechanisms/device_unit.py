@@ -130,7 +130,7 @@ class _WholeUploads(StatedNoise):
         return (ABOUT_DEVICES,)
 
     def problems(self, experiment: Any) -> Iterator[tuple[str, str]]:
-        """Refusals of what would reach an observer unclipped, or reveal how many records a device has."""
+        """Refusals of what would reach an observer unclipped, or tells how many records a device has."""
         name, by_size = experiment.method.objective.name, experiment.training.weights == "by-size"
         yield from refused(
             "devices are protected as a whole",

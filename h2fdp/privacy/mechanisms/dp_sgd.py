@@ -58,7 +58,7 @@ class DpSgdMechanism(Mechanism):
         exposed: a step of the device with the largest rate, at a noise multiplier of 1.
         planned: steps of a device in the planned run.
         search: the search for R_c; None where the noise is made for the planned steps, which then are all there are.
-        amplified: whether sampling hides a record. A sum that is divided by the number of records drawn shows that
+        amplified: whether sampling hides a record. A sum that is divided by the number of records drawn tells that
             number by the scale of its noise; given b of D, the record is in the batch with probability b/D, and no
             amplification by q is left.
         divisor: the stated number that sums are divided by; None for one that follows from the batches.
@@ -77,7 +77,7 @@ class DpSgdMechanism(Mechanism):
     releases: ClassVar[ReleaseKind] = "step"
 
     def unit(self, span: Span) -> float:
-        """The deviation of the noise on the sum."""
+        """On the sum."""
         return self.noise_multiplier * self.clip_norm
 
     def sensitivities(self, uploads: Uploads) -> Sensitivities:
@@ -88,7 +88,7 @@ class DpSgdMechanism(Mechanism):
         return Sensitivities(self.clip_norm * ones, rates, ones, sampling, "record")
 
     def variance(self, uploads: Uploads) -> float:
-        """The variance to first order, as if the noise of one step did not change the gradients of the next."""
+        """To first order: of independent steps, as if the noise of one did not change the gradients of the next."""
         divisors = uploads.sampling_rates * uploads.records if self.divisor is None else self.divisor
         of_steps = uploads.segment.step_size * uploads.levels / divisors
         return float((uploads.steps * (uploads.weights * of_steps) ** 2).sum())
